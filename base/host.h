@@ -1,0 +1,288 @@
+// Host: all of the operating system that Braid uses, as one interface (design decision D3).
+//
+// Two implementations: LinuxHost (base/linux/) and SimHost (base/sim/), on which the shipping code
+// of every layer runs unchanged under a virtual clock, with faults, replayable from a seed. Nothing
+// in a simulated layer may call the operating system otherwise, keep globals or thread_locals, or
+// let addresses or hash order decide anything.
+//
+// A Host is one process. After a simulated kill every call fails with Errc::kDead or does nothing.
+// Threads: Host and its facets may be used from any thread unless stated; an IoQueue belongs to one
+// reactor thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/intrusive_list.h"
+#include "base/result.h"
+
+namespace braid::base {
+
+class Logger;
+
+inline constexpr uint64_t kNever = UINT64_MAX;  // a deadline that does not come
+inline constexpr uint64_t kMicrosecond = 1'000;
+inline constexpr uint64_t kMillisecond = 1'000'000;
+inline constexpr uint64_t kSecond = 1'000'000'000;
+
+/// An operating-system object that can be passed to another process of the host (a file
+/// descriptor). Closes on destruction.
+class Handle {
+ public:
+  virtual ~Handle() = default;
+  virtual int fd() const = 0;  // -1 in simulation
+  virtual Result<std::unique_ptr<Handle>> duplicate() const = 0;
+};
+
+/// A flag that wakes a sleeping reactor, here or in another process (eventfd). signal() from any
+/// thread.
+class Event {
+ public:
+  virtual ~Event() = default;
+  virtual void signal() = 0;
+  /// Clears the flag; true if it was set. Never blocks.
+  virtual bool consume() = 0;
+  virtual const Handle& handle() const = 0;
+};
+
+/// Memory that other processes can map (memfd). Zero-filled, page-aligned; unmapped on destruction.
+class Segment {
+ public:
+  virtual ~Segment() = default;
+  virtual std::byte* data() const = 0;
+  virtual size_t size() const = 0;
+  virtual const Handle& handle() const = 0;
+  /// Makes a range of whole pages zero and gives its memory back to the system where that can be.
+  /// Any thread; who reads meanwhile sees old bytes or zeroes.
+  virtual void discard(size_t offset, size_t length) { std::memset(data() + offset, 0, length); }
+};
+
+/// What an asynchronous file operation does.
+enum class IoOpcode : uint8_t {
+  kRead,
+  kWrite,
+  kFlush,    // everything written before is durable when it completes (fdatasync)
+  kDiscard,  // the range reads as zeroes afterwards and its space may be given back (punch hole)
+  kWriteZeroes,  // the range reads as zeroes afterwards and stays allocated
+};
+
+/// An open file or disk. Data moves only by IoQueue::submit. Destroy it only when no operation is
+/// in flight.
+class File {
+ public:
+  virtual ~File() = default;
+  struct Info {
+    uint64_t size_bytes = 0;
+    uint32_t logical_block_bytes =
+        512;  // offsets, lengths and buffers must be multiples of it when `direct`
+    uint32_t physical_block_bytes = 512;
+    bool direct = false;  // bypasses the page cache (O_DIRECT)
+    bool block_device = false;
+    bool read_only = false;
+    bool can_discard = false;
+    bool can_write_zeroes = false;
+    std::string identity;  // names the same bytes across restarts: "file:<fs id>:<inode>:<birth>"
+                           // or the disk's serial
+  };
+  virtual const Info& info() const = 0;
+};
+
+/// One asynchronous file operation. The caller owns it and the buffer until `done` runs, exactly
+/// once, on the reactor.
+struct IoOp : ListNode {
+  IoOpcode opcode = IoOpcode::kRead;
+  bool force_unit_access = false;  // a write that is durable when it completes (RWF_DSYNC)
+  File* file = nullptr;
+  std::byte* buffer = nullptr;
+  uint64_t offset_bytes = 0;
+  uint64_t length_bytes = 0;  // a read or write: at most 1 GiB
+  /// kOk means all of the length. Short transfers are continued inside; past the end is
+  /// kOutOfRange.
+  void (*done)(IoOp& op, Errc status) = nullptr;
+  void* context = nullptr;        // for `done`
+  uint64_t progressed_bytes = 0;  // private to the IoQueue
+  Errc refused = Errc::kOk;       // private to the IoQueue
+};
+
+/// Runs `ready` on the reactor each time a watched thing has become ready. The caller owns it;
+/// unwatch before destroying.
+struct Watch : ListNode {
+  void (*ready)(Watch& watch) = nullptr;
+  void* context = nullptr;
+  uint64_t cookie = 0;  // private to the IoQueue
+};
+
+/// One reactor's share of the operating system: asynchronous files, readiness, sleep. One per
+/// reactor, on its thread only (wake() apart).
+class IoQueue {
+ public:
+  virtual ~IoQueue() = default;
+  /// Takes the operation; it reaches the disk at the next poll() at the latest. Completion never
+  /// runs inside submit().
+  virtual void submit(IoOp& op) = 0;
+  /// Hands over what was submitted, runs `done` and `ready` of what has happened. True if anything
+  /// ran. Never blocks.
+  virtual bool poll() = 0;
+  /// Gives up an operation, wherever it is: when this returns, its `done` will not run and neither
+  /// it nor its buffer is touched any more. LinuxHost waits for the disk if it must; a write may or
+  /// may not have happened.
+  virtual void abandon(IoOp& op) = 0;
+  /// Operations in flight (a reactor with some keeps polling longer).
+  virtual unsigned in_flight() const = 0;
+  /// Sleeps until something happens, wake() is called, or the deadline (Host::now_ns clock).
+  /// LinuxHost only: a simulated reactor is never asked to wait, its world decides when it runs.
+  virtual void wait(uint64_t deadline_ns) = 0;
+  /// Ends the present or next wait(). Any thread; cheap when the reactor is awake.
+  virtual void wake() = 0;
+  virtual void watch(Event& event, Watch& watch) = 0;
+  /// Level-triggered readability of a descriptor or of a Socket. The callback must drain it.
+  virtual void watch_readable(const Handle& handle, Watch& watch) = 0;
+  virtual void unwatch(Watch& watch) = 0;
+};
+
+/// Who is at the other end of a local socket.
+struct PeerIdentity {
+  int pid = 0;
+  uint32_t uid = 0;
+};
+
+/// A connected local socket that keeps message boundaries and carries handles (unix
+/// SOCK_SEQPACKET). Non-blocking.
+class LocalSocket {
+ public:
+  virtual ~LocalSocket() = default;
+  /// All or nothing; kWouldBlock when the peer is slow; kDisconnected when it is gone. At most 64
+  /// KiB and 16 handles.
+  virtual Status send(std::span<const std::byte> message,
+                      std::span<const Handle* const> handles = {}) = 0;
+  /// The length of one message; kWouldBlock when there is none; kDisconnected when the peer closed
+  /// or died. Handles that came with it are appended.
+  virtual Result<size_t> receive(std::span<std::byte> buffer,
+                                 std::vector<std::unique_ptr<Handle>>& handles) = 0;
+  virtual PeerIdentity peer() const = 0;
+  virtual const Handle& handle()
+      const = 0;  // for IoQueue::watch_readable (hang-up counts as readable)
+};
+
+/// A listening local socket with an abstract name: gone with the process, whatever kills it.
+class LocalListener {
+ public:
+  virtual ~LocalListener() = default;
+  virtual Result<std::unique_ptr<LocalSocket>> accept() = 0;  // kWouldBlock when nobody waits
+  virtual const Handle& handle() const = 0;
+};
+
+/// Another process, for copying to and from its memory (process_vm_*, pidfd).
+class PeerProcess {
+ public:
+  virtual ~PeerProcess() = default;
+  virtual bool alive() const = 0;
+  /// Copies from local pieces to one remote range / from one remote range to local pieces.
+  /// kPermission, kDead-peer as kDisconnected, kOutOfRange for an unmapped address. Lowest address
+  /// first, in order.
+  virtual Errc write(uint64_t remote_address,
+                     std::span<const std::span<const std::byte>> pieces) = 0;
+  virtual Errc read(uint64_t remote_address, std::span<const std::span<std::byte>> pieces) = 0;
+};
+
+/// How to open a file beneath a root.
+struct OpenOptions {
+  bool read_only = false;
+  bool direct = true;  // O_DIRECT where the file system can; Info says what was got
+  bool allow_block_device = false;
+  /// Lock the file over all processes of the machine (flock): shared if read_only, else exclusive;
+  /// kBusy if another holds it. The lock lasts until the last operation in flight has ended, also
+  /// after a kill, so that a write of a dead process cannot land behind those of its successor.
+  bool lock = false;
+  bool follow_links_beneath = true;  // links that stay beneath the root
+};
+
+class Thread {
+ public:
+  virtual ~Thread() = default;  // joins
+};
+
+class Host {
+ public:
+  virtual ~Host() = default;
+
+  // --- time, entropy, identity
+  virtual uint64_t now_ns() = 0;         // monotonic; virtual in simulation
+  virtual uint64_t wall_clock_ns() = 0;  // since 1970; for people only
+  virtual void random(
+      std::span<std::byte> out) = 0;  // the kernel's generator; seeded in simulation
+  virtual std::string boot_id() = 0;  // changes when this machine restarts
+  virtual std::string host_name() = 0;
+  virtual int process_id() = 0;
+  /// The effective user, as PeerIdentity::uid names it to others.
+  virtual uint32_t user_id() { return 0; }
+  /// Whether an address, as text, is one of this machine's: of an interface, or of loopback.
+  virtual bool is_local_address(const std::string& ip) {
+    (void)ip;
+    return true;
+  }
+  virtual Logger& log() = 0;
+  /// Whether the planted bug of this name is switched on. Only ever in a simulated world, to prove
+  /// that its checkers find it (docs/simulator.md). Control and recovery paths only.
+  virtual bool mutant(std::string_view) const { return false; }
+
+  // --- reactors, threads, blocking work
+  /// Lets another thread use this core: a spinning reactor calls it after each empty round.
+  virtual void yield() {}
+  virtual Result<std::unique_ptr<IoQueue>> create_io_queue() = 0;
+  /// A thread that runs `body`; joined by the Thread's destructor. Not in simulation
+  /// (kNotSupported): worlds drive reactors.
+  virtual Result<std::unique_ptr<Thread>> start_thread(std::string name,
+                                                       std::function<void()> body) = 0;
+  /// Runs `work` on a worker (TBB), for calls that may block or compute long. Any thread. See
+  /// Reactor::offload.
+  virtual void execute(std::function<void()> work) = 0;
+  virtual std::unique_ptr<Event> create_event() = 0;
+  virtual Result<std::unique_ptr<Event>> adopt_event(std::unique_ptr<Handle> handle) = 0;
+
+  // --- files
+  /// Opens `name` beneath the directory `root` (openat2: beneath, no magic links). Blocks: call it
+  /// through offload. Each refusal names the name and the rule: empty, too long, absolute, "..",
+  /// link out of the root, FIFO, device.
+  virtual Result<std::unique_ptr<File>> open_beneath(const std::string& root,
+                                                     const std::string& name,
+                                                     const OpenOptions& options) = 0;
+
+  // --- memory and processes of this host
+  virtual Result<std::unique_ptr<Segment>> create_segment(size_t size_bytes,
+                                                          std::string_view purpose) = 0;
+  /// As create_segment, but only this process can write to it: who maps its handle can only read,
+  /// and find_segment does not find it.
+  virtual Result<std::unique_ptr<Segment>> create_published_segment(size_t size_bytes,
+                                                                    std::string_view purpose) {
+    return create_segment(size_bytes, purpose);
+  }
+  /// The memory of a handle that a peer passed. Uses up no descriptor: handle() of the result is
+  /// empty (-1).
+  virtual Result<std::unique_ptr<Segment>> map_segment(std::unique_ptr<Handle> handle,
+                                                       size_t size_bytes) = 0;
+  /// The segment made by create_segment that holds all of [address, address + length), or null. Any
+  /// thread.
+  virtual Segment* find_segment(const void* address, size_t length) = 0;
+  virtual Result<std::unique_ptr<PeerProcess>> open_process(const PeerIdentity& identity) = 0;
+  /// Makes every store of every thread of every registered Braid process, made before now, visible,
+  /// and orders it before our later loads (membarrier GLOBAL_EXPEDITED). The slow half of an
+  /// asymmetric fence: fast sides use a compiler fence.
+  virtual void heavy_fence() = 0;
+  /// False: this process is not reached by heavy_fence() of others, or cannot reach them. Then the
+  /// fast sides here, and those of the peers that share memory with it, use a full fence
+  /// (std::atomic_thread_fence(seq_cst)); tell the peer in the handshake.
+  virtual bool has_heavy_fence() { return true; }
+  /// kNotSupported in simulation (in-host wires do not run there).
+  virtual Result<std::unique_ptr<LocalListener>> listen_local(std::string_view abstract_name) = 0;
+  virtual Result<std::unique_ptr<LocalSocket>> connect_local(std::string_view abstract_name) = 0;
+};
+
+}  // namespace braid::base

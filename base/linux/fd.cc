@@ -1,0 +1,33 @@
+#include "base/linux/fd.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+
+namespace braid::base {
+
+Fd::~Fd() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+Result<std::unique_ptr<Handle>> Fd::duplicate() const {
+  const int copy = ::fcntl(fd_, F_DUPFD_CLOEXEC, 0);
+  if (copy < 0) return sys_error(errno, fmt::format("cannot duplicate descriptor {}", fd_));
+  return std::unique_ptr<Handle>(std::make_unique<Fd>(copy));
+}
+
+std::string read_small_file(const std::string& path) {
+  const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.valid()) return {};
+  std::array<char, 4096> buffer;
+  const ssize_t got =
+      retry_interrupted([&] { return ::read(file.fd(), buffer.data(), buffer.size()); });
+  if (got <= 0) return {};
+  std::string text(buffer.data(), static_cast<size_t>(got));
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  return text;
+}
+
+}  // namespace braid::base

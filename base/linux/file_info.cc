@@ -1,0 +1,141 @@
+// What can be known of an open file or disk: size, block sizes, abilities, identity.
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <charconv>
+#include <cstdlib>
+
+#include "base/linux/file.h"
+
+#ifndef STATX_DIOALIGN
+#error "The kernel headers are too old: Linux 6.1 or newer is needed to build"
+#endif
+
+namespace braid::base {
+namespace {
+
+constexpr uint32_t kSectorBytes = 512;
+constexpr uint32_t kPageBytes = 4096;
+
+uint64_t read_number(const std::string& path) {
+  const std::string text = read_small_file(path);
+  uint64_t value = 0;
+  std::from_chars(text.data(), text.data() + text.size(), value);
+  return value;
+}
+
+/// For a file system that does not say what O_DIRECT demands: reads a sector and sees.
+uint32_t probe_direct_alignment(int fd) {
+  void* const page = std::aligned_alloc(kPageBytes, kPageBytes);
+  if (page == nullptr) return kPageBytes;
+  const ssize_t got = retry_interrupted([&] { return ::pread(fd, page, kSectorBytes, 0); });
+  std::free(page);
+  return got >= 0 ? kSectorBytes : kPageBytes;
+}
+
+std::string queue_folder(dev_t device) {
+  const std::string base = fmt::format("/sys/dev/block/{}:{}", major(device), minor(device));
+  const bool partition = ::access((base + "/partition").c_str(), F_OK) == 0;
+  return partition ? base + "/../queue" : base + "/queue";
+}
+
+/// A name that stays with the disk: its own serial, or that of the disk a partition is part of.
+/// Else what is unique while the machine runs.
+std::string disk_identity(dev_t device) {
+  const std::string base = fmt::format("/sys/dev/block/{}:{}", major(device), minor(device));
+  const bool partition = ::access((base + "/partition").c_str(), F_OK) == 0;
+  const std::string disk = partition ? base + "/.." : base;
+  for (const char* place : {"/wwid", "/device/wwid", "/serial", "/device/serial"}) {
+    const std::string serial = read_small_file(disk + place);
+    if (serial.empty()) continue;
+    return fmt::format("disk:{}:{}", serial, read_number(base + "/start"));
+  }
+  return fmt::format("disk:{}:{}:{}", major(device), minor(device), read_number(disk + "/diskseq"));
+}
+
+Status examine_disk(int fd, dev_t device, bool direct, File::Info& info) {
+  unsigned int physical = 0;
+  int logical = 0;
+  if (::ioctl(fd, BLKGETSIZE64, &info.size_bytes) != 0 || ::ioctl(fd, BLKSSZGET, &logical) != 0 ||
+      ::ioctl(fd, BLKPBSZGET, &physical) != 0) {
+    return sys_error(errno, "cannot read the size of a block device");
+  }
+  info.block_device = true;
+  info.direct = direct;
+  info.logical_block_bytes = static_cast<uint32_t>(logical);
+  info.physical_block_bytes = std::max(physical, info.logical_block_bytes);
+  // A disk that cannot punch would be filled with zeroes instead, and its space not given back.
+  info.can_discard = read_number(queue_folder(device) + "/write_zeroes_max_bytes") > 0 &&
+                     read_number(queue_folder(device) + "/discard_max_bytes") > 0;
+  info.can_write_zeroes = true;  // the kernel writes zero pages where the disk cannot
+  info.identity = disk_identity(device);
+  return {};
+}
+
+Status examine_regular(int fd, const struct stat& what, bool direct, File::Info& info) {
+  info.size_bytes = static_cast<uint64_t>(what.st_size);
+  info.direct = direct;
+  if (direct) {
+    const DirectAlignment alignment = direct_alignment(fd);
+    info.logical_block_bytes = alignment.known ? alignment.bytes : probe_direct_alignment(fd);
+  }
+  info.logical_block_bytes = std::max(info.logical_block_bytes, kSectorBytes);
+  info.physical_block_bytes =
+      std::max(static_cast<uint32_t>(what.st_blksize), info.logical_block_bytes);
+  if (!std::has_single_bit(info.physical_block_bytes)) info.physical_block_bytes = kPageBytes;
+  // Asked behind the end of the file: nothing changes, and the answer says whether it could.
+  const off_t behind = (what.st_size / kPageBytes + 1) * kPageBytes;
+  info.can_discard =
+      !info.read_only &&
+      retry_interrupted([&] {
+        return ::fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, behind, kPageBytes);
+      }) == 0;
+  info.can_write_zeroes = info.can_discard;
+
+  struct statfs system;
+  struct statx birth;
+  if (::fstatfs(fd, &system) != 0 ||
+      ::statx(fd, "", AT_EMPTY_PATH, STATX_BTIME | STATX_INO, &birth) != 0) {
+    return sys_error(errno, "cannot identify a file");
+  }
+  const auto* const id = reinterpret_cast<const unsigned*>(&system.f_fsid);
+  info.identity = fmt::format("file:{:08x}{:08x}:{}:{}.{:09}", id[0], id[1], birth.stx_ino,
+                              birth.stx_btime.tv_sec, birth.stx_btime.tv_nsec);
+  return {};
+}
+
+}  // namespace
+
+DirectAlignment direct_alignment(int path_fd) {
+  struct statx info {};
+  if (::statx(path_fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &info) != 0 ||
+      (info.stx_mask & STATX_DIOALIGN) == 0) {
+    return {};
+  }
+  return {.known = true,
+          .bytes = std::max(info.stx_dio_mem_align, info.stx_dio_offset_align) *
+                   (info.stx_dio_offset_align != 0 ? 1u : 0u)};
+}
+
+Result<File::Info> examine_file(int fd, bool direct, bool read_only) {
+  struct stat what;
+  if (::fstat(fd, &what) != 0) return sys_error(errno, "cannot examine an open file");
+  File::Info info;
+  info.read_only = read_only;
+  if (S_ISBLK(what.st_mode)) {
+    BRAID_CHECK(examine_disk(fd, what.st_rdev, direct, info));
+  } else {
+    BRAID_CHECK(examine_regular(fd, what, direct, info));
+  }
+  return info;
+}
+
+}  // namespace braid::base

@@ -1,0 +1,190 @@
+#include "base/linux_host.h"
+
+#include <linux/membarrier.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <thread>
+
+#include "base/linux/event.h"
+#include "base/linux/executor.h"
+#include "base/linux/file.h"
+#include "base/linux/local_address.h"
+#include "base/linux/local_socket.h"
+#include "base/linux/process.h"
+#include "base/linux/segment.h"
+#include "base/linux/uring.h"
+
+namespace braid::base {
+namespace {
+
+uint64_t read_clock(clockid_t clock) {
+  timespec now{};
+  ::clock_gettime(clock, &now);
+  return static_cast<uint64_t>(now.tv_sec) * kSecond + static_cast<uint64_t>(now.tv_nsec);
+}
+
+bool membarrier(int command) {
+  return ::syscall(SYS_membarrier, command, 0, 0) == 0;
+}
+
+class LinuxThread : public Thread {
+ public:
+  explicit LinuxThread(std::thread thread) : thread_(std::move(thread)) {}
+  ~LinuxThread() override { thread_.join(); }
+
+ private:
+  std::thread thread_;
+};
+
+/// Signals belong to the main thread: a thread made while this lives has all of them blocked.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_BLOCK, &all, &before_);
+  }
+  ~SignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
+class LinuxHost : public Host {
+ public:
+  explicit LinuxHost(const LinuxHostOptions& options)
+      : logger_(options.log_sink ? options.log_sink : make_stderr_sink(), options.log_name,
+                options.log_level),
+        heavy_fence_(membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED)),
+        executor_(options.workers_max) {
+    if (!heavy_fence_) {
+      logger_.warning(
+          "the kernel refuses membarrier: fences between processes cost more in every message");
+    }
+    // Refused where Yama is not in use, and not needed then.
+    if (options.allow_peer_copy) (void)::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
+  }
+
+  uint64_t now_ns() override { return read_clock(CLOCK_MONOTONIC); }
+  uint64_t wall_clock_ns() override { return read_clock(CLOCK_REALTIME); }
+  void random(std::span<std::byte> out) override {
+    while (!out.empty()) {
+      const ssize_t got = retry_interrupted([&] { return ::getrandom(out.data(), out.size(), 0); });
+      BRAID_ASSERT(got > 0);  // the kernel's generator does not fail
+      out = out.subspan(static_cast<size_t>(got));
+    }
+  }
+  std::string boot_id() override { return read_small_file("/proc/sys/kernel/random/boot_id"); }
+  std::string host_name() override {
+    std::array<char, 256> name{};
+    ::gethostname(name.data(), name.size() - 1);
+    return name.data();
+  }
+  int process_id() override { return ::getpid(); }
+  uint32_t user_id() override { return ::geteuid(); }
+  bool is_local_address(const std::string& ip) override { return is_linux_local_address(ip); }
+  Logger& log() override { return logger_; }
+
+  void yield() override { ::sched_yield(); }
+  Result<std::unique_ptr<IoQueue>> create_io_queue() override { return UringQueue::create(*this); }
+
+  Result<std::unique_ptr<Thread>> start_thread(std::string name,
+                                               std::function<void()> body) override {
+    const SignalsBlocked blocked;
+    try {
+      std::thread thread([name, run = std::move(body)] {
+        ::pthread_setname_np(::pthread_self(), name.substr(0, 15).c_str());
+        run();
+      });
+      return std::unique_ptr<Thread>(std::make_unique<LinuxThread>(std::move(thread)));
+    } catch (const std::system_error& failure) {
+      return sys_error(failure.code().value(), fmt::format("cannot start thread {}", name));
+    }
+  }
+
+  void execute(std::function<void()> work) override {
+    const SignalsBlocked blocked;  // for the threads that the first work starts
+    executor_.execute(std::move(work));
+  }
+
+  std::unique_ptr<Event> create_event() override {
+    auto event = create_linux_event();
+    if (event.ok()) return std::move(event).value();
+    logger_.error("{}", event.error().message());
+    return nullptr;
+  }
+  Result<std::unique_ptr<Event>> adopt_event(std::unique_ptr<Handle> handle) override {
+    return adopt_linux_event(std::move(handle));
+  }
+
+  Result<std::unique_ptr<File>> open_beneath(const std::string& root, const std::string& name,
+                                             const OpenOptions& options) override {
+    return open_linux_file(root, name, options);
+  }
+
+  Result<std::unique_ptr<Segment>> create_segment(size_t size_bytes,
+                                                  std::string_view purpose) override {
+    return segments_.create(size_bytes, purpose);
+  }
+  Result<std::unique_ptr<Segment>> create_published_segment(size_t size_bytes,
+                                                            std::string_view purpose) override {
+    return create_published_linux_segment(size_bytes, purpose);
+  }
+  Result<std::unique_ptr<Segment>> map_segment(std::unique_ptr<Handle> handle,
+                                               size_t size_bytes) override {
+    return map_linux_segment(std::move(handle), size_bytes);
+  }
+  Segment* find_segment(const void* address, size_t length) override {
+    return segments_.find(address, length);
+  }
+  Result<std::unique_ptr<PeerProcess>> open_process(const PeerIdentity& identity) override {
+    return open_linux_process(identity);
+  }
+
+  void heavy_fence() override {
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    if (!heavy_fence_ || !membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED)) {
+      full_fence_.exchange(0, std::memory_order_seq_cst);
+    }
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+  }
+  bool has_heavy_fence() override { return heavy_fence_; }
+
+  Result<std::unique_ptr<LocalListener>> listen_local(std::string_view abstract_name) override {
+    return listen_linux_local(abstract_name);
+  }
+  Result<std::unique_ptr<LocalSocket>> connect_local(std::string_view abstract_name) override {
+    return connect_linux_local(abstract_name);
+  }
+
+ private:
+  Logger logger_;
+  const bool heavy_fence_;
+  // An exchange is a full fence of this thread, and one that the thread sanitizer understands.
+  std::atomic<int> full_fence_{0};
+  SegmentTable segments_;
+  Executor executor_;  // last: its threads may use all of the above
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Host>> create_linux_host(const LinuxHostOptions& options) {
+  std::unique_ptr<Host> host = std::make_unique<LinuxHost>(options);
+  // Shows at once what would else fail at the first reactor.
+  BRAID_TRY(auto queue, host->create_io_queue());
+  return host;
+}
+
+}  // namespace braid::base

@@ -1,0 +1,341 @@
+#include "base/linux/uring.h"
+
+#include <linux/falloc.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/linux/uring_ops.h"
+
+namespace braid::base {
+namespace {
+
+constexpr unsigned kSubmissionEntries = 256;
+constexpr unsigned kCompletionEntries = 1024;
+constexpr unsigned kFileOpsMax = 256;
+constexpr int kCompletionsPerPollMax = 256;
+
+// The lowest bits of user_data say whose completion it is; an IoOp's address leaves them zero.
+constexpr uint64_t kTagMask = 3;
+constexpr uint64_t kTagFile = 0;
+constexpr uint64_t kTagWatch = 1;  // | slot << 2 | life << 32
+constexpr uint64_t kTagWake = 2;
+constexpr uint64_t kTagNone = 3;  // nobody cares how it ended
+static_assert(alignof(IoOp) > kTagMask);
+
+/// The kernel may be interrupted, short of memory, or want completions taken first: all of these
+/// pass. Anything else means that the ring is misused.
+void check_enter(int result) {
+  BRAID_ASSERT(result >= 0 || result == -EINTR || result == -EAGAIN || result == -EBUSY ||
+               result == -ETIME || result == -ENOMEM);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<IoQueue>> UringQueue::create(Host& host) {
+  Fd wake_event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!wake_event.valid()) return sys_error(errno, "cannot create an eventfd");
+  std::unique_ptr<UringQueue> queue(new UringQueue(host, std::move(wake_event)));
+  io_uring_params parameters{};
+  parameters.flags = IORING_SETUP_CQSIZE | IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG;
+  parameters.cq_entries = kCompletionEntries;
+  const int result = io_uring_queue_init_params(kSubmissionEntries, &queue->ring_, &parameters);
+  if (result < 0) {
+    return sys_error(-result,
+                     "cannot create an io_uring (Linux 5.19 or newer is needed, and sysctl "
+                     "kernel.io_uring_disabled must be 0)");
+  }
+  queue->ring_valid_ = true;
+  if ((parameters.features & IORING_FEAT_EXT_ARG) == 0) {
+    return make_error(Errc::kNotSupported, "this kernel's io_uring cannot wait with a timeout");
+  }
+  return std::unique_ptr<IoQueue>(std::move(queue));
+}
+
+UringQueue::~UringQueue() {
+  if (!ring_valid_) return;
+  while (in_kernel_ > 0) {
+    io_uring_cqe* cqe = nullptr;
+    if (const int result = io_uring_submit_and_wait_timeout(&ring_, &cqe, 1, nullptr, nullptr);
+        result < 0 && result != -EINTR) {
+      break;
+    }
+    for (io_uring_cqe done; next_completion(done);) {
+      if ((done.user_data & kTagMask) == kTagFile) --in_kernel_;
+    }
+  }
+  io_uring_queue_exit(&ring_);
+}
+
+// --- file operations
+
+void UringQueue::submit(IoOp& op) {
+  op.progressed_bytes = 0;
+  op.refused = check_io(op);
+  ++accepted_;
+  if (op.refused != Errc::kOk || op_is_empty(op)) {
+    refused_.push_back(op);
+  } else {
+    pending_.push_back(op);
+  }
+}
+
+io_uring_sqe* UringQueue::next_sqe() {
+  io_uring_sqe* sqe = io_uring_get_sqe(&ring_);
+  while (sqe == nullptr) {
+    check_enter(io_uring_submit(&ring_));
+    sqe = io_uring_get_sqe(&ring_);
+  }
+  return sqe;
+}
+
+void UringQueue::prepare_pending() {
+  while (in_kernel_ < kFileOpsMax) {
+    IoOp* const op = pending_.pop_front();
+    if (op == nullptr) break;
+    prepare(*op);
+  }
+}
+
+void UringQueue::prepare(IoOp& op) {
+  io_uring_sqe* const sqe = next_sqe();
+  prepare_io(op, *sqe);
+  io_uring_sqe_set_data64(sqe, reinterpret_cast<uint64_t>(&op) | kTagFile);
+  ++in_kernel_;
+}
+
+void UringQueue::finish(IoOp& op, Errc status) {
+  --accepted_;
+  op.done(op, status);
+}
+
+void UringQueue::file_done(IoOp& op, int result) {
+  --in_kernel_;
+  switch (advance_io(op, result)) {
+    case IoProgress::kAgain:
+      pending_.push_front(op);
+      return;
+    case IoProgress::kDone:
+      finish(op, Errc::kOk);
+      return;
+    case IoProgress::kPastEnd:
+      finish(op, Errc::kOutOfRange);
+      return;
+    case IoProgress::kFailed:
+      finish(op, errc_from_errno(-result));
+      return;
+  }
+}
+
+void UringQueue::abandon(IoOp& op) {
+  --accepted_;
+  if (op.linked()) {  // pending or refused: the kernel has not seen it
+    op.unlink();
+    return;
+  }
+  const uint64_t name = reinterpret_cast<uint64_t>(&op) | kTagFile;
+  const auto is_it = [&](const io_uring_cqe& cqe) { return cqe.user_data == name; };
+  if (const auto at = std::find_if(set_aside_.begin(), set_aside_.end(), is_it);
+      at != set_aside_.end()) {
+    set_aside_.erase(at);
+    --in_kernel_;
+    return;
+  }
+  io_uring_sqe* const cancel = next_sqe();
+  io_uring_prep_cancel64(cancel, name, 0);
+  io_uring_sqe_set_data64(cancel, kTagNone);
+  for (;;) {
+    io_uring_cqe* ready = nullptr;
+    check_enter(io_uring_submit_and_wait_timeout(&ring_, &ready, 1, nullptr, nullptr));
+    while (io_uring_peek_cqe(&ring_, &ready) == 0) {
+      const io_uring_cqe done = *ready;
+      io_uring_cqe_seen(&ring_, ready);
+      if (is_it(done)) {
+        --in_kernel_;
+        return;
+      }
+      set_aside_.push_back(done);
+    }
+  }
+}
+
+// --- completions
+
+/// The oldest completion, copied out.
+bool UringQueue::next_completion(io_uring_cqe& out) {
+  if (!set_aside_.empty()) {
+    out = set_aside_.front();
+    set_aside_.erase(set_aside_.begin());
+    return true;
+  }
+  io_uring_cqe* cqe = nullptr;
+  if (io_uring_cq_ready(&ring_) == 0 || io_uring_peek_cqe(&ring_, &cqe) != 0) return false;
+  out = *cqe;
+  io_uring_cqe_seen(&ring_, cqe);
+  return true;
+}
+
+bool UringQueue::poll() {
+  prepare_pending();
+  if (io_uring_sq_ready(&ring_) > 0) {
+    // One system call for all that is new. What cannot be taken now stays for the next time.
+    check_enter(io_uring_submit(&ring_));
+  }
+  const unsigned flags = IO_URING_READ_ONCE(*ring_.sq.kflags);
+  if ((flags & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) != 0) io_uring_get_events(&ring_);
+  bool did = false;
+  for (int i = 0; i < kCompletionsPerPollMax; ++i) {
+    io_uring_cqe cqe;
+    if (!next_completion(cqe)) break;
+    did |= dispatch(cqe);
+  }
+  IntrusiveList<IoOp> refused;
+  refused.take_all(refused_);
+  while (IoOp* const op = refused.pop_front()) {
+    did = true;
+    finish(*op, op->refused);
+  }
+  return did;
+}
+
+bool UringQueue::dispatch(const io_uring_cqe& cqe) {
+  switch (cqe.user_data & kTagMask) {
+    case kTagFile:
+      file_done(*reinterpret_cast<IoOp*>(cqe.user_data), cqe.res);
+      return true;
+    case kTagWatch:
+      return watch_done(cqe.user_data, cqe);
+    case kTagWake:
+      wake_armed_ = (cqe.flags & IORING_CQE_F_MORE) != 0;
+      return false;
+    default:
+      return false;
+  }
+}
+
+// --- sleep and wake-up
+
+void UringQueue::arm_wake() {
+  if (wake_armed_) return;
+  io_uring_sqe* const sqe = next_sqe();
+  // Reports each write to the eventfd; its counter is never read.
+  io_uring_prep_poll_multishot(sqe, wake_event_.fd(), POLLIN);
+  io_uring_sqe_set_data64(sqe, kTagWake);
+  wake_armed_ = true;
+}
+
+void UringQueue::wait(uint64_t deadline_ns) {
+  if (!set_aside_.empty() || !refused_.empty()) return;
+  prepare_pending();
+  arm_wake();
+  WakeState awake = WakeState::kAwake;
+  if (wake_state_.compare_exchange_strong(awake, WakeState::kSleeping)) {
+    io_uring_cqe* cqe = nullptr;
+    __kernel_timespec limit{};
+    if (deadline_ns != kNever) {
+      const uint64_t now_ns = host_.now_ns();
+      const uint64_t left_ns = deadline_ns > now_ns ? deadline_ns - now_ns : 0;
+      limit.tv_sec = static_cast<int64_t>(left_ns / kSecond);
+      limit.tv_nsec = static_cast<int64_t>(left_ns % kSecond);
+    }
+    // Whatever ends the wait, the reactor looks at everything anyway.
+    check_enter(io_uring_submit_and_wait_timeout(
+        &ring_, &cqe, 1, deadline_ns == kNever ? nullptr : &limit, nullptr));
+  }
+  wake_state_.exchange(WakeState::kAwake);
+}
+
+void UringQueue::wake() {
+  // Exchanged, not read: this orders all that the caller wrote before against the sleeper's look,
+  // and at most one of several callers pays for the system call.
+  if (wake_state_.exchange(WakeState::kNotified) != WakeState::kSleeping) return;
+  const uint64_t one = 1;
+  (void)retry_interrupted([&] { return ::write(wake_event_.fd(), &one, sizeof one); });
+}
+
+// --- watches
+
+void UringQueue::watch(Event& event, Watch& watch) {
+  add_watch(event.handle().fd(), true, watch);
+}
+
+void UringQueue::watch_readable(const Handle& handle, Watch& watch) {
+  add_watch(handle.fd(), false, watch);
+}
+
+void UringQueue::add_watch(int fd, bool repeating, Watch& watch) {
+  BRAID_ASSERT(watch.cookie == 0);
+  uint32_t index = static_cast<uint32_t>(watches_.size());
+  if (free_watches_.empty()) {
+    watches_.emplace_back();
+  } else {
+    index = free_watches_.back();
+    free_watches_.pop_back();
+  }
+  WatchSlot& slot = watches_[index];
+  slot.watch = &watch;
+  slot.fd = fd;
+  slot.repeating = repeating;
+  ++slot.life;
+  watch.cookie = index + 1;
+  arm_watch(index);
+}
+
+void UringQueue::arm_watch(uint32_t index) {
+  WatchSlot& slot = watches_[index];
+  io_uring_sqe* const sqe = next_sqe();
+  if (slot.repeating) {
+    io_uring_prep_poll_multishot(sqe, slot.fd, POLLIN);
+  } else {
+    io_uring_prep_poll_add(sqe, slot.fd, POLLIN | POLLRDHUP);
+  }
+  const uint64_t life = slot.life;
+  io_uring_sqe_set_data64(sqe, kTagWatch | static_cast<uint64_t>(index) << 2 | life << 32);
+  slot.armed = true;
+}
+
+void UringQueue::unwatch(Watch& watch) {
+  if (watch.cookie == 0) return;
+  const auto index = static_cast<uint32_t>(watch.cookie - 1);
+  watch.cookie = 0;
+  WatchSlot& slot = watches_[index];
+  slot.watch = nullptr;
+  if (!slot.armed) {
+    free_watches_.push_back(index);
+    return;
+  }
+  io_uring_sqe* const sqe = next_sqe();
+  const uint64_t life = slot.life;
+  io_uring_prep_poll_remove(sqe, kTagWatch | static_cast<uint64_t>(index) << 2 | life << 32);
+  io_uring_sqe_set_data64(sqe, kTagNone);
+  // Now, not at the next poll(): the caller may close the descriptor, and the number may then be
+  // another file's by the time the kernel sees an arming that still waits in the ring.
+  (void)io_uring_submit(&ring_);
+}
+
+bool UringQueue::watch_done(uint64_t user_data, const io_uring_cqe& cqe) {
+  const auto index = static_cast<uint32_t>((user_data >> 2) & 0x3fffffff);
+  const auto life = static_cast<uint32_t>(user_data >> 32);
+  if (watches_[index].life != life) return false;
+  if ((cqe.flags & IORING_CQE_F_MORE) == 0) watches_[index].armed = false;
+  Watch* const watch = watches_[index].watch;
+  if (watch == nullptr) {
+    if (!watches_[index].armed) free_watches_.push_back(index);
+    return false;
+  }
+  if (cqe.res == -ECANCELED) {  // the thread that asked for it has ended
+    if (!watches_[index].armed) arm_watch(index);
+    return false;
+  }
+  watch->ready(*watch);
+  if (cqe.res < 0) return true;  // a bad descriptor: its reader has been told, once
+  // The callback may have unwatched it, and even watched something else in the same slot.
+  WatchSlot& slot = watches_[index];
+  if (slot.life == life && slot.watch == watch && !slot.armed) arm_watch(index);
+  return true;
+}
+
+}  // namespace braid::base

@@ -1,0 +1,85 @@
+// IoQueue over io_uring.
+//
+// An idle poll() makes no system call: completions are seen in the ring that the kernel shares with
+// us, and the kernel flags there when it has more to deliver (IORING_SETUP_TASKRUN_FLAG). One call
+// hands over all that was submitted since the last poll(). At most kFileOpsMax file operations are
+// in the kernel; more wait in a list through the operations themselves.
+//
+// Thread: the reactor's, wake() apart. The first poll() or wait() fixes which thread that is.
+#pragma once
+
+#include <liburing.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/host.h"
+#include "base/linux/fd.h"
+
+namespace braid::base {
+
+class UringQueue : public IoQueue {
+ public:
+  static Result<std::unique_ptr<IoQueue>> create(Host& host);
+  /// Waits for operations that are still in the kernel: their buffers must not be written later.
+  ~UringQueue() override;
+  UringQueue(const UringQueue&) = delete;
+  UringQueue& operator=(const UringQueue&) = delete;
+
+  void submit(IoOp& op) override;
+  void abandon(IoOp& op) override;
+  bool poll() override;
+  unsigned in_flight() const override { return accepted_; }
+  void wait(uint64_t deadline_ns) override;
+  void wake() override;
+  void watch(Event& event, Watch& watch) override;
+  void watch_readable(const Handle& handle, Watch& watch) override;
+  void unwatch(Watch& watch) override;
+
+ private:
+  /// One watched descriptor. Outlives its Watch until the kernel has forgotten it.
+  struct WatchSlot {
+    Watch* watch = nullptr;  // null: unwatched, or free
+    int fd = -1;
+    bool repeating = false;  // one poll reports every event; else it is asked for again each time
+    bool armed = false;      // the kernel will still answer
+    uint32_t life = 0;       // tells late answers for an earlier user of the slot
+  };
+  enum class WakeState : uint8_t { kAwake, kSleeping, kNotified };
+
+  UringQueue(Host& host, Fd wake_event) : host_(host), wake_event_(std::move(wake_event)) {}
+
+  io_uring_sqe* next_sqe();
+  void prepare_pending();
+  void prepare(IoOp& op);
+  void finish(IoOp& op, Errc status);
+  bool next_completion(io_uring_cqe& out);
+  bool dispatch(const io_uring_cqe& cqe);
+  void file_done(IoOp& op, int result);
+  bool watch_done(uint64_t user_data, const io_uring_cqe& cqe);
+  void arm_wake();
+  void arm_watch(uint32_t index);
+  void add_watch(int fd, bool repeating, Watch& watch);
+
+  Host& host_;
+  io_uring ring_{};
+  bool ring_valid_ = false;
+
+  IntrusiveList<IoOp> pending_;  // not in the kernel yet
+  IntrusiveList<IoOp> refused_;  // bad from the start; reported by the next poll()
+  unsigned in_kernel_ = 0;
+  unsigned accepted_ = 0;  // submitted and not yet reported
+  // Completions that came while abandon() waited for another one.
+  std::vector<io_uring_cqe> set_aside_;
+  std::vector<WatchSlot> watches_;
+  std::vector<uint32_t> free_watches_;
+
+  const Fd wake_event_;
+  bool wake_armed_ = false;
+  alignas(64) std::atomic<WakeState> wake_state_{WakeState::kAwake};
+};
+
+}  // namespace braid::base

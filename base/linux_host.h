@@ -1,0 +1,30 @@
+// LinuxHost: the Host of a real process.
+//
+// Create one in main, before other threads, and destroy it last: everything made from it borrows
+// it.
+#pragma once
+
+#include <memory>
+
+#include "base/host.h"
+#include "base/log.h"
+
+namespace braid::base {
+
+struct LinuxHostOptions {
+  std::string log_name = "braid";
+  LogLevel log_level = LogLevel::kInfo;
+  std::shared_ptr<LogSink> log_sink;  // null: stderr
+  /// Threads for execute(). They may all be blocked in system calls, so more than cores.
+  int workers_max = 8;
+  /// Lets processes of the same user copy to and from this one's memory where the Yama security
+  /// module would forbid it (prctl PR_SET_PTRACER). In-host peers need it for memory that is not in
+  /// a Segment.
+  bool allow_peer_copy = true;
+};
+
+/// Fails if the kernel lacks what Braid cannot do without: io_uring (5.11 or newer), openat2,
+/// memfd. The message says which, and what to change.
+Result<std::unique_ptr<Host>> create_linux_host(const LinuxHostOptions& options = {});
+
+}  // namespace braid::base

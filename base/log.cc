@@ -1,0 +1,93 @@
+#include "base/log.h"
+
+#include <spdlog/details/log_msg.h>
+#include <spdlog/sinks/basic_file_sink.h>
+#include <spdlog/sinks/sink.h>
+#include <spdlog/sinks/stdout_color_sinks.h>
+
+namespace braid::base {
+namespace {
+
+spdlog::level::level_enum to_spdlog(LogLevel level) {
+  switch (level) {
+    case LogLevel::kDebug:
+      return spdlog::level::debug;
+    case LogLevel::kInfo:
+      return spdlog::level::info;
+    case LogLevel::kWarning:
+      return spdlog::level::warn;
+    case LogLevel::kError:
+      return spdlog::level::err;
+    case LogLevel::kOff:
+      break;
+  }
+  return spdlog::level::off;
+}
+
+/// One of spdlog's sinks, without spdlog's registry of loggers: that is a global.
+class SpdlogSink : public LogSink {
+ public:
+  explicit SpdlogSink(std::shared_ptr<spdlog::sinks::sink> sink) : sink_(std::move(sink)) {
+    sink_->set_pattern("%Y-%m-%dT%H:%M:%S.%e %^%-7l%$ [%n] %v");
+  }
+
+  void write(LogLevel level, std::string_view name, std::string_view message) override {
+    const spdlog::details::log_msg line(spdlog::string_view_t(name.data(), name.size()),
+                                        to_spdlog(level),
+                                        spdlog::string_view_t(message.data(), message.size()));
+    try {
+      sink_->log(line);
+      sink_->flush();
+    } catch (const spdlog::spdlog_ex&) {
+      // A full disk or a closed stderr must not stop the program, and there is nowhere to say so.
+    }
+  }
+
+ private:
+  const std::shared_ptr<spdlog::sinks::sink> sink_;
+};
+
+class NullSink : public LogSink {
+ public:
+  void write(LogLevel, std::string_view, std::string_view) override {}
+};
+
+}  // namespace
+
+std::string_view to_string(LogLevel level) {
+  switch (level) {
+    case LogLevel::kDebug:
+      return "debug";
+    case LogLevel::kInfo:
+      return "info";
+    case LogLevel::kWarning:
+      return "warning";
+    case LogLevel::kError:
+      return "error";
+    case LogLevel::kOff:
+      break;
+  }
+  return "off";
+}
+
+std::shared_ptr<LogSink> make_stderr_sink() {
+  return std::make_shared<SpdlogSink>(std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
+}
+
+std::shared_ptr<LogSink> make_file_sink(const std::string& path) {
+  try {
+    return std::make_shared<SpdlogSink>(std::make_shared<spdlog::sinks::basic_file_sink_mt>(path));
+  } catch (const spdlog::spdlog_ex&) {
+    return nullptr;
+  }
+}
+
+std::shared_ptr<LogSink> make_null_sink() {
+  return std::make_shared<NullSink>();
+}
+
+void Logger::write(LogLevel level, fmt::string_view format, fmt::format_args args) {
+  core_->sink->write(level, name_, fmt::vformat(format, args));
+}
+
+}  // namespace braid::base

@@ -1,0 +1,186 @@
+// Reactor: one thread's event loop (design decision D2). It owns timers, detached tasks, pollers
+// and an IoQueue.
+//
+// A reactor polls while there is work and for `poll_budget_ns` after; then every poller arms its
+// wake-up source and the reactor sleeps in one wait. An empty round of a spinning reactor ends in
+// sched_yield. In simulation nobody calls run(): the world calls turn() and, when it returns false,
+// prepare_sleep(), and decides by virtual time when to call again.
+//
+// Threads: everything here on the reactor's own thread, except post(), wake() and stop(). Whoever
+// posts keeps the reactor alive until its post() has returned.
+#pragma once
+
+#include <atomic>
+#include <coroutine>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/host.h"
+#include "base/intrusive_list.h"
+#include "base/log.h"
+#include "base/message_queue.h"
+#include "base/task.h"
+#include "base/timer.h"
+
+namespace braid::base {
+
+/// Something that is polled each turn: a completion queue, a ring.
+class Poller : public ListNode {
+ public:
+  virtual ~Poller() = default;
+  /// Does what there is to do, within bounds (say 64 items). True if it did anything. May add and
+  /// remove pollers, itself too.
+  virtual bool poll() = 0;
+  /// Before sleep: ask the source for a wake-up, then look once more. False: there is work, do not
+  /// sleep. May be followed by poll() without a sleep between.
+  virtual bool arm() = 0;
+};
+
+/// A suspended coroutine in a list: of waiters, or of the reactor's coroutines to resume.
+struct Resumable : ListNode {
+  std::coroutine_handle<> handle;
+};
+
+class Reactor {
+ public:
+  struct Options {
+    std::string name = "reactor";
+    uint64_t poll_budget_ns = 50 * kMicrosecond;  // 0: never spin
+  };
+  static Result<std::unique_ptr<Reactor>> create(Host& host, const Options& options);
+  /// Cancels detached tasks, the newest first; pollers and timers must be gone or are unlinked.
+  /// Functions posted and not yet run are dropped; so are Messages, which stay the sender's.
+  ~Reactor();
+  Reactor(const Reactor&) = delete;
+  Reactor& operator=(const Reactor&) = delete;
+
+  Host& host() { return host_; }
+  Logger& log() { return log_; }
+  IoQueue& io() { return *io_; }
+  const std::string& name() const { return options_.name; }
+
+  /// The time read at the start of this turn. Use it in data paths: it costs a load.
+  uint64_t now_ns() const { return now_ns_; }
+  /// How much later than it should this turn began: behind the first timer that was due, or behind
+  /// the turn before, unless it slept between (it was descheduled, paused or busy). Heartbeats use
+  /// it to excuse themselves.
+  uint64_t last_lateness_ns() const { return lateness_ns_; }
+
+  void add(Poller& poller) { pollers_.push_back(poller); }
+  void remove(Poller& poller) { poller.unlink(); }
+
+  /// Reschedules if pending. Runs at the first turn at or after the deadline; a deadline that has
+  /// passed means the next turn.
+  void schedule(Timer& timer, uint64_t deadline_ns);
+  void schedule_after(Timer& timer, uint64_t delay_ns);
+  void cancel(Timer& timer);
+
+  /// Starts a task that belongs to the reactor: runs to its first suspension now, is destroyed when
+  /// it ends or with the reactor.
+  void spawn(Task<void> task);
+  /// Resumes a coroutine in the next turn. The node belongs to an awaiter, which unlinks it when it
+  /// is destroyed.
+  void resume_later(Resumable& node) { ready_.push_back(node); }
+
+  // --- from any thread
+  /// Messages of one sender run in their order. No allocation, no lock; a system call only if the
+  /// reactor sleeps.
+  void post(Message& message);
+  /// Runs a function on this reactor. Allocates: control paths only.
+  void post(std::function<void()> function);
+  void wake() { io_->wake(); }
+  /// Makes the present or next run() return.
+  void stop();
+
+  // --- driving
+  /// One round: messages, timers due, pollers, IoQueue. True if anything was done.
+  bool turn();
+  /// Arms every poller and checks for messages. True: sleep until next_deadline_ns() or a wake-up
+  /// is safe.
+  bool prepare_sleep();
+  /// When the first timer is due; kNever without one.
+  uint64_t next_deadline_ns() const {
+    return timers_.empty() ? kNever : timers_.top().deadline_ns();
+  }
+  /// turn() until stop(), spinning and sleeping as the options say.
+  void run();
+  /// turn() until the task is done (spins and sleeps as run()); for main programs and tests on
+  /// LinuxHost.
+  template <typename T>
+  T run_until_done(Task<T> task) {
+    refresh_now();
+    task.start();
+    while (!task.done()) step();
+    return task.take();
+  }
+
+  // --- awaitables, for tasks on this reactor (base/await.h)
+  class SleepAwaiter;
+  class OffloadAwaiter;
+  /// `co_await reactor.sleep_ns(5 * kMillisecond);`
+  SleepAwaiter sleep_ns(uint64_t delay_ns);
+  /// Runs `work` on a worker thread and resumes here when it is done. If the task is cancelled
+  /// meanwhile, the work still ends; `work` must own all that it touches. Name the closure before
+  /// the co_await (task.h, trap).
+  OffloadAwaiter offload(std::function<void()> work);
+  /// The task's value, or nothing if `timeout_ns` passed first (kNever: no limit); then the task is
+  /// destroyed.
+  template <typename T>
+  Task<std::optional<T>> with_timeout(Task<T> task, uint64_t timeout_ns);
+
+ private:
+  struct Detached;
+  struct FunctionMessage;
+  struct Mailbox;
+  /// Marks the end of a round in `pollers_` while the round runs.
+  class RoundEnd : public Poller {
+   public:
+    bool poll() override { return false; }
+    bool arm() override { return true; }
+  };
+
+  Reactor(Host& host, const Options& options, std::unique_ptr<IoQueue> io);
+  static Detached run_detached(Task<void> task);
+  void refresh_now() { now_ns_ = host_.now_ns(); }
+  void begin_turn();
+  bool run_messages();
+  bool run_timers();
+  bool run_ready();
+  bool poll_pollers();
+  bool arm_pollers();
+  void step();
+
+  Host& host_;
+  const Options options_;
+  Logger log_;
+  const std::unique_ptr<IoQueue> io_;
+  // Lets workers that outlive the reactor find out that it is gone.
+  const std::shared_ptr<Mailbox> mailbox_;
+
+  uint64_t now_ns_ = 0;
+  uint64_t turn_began_ns_ = 0;
+  uint64_t lateness_ns_ = 0;
+  uint64_t idle_since_ns_ = kNever;  // the first of the present row of empty rounds
+  bool in_turn_ = false;
+  bool may_have_slept_ = true;
+
+  IntrusiveList<Poller> pollers_;
+  RoundEnd round_end_;
+  IntrusiveList<Resumable> ready_;
+  IntrusiveList<ListNode> detached_;  // promises of running detached tasks, the newest first
+  TimerHeap timers_;
+  uint64_t timers_scheduled_ = 0;
+
+  MessageQueue messages_;
+  // Set before the last look for messages ahead of a sleep. A sender that reads false after its
+  // push knows that this look is still to come.
+  std::atomic<bool> may_sleep_{false};
+  std::atomic<bool> stop_{false};
+};
+
+}  // namespace braid::base
+
+#include "base/await.h"  // IWYU pragma: export

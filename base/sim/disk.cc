@@ -1,0 +1,158 @@
+#include "base/sim/disk.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace braid::base::sim {
+
+std::shared_ptr<SimDiskLock> SimDiskLock::take(std::shared_ptr<Holders> holders, bool exclusive) {
+  if (holders->exclusive || (exclusive && holders->shared != 0)) return nullptr;
+  if (exclusive) {
+    holders->exclusive = true;
+  } else {
+    ++holders->shared;
+  }
+  return std::make_shared<SimDiskLock>(std::move(holders), exclusive);
+}
+
+SimDiskLock::~SimDiskLock() {
+  if (exclusive_) {
+    holders_->exclusive = false;
+  } else {
+    --holders_->shared;
+  }
+}
+
+SimDisk::SimDisk(std::string identity, const SimDiskOptions& options, SimRandom random)
+    : identity_(std::move(identity)),
+      options_(options),
+      random_(random),
+      current_(options.size_bytes),
+      durable_(options.size_bytes),
+      dirty_(options.size_bytes / kSectorBytes) {
+  BRAID_ASSERT(options.size_bytes % kSectorBytes == 0);
+}
+
+uint64_t SimDisk::completion_time(uint64_t now_ns) {
+  uint64_t latency_ns = random_.between(options_.latency_min_ns, options_.latency_max_ns);
+  if (faults.slow_factor > 1) {
+    latency_ns *= faults.slow_factor;
+    ++counters_.slow;
+  }
+  if (faults.stalled_until_ns > now_ns) {
+    ++counters_.stalled;
+    return faults.stalled_until_ns + latency_ns;
+  }
+  return now_ns + latency_ns;
+}
+
+Errc SimDisk::check(IoOpcode opcode, uint64_t offset_bytes, uint64_t length_bytes) const {
+  if (opcode == IoOpcode::kFlush) return Errc::kOk;
+  const uint64_t block = options_.logical_block_bytes;
+  if (offset_bytes % block != 0 || length_bytes % block != 0) return Errc::kInvalid;
+  if (offset_bytes > options_.size_bytes || length_bytes > options_.size_bytes - offset_bytes)
+    return Errc::kOutOfRange;
+  return Errc::kOk;
+}
+
+Errc SimDisk::execute(IoOpcode opcode, bool force_unit_access, uint64_t offset_bytes,
+                      uint64_t length_bytes, std::byte* data) {
+  ++counters_.operations;
+  const bool fails =
+      faults.errors_per_million != 0 && random_.per_million(faults.errors_per_million);
+  if (fails) ++counters_.errors;
+  if (opcode == IoOpcode::kFlush) {
+    if (fails) return Errc::kIo;
+    if (options_.lying) {
+      ++counters_.flushes_ignored;
+    } else {
+      flush();
+    }
+    return Errc::kOk;
+  }
+  if (opcode == IoOpcode::kRead) {
+    if (fails) return Errc::kIo;
+    if (length_bytes > 0) std::memcpy(data, current_.data() + offset_bytes, length_bytes);
+    return Errc::kOk;
+  }
+  const std::byte* source = opcode == IoOpcode::kWrite ? data : nullptr;
+  if (fails) {
+    // Of a write that failed, any leading part may have reached the medium.
+    const uint64_t sectors = random_.between(0, length_bytes / kSectorBytes);
+    store(offset_bytes, sectors * kSectorBytes, source, false);
+    return Errc::kIo;
+  }
+  const bool durable = force_unit_access && !options_.lying;
+  if (force_unit_access && options_.lying) ++counters_.flushes_ignored;
+  store(offset_bytes, length_bytes, source, durable);
+  return Errc::kOk;
+}
+
+void SimDisk::store(uint64_t offset_bytes, uint64_t length_bytes, const std::byte* data,
+                    bool durable) {
+  const uint64_t first = offset_bytes / kSectorBytes;
+  uint64_t chance = 0;
+  for (uint64_t i = 0; i < length_bytes / kSectorBytes; ++i) {
+    if (i % 32 == 0) chance = random_.next();
+    store_sector(first + i, data != nullptr ? data + i * kSectorBytes : nullptr, durable,
+                 chance >> (i % 32 * 2) & 3);
+  }
+}
+
+void SimDisk::store_sector(uint64_t sector, const std::byte* data, bool durable, uint64_t chance) {
+  std::byte* target = current_.data() + sector * kSectorBytes;
+  // The cache may have written the previous content back before it was overwritten here.
+  if (dirty_[sector] && !durable && chance == 0) make_durable(sector);
+  if (data != nullptr) {
+    std::memcpy(target, data, kSectorBytes);
+  } else {
+    std::memset(target, 0, kSectorBytes);
+  }
+  if (durable) {
+    make_durable(sector);
+  } else if (!dirty_[sector]) {
+    dirty_[sector] = true;
+    dirty_sectors_.push_back(static_cast<uint32_t>(sector));
+    if (dirty_sectors_.size() > 2 * dirty_.size()) {
+      // FUA and write-back leave stale entries; keep the list bounded.
+      std::sort(dirty_sectors_.begin(), dirty_sectors_.end());
+      dirty_sectors_.erase(std::unique(dirty_sectors_.begin(), dirty_sectors_.end()),
+                           dirty_sectors_.end());
+    }
+  }
+}
+
+void SimDisk::make_durable(uint64_t sector) {
+  std::memcpy(durable_.data() + sector * kSectorBytes, current_.data() + sector * kSectorBytes,
+              kSectorBytes);
+  dirty_[sector] = false;
+}
+
+void SimDisk::flush() {
+  for (const uint32_t sector : dirty_sectors_)
+    if (dirty_[sector]) make_durable(sector);
+  dirty_sectors_.clear();
+}
+
+void SimDisk::power_loss() {
+  // Everything lost, everything kept, or a mixture with its own ratio.
+  const uint64_t kept_per_million = random_.one_in(3)   ? 0
+                                    : random_.one_in(3) ? 1'000'000
+                                                        : random_.below(1'000'000);
+  for (const uint32_t sector : dirty_sectors_) {
+    if (!dirty_[sector]) continue;
+    if (random_.per_million(kept_per_million)) {
+      ++counters_.sectors_kept;
+      make_durable(sector);
+    } else {
+      ++counters_.sectors_lost;
+      dirty_[sector] = false;
+    }
+  }
+  dirty_sectors_.clear();
+  current_ = durable_;
+  faults = {};
+  ++boot_;
+}
+
+}  // namespace braid::base::sim

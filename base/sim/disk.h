@@ -1,0 +1,122 @@
+// SimDisk: one file or disk of a simulated machine, with a volatile write cache and faults.
+//
+// Two images: what reads see (`current`), and what survives a power loss (`durable`); they differ
+// in the dirty sectors. A flush or FUA write makes sectors durable; besides, the disk may write a
+// dirty sector back whenever it likes. A power loss keeps any subset of the dirty 512-byte sectors,
+// so that a write may be lost, survive or be torn. A lying disk acknowledges flush and FUA and does
+// nothing.
+//
+// One thread: the world's. Operations are timed and delivered by SimIoQueue; here they take effect
+// at once.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/host.h"
+#include "base/sim/random.h"
+
+namespace braid::base::sim {
+
+inline constexpr uint64_t kSectorBytes = 512;
+
+struct SimDiskOptions {
+  uint64_t size_bytes = 16 << 20;  // multiple of 512
+  uint32_t logical_block_bytes = 512;
+  uint32_t physical_block_bytes = 4096;
+  bool block_device = false;
+  bool lying = false;  // acknowledges flush and FUA without doing them
+  uint64_t latency_min_ns = 10 * kMicrosecond;
+  uint64_t latency_max_ns = 120 * kMicrosecond;
+};
+
+/// Faults that a scenario turns on and off.
+struct SimDiskFaults {
+  uint32_t errors_per_million = 0;  // operations that fail with kIo; a failed write may have torn
+  uint32_t slow_factor = 1;         // latency is multiplied
+  uint64_t stalled_until_ns = 0;    // nothing completes before
+};
+
+struct SimDiskCounters {
+  uint64_t operations = 0, errors = 0, slow = 0, stalled = 0;
+  uint64_t sectors_lost = 0, sectors_kept = 0, flushes_ignored = 0;
+  uint64_t late_writes = 0;  // landed after the death of their process
+};
+
+/// A lock on a disk (flock). Shared by the open file and by operations of a dead process that are
+/// still under way; gone with the last of them.
+class SimDiskLock {
+ public:
+  struct Holders {
+    unsigned shared = 0;
+    bool exclusive = false;
+  };
+  /// Null if others hold it in a way that excludes this one.
+  static std::shared_ptr<SimDiskLock> take(std::shared_ptr<Holders> holders, bool exclusive);
+  SimDiskLock(std::shared_ptr<Holders> holders, bool exclusive)
+      : holders_(std::move(holders)), exclusive_(exclusive) {}
+  ~SimDiskLock();
+  SimDiskLock(const SimDiskLock&) = delete;
+  SimDiskLock& operator=(const SimDiskLock&) = delete;
+
+ private:
+  const std::shared_ptr<Holders> holders_;
+  const bool exclusive_;
+};
+
+class SimDisk {
+ public:
+  SimDisk(std::string identity, const SimDiskOptions& options, SimRandom random);
+
+  const SimDiskOptions& options() const { return options_; }
+  const std::string& identity() const { return identity_; }
+  uint32_t id() const { return id_; }
+  void set_id(uint32_t id) { id_ = id; }
+  SimDiskFaults faults;
+
+  /// When an operation handed over now ends. Counts slow and stalled ones.
+  uint64_t completion_time(uint64_t now_ns);
+  /// Does it. Write: `data` holds the bytes; read: `data` receives them.
+  Errc execute(IoOpcode opcode, bool force_unit_access, uint64_t offset_bytes,
+               uint64_t length_bytes, std::byte* data);
+  /// kOutOfRange or kInvalid for what the disk could never do.
+  Errc check(IoOpcode opcode, uint64_t offset_bytes, uint64_t length_bytes) const;
+  void power_loss();
+  /// Counts power losses: what was under way before one does not happen after it.
+  uint64_t boot() const { return boot_; }
+  std::shared_ptr<SimDiskLock> lock(bool exclusive) {
+    return SimDiskLock::take(lock_holders_, exclusive);
+  }
+
+  /// For checkers and scenarios: what reads see, what would survive now.
+  std::span<const std::byte> current() const { return current_; }
+  std::span<const std::byte> durable() const { return durable_; }
+  const SimDiskCounters& counters() const { return counters_; }
+  void count_late_write() { ++counters_.late_writes; }
+
+ private:
+  void store(uint64_t offset_bytes, uint64_t length_bytes, const std::byte* data, bool durable);
+  void store_sector(uint64_t sector, const std::byte* data, bool durable, uint64_t chance);
+  void make_durable(uint64_t sector);
+  void flush();
+
+  const std::string identity_;
+  const SimDiskOptions options_;
+  uint32_t id_ = 0;
+  SimRandom random_;
+  std::vector<std::byte> current_;
+  std::vector<std::byte> durable_;
+  std::vector<bool> dirty_;              // by sector
+  std::vector<uint32_t> dirty_sectors_;  // those set in dirty_ (some may be clean again)
+  SimDiskCounters counters_;
+  uint64_t boot_ = 0;
+  const std::shared_ptr<SimDiskLock::Holders> lock_holders_ =
+      std::make_shared<SimDiskLock::Holders>();
+};
+
+}  // namespace braid::base::sim

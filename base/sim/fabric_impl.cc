@@ -1,0 +1,204 @@
+#include "base/sim/fabric_impl.h"
+
+#include <algorithm>
+
+#include "base/sim/channel.h"
+#include "base/sim/host.h"
+#include "base/sim/world.h"
+
+namespace braid::base::sim {
+namespace {
+
+bool is_any(const std::string& ip) {
+  return ip == "0.0.0.0" || ip == "::";
+}
+
+}  // namespace
+
+std::unique_ptr<SimFabric> make_fabric(SimWorld& world) {
+  return std::make_unique<FabricImpl>(world);
+}
+
+void process_died(SimFabric& fabric, SimHost& process, bool silent) {
+  static_cast<FabricImpl&>(fabric).process_died(process, silent);
+}
+
+bool FabricPort::reachable() const {
+  return up && machine->powered();
+}
+
+FabricListenerImpl::~FabricListenerImpl() {
+  fabric_.remove_listener(*this);
+}
+
+// --- for devices
+
+Result<std::unique_ptr<FabricListener>> FabricImpl::listen(SimHost& process,
+                                                           const FabricAddress& address,
+                                                           IncomingHandler& handler) {
+  if (process.dead()) return make_error(Errc::kDead, "listen: the process has been killed");
+  const FabricPort* const local = find_port(address.ip);
+  if (!is_any(address.ip) && (local == nullptr || local->machine != &process.machine()))
+    return make_error(Errc::kNotFound, "listen: machine {} has no port {}",
+                      process.machine().name(), address.ip);
+  FabricAddress chosen = address;
+  if (chosen.port == 0) chosen.port = next_port_number_++;
+  for (const FabricListenerImpl* other : listeners_) {
+    const FabricAddress taken = other->address();
+    if (&other->process.machine() == &process.machine() && taken.port == chosen.port &&
+        (taken.ip == chosen.ip || is_any(taken.ip) || is_any(chosen.ip)))
+      return make_error(Errc::kExists, "listen: {}:{} is in use", chosen.ip, chosen.port);
+  }
+  auto listener = std::make_unique<FabricListenerImpl>(*this, process, chosen, handler);
+  listeners_.push_back(listener.get());
+  return std::unique_ptr<FabricListener>(std::move(listener));
+}
+
+Result<std::unique_ptr<Channel>> FabricImpl::connect(SimHost& process, const std::string& local_ip,
+                                                     const FabricAddress& peer, RetryBudget budget,
+                                                     ChannelHandler& handler,
+                                                     std::vector<std::byte> first_message) {
+  if (process.dead()) return make_error(Errc::kDead, "connect: the process has been killed");
+  FabricPort* const local = local_ip.empty() ? first_port(process) : find_port(local_ip);
+  if (local == nullptr || local->machine != &process.machine())
+    return make_error(Errc::kNotFound, "connect: machine {} has no port {}",
+                      process.machine().name(), local_ip.empty() ? "at all" : local_ip);
+  const FabricAddress from{local->ip, next_port_number_++};
+  auto end = std::make_shared<ChannelEnd>(*this, process, *local, from, peer, budget, &handler);
+  end->connect(find_port(peer.ip), std::move(first_message));
+  return std::unique_ptr<Channel>(std::make_unique<ChannelImpl>(std::move(end)));
+}
+
+std::vector<std::string> FabricImpl::ports_of(const SimHost& process) const {
+  std::vector<std::string> ips;
+  for (const auto& port : ports_)
+    if (port->machine == &process.machine()) ips.push_back(port->ip);
+  return ips;
+}
+
+// --- for scenarios
+
+void FabricImpl::add_port(SimMachine& machine, const std::string& ip) {
+  BRAID_ASSERT(find_port(ip) == nullptr && !is_any(ip));
+  ports_.push_back(std::make_unique<FabricPort>(FabricPort{ip, &machine, true}));
+}
+
+void FabricImpl::set_port_up(const std::string& ip, bool up) {
+  FabricPort* const found = find_port(ip);
+  BRAID_ASSERT(found != nullptr);
+  found->up = up;
+}
+
+void FabricImpl::set_black_hole(const std::string& from_ip, const std::string& to_ip, bool on) {
+  path(from_ip, to_ip).black_hole = on;
+}
+
+void FabricImpl::set_lose_answers(const std::string& from_ip, const std::string& to_ip, bool on) {
+  path(from_ip, to_ip).lose_answers = on;
+}
+
+void FabricImpl::set_extra_delay(const std::string& from_ip, const std::string& to_ip,
+                                 uint64_t max_ns) {
+  path(from_ip, to_ip).extra_delay_max_ns = max_ns;
+}
+
+void FabricImpl::heal_all() {
+  paths_.clear();
+  for (auto& port : ports_) port->up = true;
+}
+
+// --- for channel ends
+
+std::optional<uint64_t> FabricImpl::carry(const FabricPort& from, const FabricPort& to,
+                                          size_t size_bytes) {
+  // The far port is looked at on departure too: a message does not wait for a cable.
+  if (!from.reachable() || !to.reachable()) {
+    ++faults_.port_down;
+    return std::nullopt;
+  }
+  const SimTiming& timing = world_.timing();
+  uint64_t delay_ns = world_.random().between(timing.wire_min_ns, timing.wire_max_ns) +
+                      size_bytes * kMicrosecond / timing.wire_bytes_per_us;
+  if (const PathFaults* const faulty = find_path(from, to)) {
+    if (faulty->black_hole) {
+      const PathFaults* const back = find_path(to, from);
+      const bool both = back != nullptr && back->black_hole;
+      ++(both ? faults_.black_hole_both : faults_.black_hole_one_way);
+      return std::nullopt;
+    }
+    if (faulty->extra_delay_max_ns != 0) {
+      ++faults_.delayed;
+      delay_ns += world_.random().below(faulty->extra_delay_max_ns);
+    }
+  }
+  return world_.now_ns() + delay_ns;
+}
+
+bool FabricImpl::loses_answer(const FabricPort& from, const FabricPort& to) {
+  const PathFaults* const faulty = find_path(from, to);
+  if (faulty == nullptr || !faulty->lose_answers) return false;
+  ++faults_.lost_answer;
+  return true;
+}
+
+FabricListenerImpl* FabricImpl::find_listener(const FabricPort& port, uint16_t number) {
+  for (FabricListenerImpl* listener : listeners_) {
+    const FabricAddress address = listener->address();
+    if (&listener->process.machine() == port.machine && address.port == number &&
+        (address.ip == port.ip || is_any(address.ip)))
+      return listener;
+  }
+  return nullptr;
+}
+
+FabricPort* FabricImpl::find_port(const std::string& ip) {
+  for (auto& candidate : ports_)
+    if (candidate->ip == ip) return candidate.get();
+  return nullptr;
+}
+
+void FabricImpl::enter(ChannelEnd& end) {
+  ends_.emplace(end.subject(), &end);
+}
+
+void FabricImpl::leave(ChannelEnd& end) {
+  ends_.erase(end.subject());
+}
+
+void FabricImpl::remove_listener(FabricListenerImpl& listener) {
+  std::erase(listeners_, &listener);
+}
+
+void FabricImpl::process_died(SimHost& process, bool silent) {
+  std::erase_if(listeners_, [&](const auto* listener) { return &listener->process == &process; });
+  std::vector<std::shared_ptr<ChannelEnd>> its;
+  for (const auto& [subject, end] : ends_)
+    if (&end->process() == &process) its.push_back(end->shared_from_this());
+  for (const auto& end : its) end->close(silent);
+}
+
+const FabricPort& FabricImpl::port(const std::string& ip) const {
+  FabricPort* const found = const_cast<FabricImpl*>(this)->find_port(ip);
+  BRAID_ASSERT(found != nullptr);
+  return *found;
+}
+
+FabricImpl::PathFaults& FabricImpl::path(const std::string& from_ip, const std::string& to_ip) {
+  BRAID_ASSERT(find_port(from_ip) != nullptr && find_port(to_ip) != nullptr);
+  return paths_[{from_ip, to_ip}];
+}
+
+const FabricImpl::PathFaults* FabricImpl::find_path(const FabricPort& from,
+                                                    const FabricPort& to) const {
+  if (paths_.empty()) return nullptr;
+  const auto found = paths_.find({from.ip, to.ip});
+  return found == paths_.end() ? nullptr : &found->second;
+}
+
+FabricPort* FabricImpl::first_port(const SimHost& process) {
+  for (auto& candidate : ports_)
+    if (candidate->machine == &process.machine()) return candidate.get();
+  return nullptr;
+}
+
+}  // namespace braid::base::sim

@@ -1,0 +1,104 @@
+// The pieces of SimFabric: ports and paths with their faults, the book of listeners and channel
+// ends. See fabric.h for what it means, channel.h for the transport.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/sim/fabric.h"
+
+namespace braid::base::sim {
+
+class ChannelEnd;
+class FabricImpl;
+
+struct FabricPort {
+  std::string ip;
+  SimMachine* machine = nullptr;
+  bool up = true;
+  bool reachable() const;
+};
+
+class FabricListenerImpl final : public FabricListener {
+ public:
+  FabricListenerImpl(FabricImpl& fabric, SimHost& process, FabricAddress address,
+                     IncomingHandler& handler)
+      : process(process), handler(handler), fabric_(fabric), address_(std::move(address)) {}
+  ~FabricListenerImpl() override;
+  FabricAddress address() const override { return address_; }
+
+  SimHost& process;
+  IncomingHandler& handler;
+
+ private:
+  FabricImpl& fabric_;
+  const FabricAddress address_;
+};
+
+class FabricImpl final : public SimFabric {
+ public:
+  explicit FabricImpl(SimWorld& world) : world_(world) {}
+
+  Result<std::unique_ptr<FabricListener>> listen(SimHost& process, const FabricAddress& address,
+                                                 IncomingHandler& handler) override;
+  Result<std::unique_ptr<Channel>> connect(SimHost& process, const std::string& local_ip,
+                                           const FabricAddress& peer, RetryBudget budget,
+                                           ChannelHandler& handler,
+                                           std::vector<std::byte> first_message) override;
+  std::vector<std::string> ports_of(const SimHost& process) const override;
+  bool port_up(const std::string& ip) const override { return port(ip).reachable(); }
+
+  void add_port(SimMachine& machine, const std::string& ip) override;
+  void set_port_up(const std::string& ip, bool up) override;
+  void set_black_hole(const std::string& from_ip, const std::string& to_ip, bool on) override;
+  void set_lose_answers(const std::string& from_ip, const std::string& to_ip, bool on) override;
+  void set_extra_delay(const std::string& from_ip, const std::string& to_ip,
+                       uint64_t max_ns) override;
+  void heal_all() override;
+  const FabricFaults& faults() const override { return faults_; }
+
+  // --- for channel ends
+  SimWorld& world() { return world_; }
+  FabricFaults& count() { return faults_; }
+  /// When something sent now from one port reaches the other; nothing if it is lost on the way.
+  std::optional<uint64_t> carry(const FabricPort& from, const FabricPort& to, size_t size_bytes);
+  /// The answer to a request that went from -> to is lost by a fault of its own.
+  bool loses_answer(const FabricPort& from, const FabricPort& to);
+  FabricListenerImpl* find_listener(const FabricPort& port, uint16_t number);
+  FabricPort* find_port(const std::string& ip);
+  void enter(ChannelEnd& end);
+  void leave(ChannelEnd& end);
+  void remove_listener(FabricListenerImpl& listener);
+  void process_died(SimHost& process, bool silent);
+
+ private:
+  struct PathFaults {
+    bool black_hole = false;
+    bool lose_answers = false;
+    uint64_t extra_delay_max_ns = 0;
+  };
+  using PathKey = std::pair<std::string, std::string>;
+  const FabricPort& port(const std::string& ip) const;
+  PathFaults& path(const std::string& from_ip, const std::string& to_ip);
+  const PathFaults* find_path(const FabricPort& from, const FabricPort& to) const;
+  FabricPort* first_port(const SimHost& process);
+
+  SimWorld& world_;
+  FabricFaults faults_;
+  std::vector<std::unique_ptr<FabricPort>> ports_;
+  std::map<PathKey, PathFaults> paths_;  // only those that had a fault once
+  std::vector<FabricListenerImpl*> listeners_;
+  std::map<uint32_t, ChannelEnd*> ends_;  // by subject: all that a process still holds
+  uint16_t next_port_number_ = 49152;
+};
+
+std::unique_ptr<SimFabric> make_fabric(SimWorld& world);
+/// The process is dead: nothing is delivered to it or sent by it any more; its peers are told
+/// unless `silent`.
+void process_died(SimFabric& fabric, SimHost& process, bool silent);
+
+}  // namespace braid::base::sim

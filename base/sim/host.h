@@ -1,0 +1,118 @@
+// SimHost: one process of a simulated world, as the Host that the shipping code sees.
+//
+// Differences from LinuxHost, all deliberate:
+//   - start_thread, local sockets, open_process: kNotSupported. Worlds drive reactors: whoever
+//   makes
+//     a Reactor on a SimHost calls drive() for it once.
+//   - execute() runs its work as a later event of the world.
+//   - kill() is kill -9: from that moment every call fails with kDead or does nothing, no reactor
+//     turns, nothing is delivered; then the program's objects are destroyed, which must not and
+//     cannot be noticed outside.
+//   - An operation in flight to a disk when its process dies takes effect then, some milliseconds
+//     later, or never; it keeps the file's lock (OpenOptions::lock) until then, as on Linux.
+//
+// Threads: the world's only one.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/host.h"
+#include "base/log.h"
+#include "base/sim/machine.h"
+#include "base/sim/random.h"
+
+namespace braid::base {
+class Reactor;
+}
+
+namespace braid::base::sim {
+
+class ReactorSlot;
+class SimFabric;
+class SimSegment;
+class SimWorld;
+
+/// What a process runs: an owner of reactors and all that lives on them.
+class SimProgram {
+ public:
+  virtual ~SimProgram() = default;
+};
+
+class SimHost final : public Host {
+ public:
+  SimHost(SimMachine& machine, std::string name);
+  ~SimHost() override;
+
+  // --- for scenarios
+  SimWorld& world() { return machine_.world(); }
+  SimMachine& machine() { return machine_; }
+  const SimMachine& machine() const { return machine_; }
+  SimFabric& fabric();
+  const std::string& name() const { return name_; }
+  /// Takes the program. It lives until the process dies.
+  void run(std::unique_ptr<SimProgram> program);
+  /// From now on the world gives this reactor its turns.
+  void drive(Reactor& reactor);
+  bool dead() const { return dead_; }
+  bool paused() const { return paused_; }
+  /// kill -9. Not from within the process's own code (asserted). Peers are told by the fabric
+  /// unless `silent` (the machine went with it).
+  void kill(bool silent = false);
+  void pause();   // SIGSTOP
+  void resume();  // SIGCONT
+
+  // --- Host
+  uint64_t now_ns() override;
+  uint64_t wall_clock_ns() override;
+  void random(std::span<std::byte> out) override;
+  std::string boot_id() override;
+  std::string host_name() override;
+  int process_id() override { return process_id_; }
+  Logger& log() override { return log_; }
+  bool mutant(std::string_view name) const override;
+
+  Result<std::unique_ptr<IoQueue>> create_io_queue() override;
+  Result<std::unique_ptr<Thread>> start_thread(std::string name,
+                                               std::function<void()> body) override;
+  void execute(std::function<void()> work) override;
+  std::unique_ptr<Event> create_event() override;
+  Result<std::unique_ptr<Event>> adopt_event(std::unique_ptr<Handle> handle) override;
+  Result<std::unique_ptr<File>> open_beneath(const std::string& root, const std::string& name,
+                                             const OpenOptions& options) override;
+  Result<std::unique_ptr<Segment>> create_segment(size_t size_bytes,
+                                                  std::string_view purpose) override;
+  Result<std::unique_ptr<Segment>> map_segment(std::unique_ptr<Handle> handle,
+                                               size_t size_bytes) override;
+  Segment* find_segment(const void* address, size_t length) override;
+  Result<std::unique_ptr<PeerProcess>> open_process(const PeerIdentity& identity) override;
+  void heavy_fence() override {}
+  Result<std::unique_ptr<LocalListener>> listen_local(std::string_view abstract_name) override;
+  Result<std::unique_ptr<LocalSocket>> connect_local(std::string_view abstract_name) override;
+
+ private:
+  friend class SimSegment;
+  Status alive(std::string_view what) const;
+  Error not_simulated(std::string_view what) const;
+  void run_work(uint64_t id);
+
+  SimMachine& machine_;
+  const std::string name_;
+  const int process_id_;
+  bool dead_ = false;
+  bool paused_ = false;
+  SimRandom random_;
+  Logger log_;
+  std::vector<std::unique_ptr<ReactorSlot>> slots_;
+  std::vector<SimSegment*> segments_;  // those made by create_segment that exist
+  uint64_t work_ids_ = 0;
+  std::map<uint64_t, std::function<void()>> work_;  // handed to execute() and not yet run
+  std::vector<uint64_t> deferred_work_;             // came due while paused
+  std::unique_ptr<SimProgram> program_;
+};
+
+}  // namespace braid::base::sim

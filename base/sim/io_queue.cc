@@ -1,0 +1,279 @@
+#include "base/sim/io_queue.h"
+
+#include <algorithm>
+
+#include "base/reactor.h"
+#include "base/sim/host.h"
+#include "base/sim/world.h"
+
+namespace braid::base::sim {
+namespace {
+
+// How long after the death of its process a write may still land: the kernel does not call back
+// what a disk has begun.
+constexpr uint64_t kLateWriteMaxNs = 20 * kMillisecond;
+
+}  // namespace
+
+// --- ReactorSlot
+
+ReactorSlot::ReactorSlot(SimHost& host) : host_(host), subject_(host.world().next_subject()) {}
+
+SimWorld& ReactorSlot::world() {
+  return host_.world();
+}
+
+void ReactorSlot::drive(Reactor& reactor) {
+  BRAID_ASSERT(reactor_ == nullptr);
+  reactor_ = &reactor;
+  wake();
+}
+
+void ReactorSlot::detach() {
+  queue = nullptr;
+  reactor_ = nullptr;
+  ++generation_;
+}
+
+void ReactorSlot::wake() {
+  if (reactor_ == nullptr || host_.dead()) return;
+  if (state_ == State::kTurning) {
+    woken_ = true;
+    return;
+  }
+  SimTiming& timing = world().timing();
+  schedule(world().now_ns() + world().random().between(timing.wake_min_ns, timing.wake_max_ns));
+}
+
+void ReactorSlot::schedule(uint64_t at_ns) {
+  if (state_ == State::kScheduled && scheduled_at_ns_ <= at_ns) return;
+  state_ = State::kScheduled;
+  scheduled_at_ns_ = at_ns;
+  const uint64_t generation = ++generation_;
+  world().push(at_ns, EventKind::kTurn, subject_, [this, generation] { due(generation); });
+}
+
+void ReactorSlot::due(uint64_t generation) {
+  if (generation != generation_ || reactor_ == nullptr || host_.dead()) return;
+  if (host_.paused()) {
+    due_in_pause_ = true;
+    return;
+  }
+  SimTiming& timing = world().timing();
+  if (timing.late_per_million != 0 && world().random().per_million(timing.late_per_million)) {
+    ++world().counters().late_turns;
+    scheduled_at_ns_ = kNever;
+    schedule(world().now_ns() + world().random().below(timing.late_max_ns));
+    return;
+  }
+  turn();
+}
+
+void ReactorSlot::turn() {
+  SimWorld& the_world = world();
+  SimTiming& timing = the_world.timing();
+  ++the_world.counters().turns;
+  state_ = State::kTurning;
+  woken_ = false;
+  const uint64_t next_turn_ns =
+      the_world.now_ns() + the_world.random().between(timing.turn_min_ns, timing.turn_max_ns);
+  bool awake = reactor_->turn();
+  if (reactor_ == nullptr) return;  // its owner destroyed it in its own turn
+  // Now and then an idle reactor goes on polling, so that both ways to find work are travelled.
+  if (!awake && !woken_) awake = the_world.random().one_in(8) || !reactor_->prepare_sleep();
+  state_ = State::kSleeping;
+  scheduled_at_ns_ = kNever;
+  if (awake || woken_) {
+    schedule(next_turn_ns);
+  } else if (const uint64_t deadline_ns = reactor_->next_deadline_ns(); deadline_ns != kNever) {
+    const uint64_t latency_ns = the_world.random().between(timing.wake_min_ns, timing.wake_max_ns);
+    schedule(std::max(deadline_ns, next_turn_ns) + latency_ns);
+  }
+}
+
+void ReactorSlot::resume() {
+  if (!std::exchange(due_in_pause_, false)) return;
+  scheduled_at_ns_ = kNever;
+  wake();
+}
+
+// --- SimEvent
+
+void SimEvent::signal() {
+  if (host_.dead()) return;
+  state_->set = true;
+  for (const EventState::Watcher& watcher : state_->watchers)
+    if (watcher.slot->queue != nullptr) watcher.slot->queue->event_signalled(*watcher.watch);
+}
+
+// --- SimIoQueue
+
+SimIoQueue::~SimIoQueue() {
+  abandon_all();
+  for (const auto& [cookie, state] : watched_)
+    std::erase_if(state->watchers, [this](const auto& w) { return w.slot == &slot_; });
+  slot_.detach();
+}
+
+void SimIoQueue::wait(uint64_t /*deadline_ns*/) {
+  panic(__FILE__, __LINE__, "a simulated reactor does not wait: its world decides when it runs");
+}
+
+void SimIoQueue::submit(IoOp& op) {
+  ++in_flight_;
+  submitted_.push_back(op);
+  if (!slot_.turning()) slot_.wake();
+}
+
+bool SimIoQueue::poll() {
+  while (IoOp* op = submitted_.pop_front()) hand_over(*op);
+  // Only what is there now: a callback that submits again waits for the next turn.
+  bool any = false;
+  IntrusiveList<IoOp> completed;
+  completed.take_all(completed_);
+  while (IoOp* op = completed.pop_front()) {
+    any = true;
+    --in_flight_;
+    op->done(*op, static_cast<Errc>(op->progressed_bytes));
+  }
+  IntrusiveList<Watch> ready;
+  ready.take_all(ready_);
+  while (Watch* watch = ready.pop_front()) {
+    any = true;
+    watch->ready(*watch);
+  }
+  return any;
+}
+
+namespace {
+
+Errc refusal(const SimHost& host, const IoOp& op) {
+  if (host.dead()) return Errc::kDead;
+  const File::Info& info = op.file->info();
+  const bool changes = op.opcode != IoOpcode::kRead && op.opcode != IoOpcode::kFlush;
+  if (changes && info.read_only) return Errc::kReadOnly;
+  const bool moves = op.opcode == IoOpcode::kRead || op.opcode == IoOpcode::kWrite;
+  if (moves && op.length_bytes > (1u << 30)) return Errc::kInvalid;
+  if (moves && info.direct &&
+      reinterpret_cast<uintptr_t>(op.buffer) % info.logical_block_bytes != 0)
+    return Errc::kInvalid;
+  return static_cast<SimFile*>(op.file)->disk().check(op.opcode, op.offset_bytes, op.length_bytes);
+}
+
+}  // namespace
+
+void SimIoQueue::hand_over(IoOp& op) {
+  SimHost& host = slot_.host();
+  if (const Errc refused = refusal(host, op); refused != Errc::kOk) {
+    op.progressed_bytes = static_cast<uint64_t>(refused);
+    completed_.push_back(op);
+    slot_.wake();
+    return;
+  }
+  SimDisk& disk = static_cast<SimFile*>(op.file)->disk();
+  const uint64_t ticket = ++handed_over_;
+  at_disk_.emplace(ticket, &op);
+  op.progressed_bytes = ticket;
+  const uint64_t at_ns = disk.completion_time(host.world().now_ns());
+  host.world().push(at_ns, EventKind::kDisk, disk.id(), [slot = &slot_, ticket] {
+    if (slot->queue != nullptr && !slot->host().dead()) slot->queue->complete(ticket);
+  });
+}
+
+void SimIoQueue::complete(uint64_t ticket) {
+  const auto found = at_disk_.find(ticket);
+  if (found == at_disk_.end()) return;
+  IoOp& op = *found->second;
+  at_disk_.erase(found);
+  SimDisk& disk = static_cast<SimFile*>(op.file)->disk();
+  op.progressed_bytes = static_cast<uint64_t>(
+      disk.execute(op.opcode, op.force_unit_access, op.offset_bytes, op.length_bytes, op.buffer));
+  completed_.push_back(op);
+  slot_.wake();
+}
+
+namespace {
+
+bool changes(const IoOp& op) {
+  return op.opcode != IoOpcode::kRead && op.opcode != IoOpcode::kFlush;
+}
+
+void take_effect(IoOp& op) {
+  (void)static_cast<SimFile*>(op.file)->disk().execute(op.opcode, op.force_unit_access,
+                                                       op.offset_bytes, op.length_bytes, op.buffer);
+}
+
+}  // namespace
+
+void SimIoQueue::abandon(IoOp& op) {
+  op.unlink();
+  if (slot_.host().dead()) return;
+  --in_flight_;
+  const bool at_disk = at_disk_.erase(op.progressed_bytes) != 0;
+  if (at_disk && changes(op) && slot_.host().world().random().one_in(2)) take_effect(op);
+}
+
+void SimIoQueue::abandon_all() {
+  for (const auto& [ticket, op] : at_disk_) {
+    if (!changes(*op)) continue;
+    const uint64_t fate = slot_.host().world().random().below(4);
+    if (fate == 0) take_effect(*op);
+    if (fate >= 2) take_effect_late(*op);
+  }
+  at_disk_.clear();
+  submitted_.clear();
+  completed_.clear();
+  in_flight_ = 0;
+}
+
+void SimIoQueue::take_effect_late(IoOp& op) {
+  SimWorld& world = slot_.host().world();
+  auto& file = static_cast<SimFile&>(*op.file);
+  std::vector<std::byte> data;
+  if (op.opcode == IoOpcode::kWrite) data.assign(op.buffer, op.buffer + op.length_bytes);
+  const uint64_t at_ns = world.now_ns() + world.random().below(kLateWriteMaxNs);
+  // The lock is held on until the write has landed; another boot never sees it.
+  world.push(at_ns, EventKind::kDisk, file.disk().id(),
+             [&disk = file.disk(), boot = file.disk().boot(), lock = file.lock(),
+              opcode = op.opcode, fua = op.force_unit_access, offset = op.offset_bytes,
+              length = op.length_bytes, data = std::move(data)]() mutable {
+               if (disk.boot() != boot) return;
+               disk.count_late_write();
+               (void)disk.execute(opcode, fua, offset, length, data.data());
+             });
+}
+
+void SimIoQueue::watch(Event& event, Watch& watch) {
+  watch_state(static_cast<SimEvent&>(event).state(), watch);
+}
+
+void SimIoQueue::watch_readable(const Handle& handle, Watch& watch) {
+  auto state =
+      std::dynamic_pointer_cast<EventState>(static_cast<const SimHandle&>(handle).object());
+  BRAID_ASSERT(state != nullptr);  // nothing else that can be readable exists in simulation
+  watch_state(std::move(state), watch);
+}
+
+void SimIoQueue::watch_state(std::shared_ptr<EventState> state, Watch& watch) {
+  watch.cookie = ++cookies_;
+  state->watchers.push_back({&slot_, &watch});
+  if (state->set) event_signalled(watch);
+  watched_.emplace(watch.cookie, std::move(state));
+}
+
+void SimIoQueue::unwatch(Watch& watch) {
+  watch.unlink();
+  const auto found = watched_.find(watch.cookie);
+  if (found == watched_.end()) return;
+  std::erase_if(found->second->watchers, [&](const auto& w) { return w.watch == &watch; });
+  watched_.erase(found);
+  watch.cookie = 0;
+}
+
+void SimIoQueue::event_signalled(Watch& watch) {
+  if (slot_.host().dead()) return;
+  if (!watch.linked()) ready_.push_back(watch);
+  slot_.wake();
+}
+
+}  // namespace braid::base::sim

@@ -1,0 +1,163 @@
+// SimIoQueue and ReactorSlot: a simulated reactor's files and readiness, and the world's record of
+// when it runs.
+//
+// The slot outlives the queue (events of the world point to it); the queue belongs to the Reactor.
+//
+//   sleeping ── wake(), deadline ──> scheduled ── its event ──> turning ── did something ─┐
+//      ^                                 ^                         │                      │
+//      └── idle, and prepare_sleep() ────┼─────────────────────────┘                      │
+//                                        └────────────────────────────────────────────────┘
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "base/host.h"
+#include "base/sim/disk.h"
+
+namespace braid::base {
+class Reactor;
+}
+
+namespace braid::base::sim {
+
+class ReactorSlot;
+class SimHost;
+class SimIoQueue;
+class SimWorld;
+
+/// What a Handle of a simulated process refers to.
+class SimObject {
+ public:
+  virtual ~SimObject() = default;
+};
+
+class SimHandle final : public Handle {
+ public:
+  explicit SimHandle(std::shared_ptr<SimObject> object) : object_(std::move(object)) {}
+  int fd() const override { return -1; }
+  Result<std::unique_ptr<Handle>> duplicate() const override {
+    return std::unique_ptr<Handle>(std::make_unique<SimHandle>(object_));
+  }
+  const std::shared_ptr<SimObject>& object() const { return object_; }
+
+ private:
+  std::shared_ptr<SimObject> object_;
+};
+
+/// The flag of an Event, shared by all who hold it.
+class EventState final : public SimObject {
+ public:
+  bool set = false;
+  struct Watcher {
+    ReactorSlot* slot;
+    Watch* watch;
+  };
+  std::vector<Watcher> watchers;  // in the order of watch()
+};
+
+class SimEvent final : public Event {
+ public:
+  SimEvent(SimHost& host, std::shared_ptr<EventState> state)
+      : host_(host), state_(state), handle_(std::move(state)) {}
+  void signal() override;
+  bool consume() override { return std::exchange(state_->set, false); }
+  const Handle& handle() const override { return handle_; }
+  const std::shared_ptr<EventState>& state() const { return state_; }
+
+ private:
+  SimHost& host_;
+  std::shared_ptr<EventState> state_;
+  SimHandle handle_;
+};
+
+/// An open simulated file.
+class SimFile final : public File {
+ public:
+  /// `lock`: null if it was not asked for.
+  SimFile(SimDisk& disk, Info info, std::shared_ptr<SimDiskLock> lock)
+      : disk_(disk), info_(std::move(info)), lock_(std::move(lock)) {}
+  const Info& info() const override { return info_; }
+  SimDisk& disk() { return disk_; }
+  const std::shared_ptr<SimDiskLock>& lock() const { return lock_; }
+
+ private:
+  SimDisk& disk_;
+  const Info info_;
+  const std::shared_ptr<SimDiskLock> lock_;
+};
+
+/// One reactor, as the world drives it.
+class ReactorSlot {
+ public:
+  explicit ReactorSlot(SimHost& host);
+
+  void drive(Reactor& reactor);
+  /// Something happened: run soon.
+  void wake();
+  /// The queue is gone, and the reactor with it.
+  void detach();
+  void resume();
+  SimHost& host() { return host_; }
+  uint32_t subject() const { return subject_; }
+  bool turning() const { return state_ == State::kTurning; }
+  SimIoQueue* queue = nullptr;
+
+ private:
+  enum class State : uint8_t { kSleeping, kScheduled, kTurning };
+  void schedule(uint64_t at_ns);
+  void due(uint64_t generation);
+  void turn();
+  SimWorld& world();
+
+  SimHost& host_;
+  const uint32_t subject_;
+  Reactor* reactor_ = nullptr;
+  State state_ = State::kSleeping;
+  bool woken_ = false;         // while turning: run again before sleeping
+  bool due_in_pause_ = false;  // a turn came due while the process was stopped
+  uint64_t scheduled_at_ns_ = kNever;
+  uint64_t generation_ = 0;  // of the event that counts; others are stale
+};
+
+class SimIoQueue final : public IoQueue {
+ public:
+  explicit SimIoQueue(ReactorSlot& slot) : slot_(slot) { slot.queue = this; }
+  ~SimIoQueue() override;
+
+  void submit(IoOp& op) override;
+  bool poll() override;
+  void abandon(IoOp& op) override;
+  unsigned in_flight() const override { return in_flight_; }
+  [[noreturn]] void wait(uint64_t deadline_ns) override;
+  void wake() override { slot_.wake(); }
+  void watch(Event& event, Watch& watch) override;
+  void watch_readable(const Handle& handle, Watch& watch) override;
+  void unwatch(Watch& watch) override;
+
+  ReactorSlot& slot() { return slot_; }
+  void event_signalled(Watch& watch);
+  /// The process dies: what is at a disk takes effect now, later or never.
+  void abandon_all();
+
+ private:
+  void hand_over(IoOp& op);
+  void complete(uint64_t ticket);
+  void take_effect_late(IoOp& op);
+  void watch_state(std::shared_ptr<EventState> state, Watch& watch);
+
+  ReactorSlot& slot_;
+  unsigned in_flight_ = 0;
+  IntrusiveList<IoOp> submitted_;
+  std::map<uint64_t, IoOp*>
+      at_disk_;  // by order of handing over; an abandoned one is gone from here
+  uint64_t handed_over_ = 0;
+  IntrusiveList<IoOp> completed_;
+  IntrusiveList<Watch> ready_;
+  std::map<uint64_t, std::shared_ptr<EventState>> watched_;  // by Watch::cookie
+  uint64_t cookies_ = 0;
+};
+
+}  // namespace braid::base::sim

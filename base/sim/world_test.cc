@@ -1,0 +1,355 @@
+// The world drives reactors, kills, stops and restarts processes, and replays bit for bit.
+#include "base/sim/world.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <span>
+#include <vector>
+
+#include "base/reactor.h"
+#include "base/sim/host.h"
+
+namespace braid::base::sim {
+namespace {
+
+/// A process with reactors and nothing else; tests spawn what they need.
+class Program : public SimProgram {
+ public:
+  Program(SimHost& host, int reactors) {
+    for (int i = 0; i < reactors; ++i) {
+      const Reactor::Options options{.name = "r" + std::to_string(i)};
+      reactors_.push_back(std::move(*Reactor::create(host, options)));
+      host.drive(*reactors_.back());
+    }
+  }
+  Reactor& reactor(size_t i = 0) { return *reactors_[i]; }
+
+ private:
+  std::vector<std::unique_ptr<Reactor>> reactors_;
+};
+
+struct Process {
+  SimHost& host;
+  Program& program;
+  Reactor& reactor(size_t i = 0) { return program.reactor(i); }
+};
+
+Process start(SimMachine& machine, int reactors = 1) {
+  SimHost& host = machine.start_process("p");
+  auto program = std::make_unique<Program>(host, reactors);
+  Program& its = *program;
+  host.run(std::move(program));
+  return {host, its};
+}
+
+TEST(SimWorld, TimeMovesFromEventToEventInOrder) {
+  SimWorld world({});
+  std::vector<int> seen;
+  const uint64_t begin_ns = world.now_ns();
+  world.after(20, [&] { seen.push_back(3); });
+  world.after(10, [&] { seen.push_back(1); });
+  world.after(10, [&] { seen.push_back(2); });
+  world.run_for(15);
+  EXPECT_EQ(seen, (std::vector<int>{1, 2}));
+  EXPECT_EQ(world.now_ns(), begin_ns + 15);
+  EXPECT_TRUE(world.run_until([&] { return seen.size() == 3; }, 100));
+  EXPECT_EQ(world.now_ns(), begin_ns + 20);
+  EXPECT_FALSE(world.run_until([] { return false; }, 100));
+}
+
+Task<void> sleeper(Reactor& reactor, std::vector<uint64_t>& woke) {
+  for (int i = 0; i < 3; ++i) {
+    co_await reactor.sleep_ns(5 * kMillisecond);
+    woke.push_back(reactor.now_ns());
+  }
+}
+
+TEST(SimWorld, ReactorsSleepUntilTheirTimers) {
+  SimWorldOptions options;
+  options.timing.late_per_million = 0;
+  SimWorld world(options);
+  Process process = start(world.add_machine("m"));
+  std::vector<uint64_t> woke;
+  const uint64_t begin_ns = world.now_ns();
+  process.reactor().spawn(sleeper(process.reactor(), woke));
+  world.run_for(kSecond);
+  ASSERT_EQ(woke.size(), 3u);
+  for (size_t i = 0; i < woke.size(); ++i) {
+    EXPECT_GE(woke[i], begin_ns + (i + 1) * 5 * kMillisecond);
+    EXPECT_LT(woke[i], begin_ns + (i + 1) * 5 * kMillisecond + 50 * kMicrosecond);
+  }
+  EXPECT_LT(world.counters().turns, 40u) << "an idle reactor must sleep";
+}
+
+TEST(SimWorld, PostsAndOffloadedWorkWakeASleepingReactor) {
+  SimWorld world({});
+  Process process = start(world.add_machine("m"), 2);
+  world.run_for(kSecond);
+  int steps = 0;
+  process.reactor(0).post([&] {
+    ++steps;
+    process.reactor(1).post([&] { ++steps; });
+  });
+  const auto offload = [](Reactor& reactor, int& count) -> Task<void> {
+    co_await reactor.offload([&count] { ++count; });
+    ++count;
+  };
+  process.reactor(1).spawn(offload(process.reactor(1), steps));
+  EXPECT_TRUE(world.run_until([&] { return steps == 4; }, kSecond));
+}
+
+TEST(SimWorld, AnEventWakesItsWatcherOncePerSignal) {
+  SimWorld world({});
+  Process process = start(world.add_machine("m"));
+  auto event = process.host.create_event();
+  auto adopted = *process.host.adopt_event(*event->handle().duplicate());
+  struct Seen {
+    Event& event;
+    int times = 0;
+  } seen{*event};
+  Watch watch;
+  watch.context = &seen;
+  watch.ready = [](Watch& w) {
+    auto& s = *static_cast<Seen*>(w.context);
+    EXPECT_TRUE(s.event.consume());
+    EXPECT_FALSE(s.event.consume());
+    ++s.times;
+  };
+  event->signal();  // before the watch: must not be lost
+  process.reactor().io().watch(*event, watch);
+  world.run_for(kMillisecond);
+  EXPECT_EQ(seen.times, 1);
+  adopted->signal();
+  world.run_for(kMillisecond);
+  EXPECT_EQ(seen.times, 2);
+  process.reactor().io().unwatch(watch);
+  event->signal();
+  world.run_for(kMillisecond);
+  EXPECT_EQ(seen.times, 2);
+}
+
+Task<void> ticker(Reactor& reactor, int& ticks) {
+  for (;;) {
+    co_await reactor.sleep_ns(kMillisecond);
+    ++ticks;
+  }
+}
+
+TEST(SimWorld, AStoppedProcessDoesNotRunAndComesLate) {
+  SimWorld world({});
+  Process process = start(world.add_machine("m"));
+  int ticks = 0;
+  process.reactor().spawn(ticker(process.reactor(), ticks));
+  world.run_for(10 * kMillisecond + kMillisecond / 2);
+  const int before = ticks;
+  EXPECT_GE(before, 8);
+  process.host.pause();
+  world.run_for(kSecond);
+  EXPECT_EQ(ticks, before);
+  process.host.resume();
+  EXPECT_TRUE(world.run_until([&] { return ticks == before + 1; }, kMillisecond));
+  EXPECT_GE(process.reactor().last_lateness_ns(), 900 * kMillisecond);
+}
+
+struct Farewell {
+  SimHost& host;
+  ~Farewell() {
+    host.execute([] { FAIL() << "a dead process ran something"; });
+    EXPECT_EQ(host.create_io_queue().code(), Errc::kDead);
+    EXPECT_EQ(host.create_segment(1, "x").code(), Errc::kDead);
+  }
+};
+
+Task<void> with_farewell(Reactor& reactor, int& ticks) {
+  const Farewell farewell{static_cast<SimHost&>(reactor.host())};
+  co_await ticker(reactor, ticks);
+}
+
+TEST(SimWorld, AKilledProcessNeverRunsAgainAndItsHostRefuses) {
+  SimWorld world({});
+  SimMachine& machine = world.add_machine("m");
+  Process process = start(machine);
+  int ticks = 0;
+  process.reactor().spawn(with_farewell(process.reactor(), ticks));
+  world.run_for(10 * kMillisecond);
+  const int before = ticks;
+  process.host.kill();
+  EXPECT_TRUE(process.host.dead());
+  world.run_for(kSecond);
+  EXPECT_EQ(ticks, before);
+  EXPECT_EQ(process.host.open_beneath("/", "x", {}).code(), Errc::kDead);
+}
+
+TEST(SimWorld, BootIdChangesWithPowerLossOnly) {
+  SimWorld world({});
+  SimMachine& machine = world.add_machine("m");
+  const std::string first = start(machine).host.boot_id();
+  EXPECT_EQ(first.size(), 36u);
+  EXPECT_EQ(start(machine).host.boot_id(), first);
+  machine.power_loss();
+  machine.power_on();
+  EXPECT_NE(start(machine).host.boot_id(), first);
+}
+
+TEST(SimWorld, NamesThatLeaveTheRootAreRefused) {
+  SimWorld world({});
+  SimMachine& machine = world.add_machine("m");
+  machine.add_disk("/exports/a", {});
+  SimDiskOptions disk;
+  disk.block_device = true;
+  machine.add_disk("/exports/disk", disk);
+  SimHost& host = start(machine).host;
+  EXPECT_TRUE(host.open_beneath("/exports", "a", {}).ok());
+  EXPECT_EQ(host.open_beneath("/exports", "b", {}).code(), Errc::kNotFound);
+  for (const char* name : {"", "/a", "../a", "x/../a", ".."})
+    EXPECT_EQ(host.open_beneath("/exports", name, {}).code(), Errc::kInvalid) << name;
+  EXPECT_EQ(host.open_beneath("/exports", std::string(256, 'a'), {}).code(), Errc::kInvalid);
+  EXPECT_EQ(host.open_beneath("/exports", std::string("a\0b", 3), {}).code(), Errc::kInvalid);
+  EXPECT_EQ(host.open_beneath("/exports", "disk", {}).code(), Errc::kPermission);
+  OpenOptions block;
+  block.allow_block_device = true;
+  EXPECT_TRUE(host.open_beneath("/exports", "disk", block).ok());
+}
+
+TEST(SimWorld, SegmentsAreFoundByAddressAndSharedByHandle) {
+  SimWorld world({});
+  SimHost& host = start(world.add_machine("m")).host;
+  auto segment = *host.create_segment(5000, "test");
+  EXPECT_EQ(segment->size(), 8192u);
+  EXPECT_EQ(host.find_segment(segment->data() + 10, 8182), segment.get());
+  EXPECT_EQ(host.find_segment(segment->data() + 10, 8183), nullptr);
+  auto mapped = *host.map_segment(*segment->handle().duplicate(), 8192);
+  segment->data()[7] = std::byte{42};
+  EXPECT_EQ(mapped->data()[7], std::byte{42});
+  segment.reset();
+  EXPECT_EQ(host.find_segment(mapped->data(), 1), nullptr);
+}
+
+// --- files and replay
+
+Task<void> file_user(Reactor& reactor, File& file, SimWorld& world, int& rounds) {
+  auto segment = *reactor.host().create_segment(1024, "buffer");
+  const std::span<std::byte> buffer(segment->data(), 1024);
+  IoOp op;
+  op.file = &file;
+  op.buffer = buffer.data();
+  op.length_bytes = buffer.size();
+  for (;;) {
+    std::array<std::byte, 8> chance{};
+    reactor.host().random(chance);
+    op.opcode = static_cast<int>(chance[0]) % 2 == 0 ? IoOpcode::kRead : IoOpcode::kWrite;
+    op.offset_bytes = static_cast<uint64_t>(chance[1]) * 512;
+    const Errc status = co_await io(reactor, op);
+    EXPECT_EQ(status, Errc::kOk);
+    world.note(static_cast<uint64_t>(buffer[0]));
+    std::fill(buffer.begin(), buffer.end(), chance[2]);
+    ++rounds;
+  }
+}
+
+uint64_t run_with_files(uint64_t seed) {
+  SimWorldOptions options;
+  options.seed = seed;
+  SimWorld world(options);
+  SimMachine& machine = world.add_machine("m");
+  machine.add_disk("/d/a", {});
+  for (int boot = 0; boot < 2; ++boot) {
+    Process process = start(machine, 2);
+    auto file = *process.host.open_beneath("/d", "a", {});
+    int rounds = 0;
+    for (size_t i = 0; i < 2; ++i)
+      process.reactor(i).spawn(file_user(process.reactor(i), *file, world, rounds));
+    EXPECT_TRUE(world.run_until([&] { return rounds >= 100; }, kSecond));
+    machine.power_loss();
+    machine.power_on();
+  }
+  return world.trace_hash();
+}
+
+TEST(SimWorld, OneSeedReplaysBitForBitAndSeedsDiffer) {
+  const uint64_t once = run_with_files(7);
+  EXPECT_EQ(once, run_with_files(7));
+  EXPECT_NE(once, run_with_files(8));
+}
+
+TEST(SimWorld, FileOperationsBeyondTheEndOrUnalignedAreRefused) {
+  SimWorld world({});
+  SimMachine& machine = world.add_machine("m");
+  SimDiskOptions small;
+  small.size_bytes = 4096;
+  machine.add_disk("/d/a", small);
+  Process process = start(machine);
+  OpenOptions read_only;
+  read_only.read_only = true;
+  auto file = *process.host.open_beneath("/d", "a", read_only);
+  const auto run = [&](IoOpcode opcode, uint64_t offset, uint64_t length, size_t shift) {
+    alignas(512) static std::array<std::byte, 8192> buffer;
+    std::optional<Errc> result;
+    IoOp op;
+    op.file = file.get();
+    op.opcode = opcode;
+    op.offset_bytes = offset;
+    op.length_bytes = length;
+    op.buffer = buffer.data() + shift;
+    op.context = &result;
+    op.done = [](IoOp& o, Errc status) { *static_cast<std::optional<Errc>*>(o.context) = status; };
+    process.reactor().io().submit(op);
+    EXPECT_FALSE(result) << "completion inside submit()";
+    EXPECT_TRUE(world.run_until([&] { return result.has_value(); }, kSecond));
+    return *result;
+  };
+  EXPECT_EQ(run(IoOpcode::kRead, 0, 4096, 0), Errc::kOk);
+  EXPECT_EQ(run(IoOpcode::kRead, 512, 4096, 0), Errc::kOutOfRange);
+  EXPECT_EQ(run(IoOpcode::kRead, 8192, 0, 0), Errc::kOutOfRange);
+  EXPECT_EQ(run(IoOpcode::kRead, 1, 512, 0), Errc::kInvalid);
+  EXPECT_EQ(run(IoOpcode::kRead, 0, 511, 0), Errc::kInvalid);
+  EXPECT_EQ(run(IoOpcode::kRead, 0, 512, 1), Errc::kInvalid);
+  EXPECT_EQ(run(IoOpcode::kWrite, 0, 512, 0), Errc::kReadOnly);
+  EXPECT_EQ(run(IoOpcode::kFlush, 0, 0, 0), Errc::kOk);
+}
+
+TEST(SimWorld, ALockIsHeldUntilTheLastWriteOfADeadProcessHasLanded) {
+  int late = 0;
+  for (uint64_t seed = 1; seed <= 30; ++seed) {
+    SimWorldOptions options;
+    options.seed = seed;
+    SimWorld world(options);
+    SimMachine& machine = world.add_machine("m");
+    SimDisk& disk = machine.add_disk("/d/a", {});
+    Process first = start(machine);
+    OpenOptions locked;
+    locked.lock = true;
+    auto file = *first.host.open_beneath("/d", "a", locked);
+    Process second = start(machine);
+    EXPECT_EQ(second.host.open_beneath("/d", "a", locked).code(), Errc::kBusy);
+    EXPECT_TRUE(second.host.open_beneath("/d", "a", {}).ok()) << "locks are for those who ask";
+    alignas(512) std::array<std::byte, 512> buffer;
+    buffer.fill(std::byte{9});
+    IoOp op;
+    op.file = file.get();
+    op.opcode = IoOpcode::kWrite;
+    op.buffer = buffer.data();
+    op.length_bytes = buffer.size();
+    op.done = [](IoOp&, Errc) { FAIL() << "done after death"; };
+    first.reactor().io().submit(op);
+    world.run_for(9 * kMicrosecond);  // handed over, and not done yet
+    first.host.kill();
+    file.reset();
+    buffer.fill(std::byte{});
+    const bool landed = disk.current()[0] == std::byte{9};
+    const bool open_now = second.host.open_beneath("/d", "a", locked).ok();
+    world.run_for(kSecond);
+    EXPECT_TRUE(second.host.open_beneath("/d", "a", locked).ok());
+    const bool landed_late = !landed && disk.current()[0] == std::byte{9};
+    if (landed_late) {
+      ++late;
+      EXPECT_FALSE(open_now);
+    }
+  }
+  EXPECT_GT(late, 0);
+}
+
+}  // namespace
+}  // namespace braid::base::sim

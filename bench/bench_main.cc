@@ -1,0 +1,71 @@
+// braid-bench: measures Braid beside its peers and writes a table and a JSON file. Linux only.
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <fstream>
+
+#include "bench/suite.h"
+
+namespace {
+
+using namespace braid;  // NOLINT: a program's only file
+
+int fail(const base::Error& error) {
+  fmt::print(stderr, "braid-bench: {}\n", error.message());
+  return error.code() == base::Errc::kCanceled ? 130 : 2;
+}
+
+base::Status write_file(const std::string& path, const std::string& text) {
+  const auto folder = std::filesystem::path(path).parent_path();
+  std::error_code error;
+  if (!folder.empty()) std::filesystem::create_directories(folder, error);
+  std::ofstream out(path, std::ios::trunc);
+  out << text;
+  out.close();
+  if (!out) return base::make_error(base::Errc::kIo, "{}: cannot be written", path);
+  return base::ok_status();
+}
+
+int run(const std::string& suite, const std::string& file, const bench::Options& options) {
+  const bench::Interrupts interrupts;
+  const bench::ScratchFolder scratch;
+  bench::Bench bench{.interrupts = interrupts,
+                     .scratch = scratch,
+                     .cpus = bench::choose_cpus(),
+                     .options = options,
+                     .progress = [](const std::string& line) { fmt::print(stderr, "{}\n", line); }};
+  auto result = bench::run_suite(suite, bench);
+  if (!result.ok()) return fail(result.error());
+  fmt::print("{}", bench::table(result.value().rows));
+  const base::Status written = write_file(file, result.value().document.dump(2) + "\n");
+  if (!written.ok()) return fail(written.error());
+  fmt::print(stderr, "written: {}\n", file);
+  for (const bench::Row& row : result.value().rows) {
+    if (row.verdict == bench::Verdict::kFailed) return 1;
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app{"Measures Braid beside its peers on this machine.", "braid-bench"};
+  std::string suite, file;
+  bench::Options options;
+  app.add_option("suite", suite, "block or micro")->required();
+  app.add_option("--rounds", options.rounds, "good rounds wanted per row")
+      ->check(CLI::Range(1, 100))
+      ->capture_default_str();
+  app.add_flag("--quick", options.quick, "one short round without a gate: only shows that it runs");
+  app.add_option("--wait-ms", options.gate.wait_max_ms, "the longest wait for an idle machine")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--filter", options.filter, "only rows with this in their name");
+  app.add_option("--output", file, "the JSON file (default: build/bench/SUITE.json)");
+  app.footer("Examples:\n  braid-bench block\n  braid-bench micro --filter reactor --rounds 7");
+  CLI11_PARSE(app, argc, argv);
+  if (file.empty()) file = fmt::format("build/bench/{}.json", suite);
+  return run(suite, file, options);
+}

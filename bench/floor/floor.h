@@ -1,0 +1,20 @@
+// Floors: the least that the machine lets two polling processes do. No protocol, no checks.
+//
+// Main thread.
+#pragma once
+
+#include "bench/rounds.h"
+
+namespace braid::bench {
+
+/// Random 4 KiB reads, IOPS: a request in one cache line, one copy out of the store into memory of
+/// both, an answer in one cache line.
+std::unique_ptr<Candidate> shared_memory_read();
+
+/// A cache line, one way, ns.
+std::unique_ptr<Candidate> cache_line_one_way();
+
+/// Waking a process that sleeps on an eventfd and being woken by it, ns.
+std::unique_ptr<Candidate> eventfd_round_trip();
+
+}  // namespace braid::bench

@@ -1,0 +1,26 @@
+#include "bench/floor/floor.h"
+#include "bench/micro/part_loops.h"
+#include "bench/micro/reactor_rows.h"
+#include "bench/peers/ucx.h"
+#include "bench/rdma_one_way.h"
+#include "bench/suite.h"
+
+namespace braid::bench {
+
+std::vector<RowPlan> micro_suite() {
+  std::vector<RowPlan> plans;
+  RowPlan one_way{.name = "WRITE_WITH_IMM 8 B, in-host, one way",
+                  .unit = "ns",
+                  .better = Better::kLower,
+                  .target = 1.4};
+  one_way.ours = write_imm_one_way(8);
+  one_way.peer = ucx_active_message();
+  one_way.floor = cache_line_one_way();
+  plans.push_back(std::move(one_way));
+
+  add_reactor_rows(plans);
+  add_part_loops(plans);
+  return plans;
+}
+
+}  // namespace braid::bench

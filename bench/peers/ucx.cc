@@ -1,0 +1,118 @@
+#include "bench/peers/ucx.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <fstream>
+#include <sstream>
+
+#include "bench/workload.h"
+
+namespace braid::bench {
+namespace {
+
+constexpr int kStartMs = 10'000;
+constexpr int kRunMs = 60'000;
+
+// A port that is free now. ucx_perftest cannot choose one itself and tell.
+base::Result<uint16_t> free_port() {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return base::sys_error(errno, "socket");
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  socklen_t length = sizeof address;
+  auto* const generic = reinterpret_cast<sockaddr*>(&address);
+  const bool ok = bind(fd, generic, length) == 0 && getsockname(fd, generic, &length) == 0;
+  close(fd);
+  if (!ok) return base::sys_error(errno, "bind");
+  return ntohs(address.sin_port);
+}
+
+// By the kernel's table, since a trial connection would be taken for the client.
+bool somebody_listens(uint16_t port) {
+  for (const char* table : {"/proc/net/tcp", "/proc/net/tcp6"}) {
+    std::ifstream in(table);
+    for (std::string line; std::getline(in, line);) {
+      std::istringstream fields(line);
+      std::string slot, local, remote, state;
+      fields >> slot >> local >> remote >> state;
+      if (state == "0A" && local.ends_with(fmt::format(":{:04X}", port))) return true;
+    }
+  }
+  return false;
+}
+
+class UcxActiveMessage : public Candidate {
+ public:
+  std::string name() const override { return "ucx_perftest ucp_am_lat, shared memory"; }
+
+  base::Status prepare(Bench&) override {
+    if (find_program("ucx_perftest").empty()) {
+      return base::make_error(base::Errc::kNotFound, "ucx_perftest: not installed");
+    }
+    return base::ok_status();
+  }
+
+  base::Result<Sample> run(Bench& bench) override {
+    // Another program may take the port between the choice and its use.
+    for (int attempt = 1;; ++attempt) {
+      auto sample = run_once(bench);
+      if (sample.ok() || sample.code() == base::Errc::kCanceled || attempt == 3) return sample;
+    }
+  }
+
+ private:
+  static base::Result<Sample> run_once(Bench& bench) {
+    BRAID_TRY(const uint16_t port, free_port());
+    Command server{.arguments = {"ucx_perftest", "-p", std::to_string(port), "-t", "ucp_am_lat",
+                                 "-s", "8", "-n", bench.options.quick ? "1000" : "1000000", "-w",
+                                 bench.options.quick ? "100" : "100000"},
+                   .environment = {"UCX_TLS=posix,cma,self"},
+                   .cpu = bench.cpus.server,
+                   .output_file = bench.scratch.path("ucx-server.out")};
+    BRAID_TRY(Process serving, Process::run(bench.interrupts, server));
+    for (int waited_ms = 0; !somebody_listens(port); waited_ms += 5) {
+      if (waited_ms >= kStartMs || !serving.running()) {
+        return base::make_error(base::Errc::kTimedOut, "ucx_perftest does not listen: {}",
+                                last_lines(server.output_file));
+      }
+      BRAID_CHECK(bench.interrupts.pause_ms(5));
+    }
+    Command client = server;
+    client.arguments.insert(client.arguments.end(), {"-f", "-v", "127.0.0.1"});
+    client.cpu = bench.cpus.client;
+    client.output_file = bench.scratch.path(fmt::format("ucx-{}.out", port));
+    BRAID_TRY(Process asking, Process::run(bench.interrupts, client));
+    if (const base::Status status = asking.wait(kRunMs); !status.ok()) {
+      return status.error().with("ucx_perftest: {}", last_lines(client.output_file));
+    }
+    return parse_ucx(last_lines(client.output_file));
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Candidate> ucx_active_message() {
+  return std::make_unique<UcxActiveMessage>();
+}
+
+base::Result<Sample> parse_ucx(const std::string& text) {
+  // iterations,50.0_percentile_lat,avg_lat,overall_lat,...; the last line is the result, in us.
+  std::istringstream lines(text);
+  std::string line, last;
+  while (std::getline(lines, line)) last = line;
+  std::istringstream fields(last);
+  double iterations = 0, median_us = 0, average_us = 0, overall_us = 0;
+  char c1 = 0, c2 = 0, c3 = 0;
+  fields >> iterations >> c1 >> median_us >> c2 >> average_us >> c3 >> overall_us;
+  if (!fields || c1 != ',' || c2 != ',' || c3 != ',' || overall_us <= 0) {
+    return base::make_error(base::Errc::kIo, "ucx_perftest's output is not as expected: \"{}\"",
+                            last);
+  }
+  return Sample{.value = overall_us * 1000};
+}
+
+}  // namespace braid::bench

@@ -1,0 +1,172 @@
+#include "bench/rdma_one_way.h"
+
+#include <cstring>
+
+#include "bench/braid_side.h"
+#include "bench/spin.h"
+#include "bench/workload.h"
+#include "vhca/soft_device.h"
+
+namespace braid::bench {
+namespace {
+
+constexpr uint32_t kReceives = 64;
+// The send queue gives slots back with each signalled request.
+constexpr uint32_t kSignalEvery = 32;
+constexpr int kStartMs = 30'000;
+
+// Where the peer may write; goes with connect and accept.
+struct Target {
+  uint64_t address = 0;
+  uint32_t rkey = 0;
+  uint32_t reserved = 0;
+};
+
+// One end: a QP with memory that the peer writes to.
+class End {
+ public:
+  End(uint32_t length_bytes, bool inline_data) : length_bytes_(length_bytes), inline_(inline_data) {
+    device_ = must(vhca::create_soft_device(*side_.host, *side_.reactor, {}));
+    td_ = device_->create_td();
+    pd_ = must(device_->alloc_pd());
+    segment_ = must(side_.host->create_segment(2 * size_t{length_bytes}, "bench"));
+    mr_ = must(pd_->reg_mr(segment_->data(), segment_->size(),
+                           IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE));
+    const vhca::CqOptions cq_options{.capacity = 256, .td = td_.get()};
+    cq_ = must(device_->create_cq(cq_options));
+    const vhca::QpOptions qp_options{.send_cq = cq_.get(), .recv_cq = cq_.get(), .td = td_.get()};
+    qp_ = must(pd_->create_qp(qp_options));
+    vhca::QpAttr attr{};
+    attr.qp_state = IBV_QPS_INIT;
+    attr.port_num = 1;
+    attr.qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+    must(qp_->modify(attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+    for (uint32_t i = 0; i < kReceives; ++i) post_receive();
+  }
+
+  void serve(Channel& channel) {
+    const auto listener = must(device_->listen(*side_.reactor, {.ip = "127.0.0.1", .port = 0}, 1));
+    channel.send({{"port", listener->address().port}});
+    const auto request = must(side_.reactor->run_until_done(listener->next()));
+    set_target(request->private_data());
+    const Target mine = my_target();
+    vhca::ConnectParameters parameters;
+    parameters.private_data = std::as_bytes(std::span(&mine, 1));
+    const auto connection =
+        must(side_.reactor->run_until_done(request->accept(*side_.reactor, *qp_, parameters)));
+    for (;;) {
+      wait_for_message();
+      send();
+    }
+  }
+
+  Sample ask(uint16_t port, unsigned duration_ms, unsigned latency_ms) {
+    const Target mine = my_target();
+    vhca::ConnectParameters parameters;
+    parameters.private_data = std::as_bytes(std::span(&mine, 1));
+    const auto result = must(side_.reactor->run_until_done(device_->connect(
+        *side_.reactor, *qp_, {.ip = "127.0.0.1", .port = port}, parameters, 10 * base::kSecond)));
+    if (!result.connection) throw std::runtime_error("the measuring peer rejected the connection");
+    set_target(result.connection->peer_private_data());
+    const auto round_trip = [this] {
+      send();
+      wait_for_message();
+    };
+    const double per_second = Pass::count(duration_ms, round_trip);
+    Latencies one_way = Pass::time(latency_ms, round_trip);
+    for (uint64_t* value : {&one_way.p50_ns, &one_way.p99_ns, &one_way.p999_ns}) *value /= 2;
+    return {.value = 1e9 / per_second / 2, .latencies = one_way};
+  }
+
+ private:
+  Target my_target() const {
+    return {.address = reinterpret_cast<uint64_t>(segment_->data()), .rkey = mr_->rkey};
+  }
+  void set_target(std::span<const std::byte> data) {
+    if (data.size() < sizeof target_) throw std::runtime_error("no target in the private data");
+    std::memcpy(&target_, data.data(), sizeof target_);
+  }
+  void post_receive() {
+    const vhca::RecvWr wr{};
+    if (qp_->post_recv(&wr, nullptr) != 0) throw std::runtime_error("post_recv failed");
+  }
+  void send() {
+    vhca::Sge sge{.addr = reinterpret_cast<uint64_t>(segment_->data() + length_bytes_),
+                  .length = length_bytes_,
+                  .lkey = mr_->lkey};
+    vhca::SendWr wr{};
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    wr.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+    wr.send_flags =
+        (inline_ ? IBV_SEND_INLINE : 0) | (++sent_ % kSignalEvery == 0 ? IBV_SEND_SIGNALED : 0);
+    wr.wr.rdma.remote_addr = target_.address;
+    wr.wr.rdma.rkey = target_.rkey;
+    if (qp_->post_send(&wr, nullptr) != 0) throw std::runtime_error("post_send failed");
+  }
+  void wait_for_message() {
+    for (Spinner spinner;; spinner.turn()) {
+      vhca::Wc wc[2];
+      const int count = cq_->poll(wc);
+      bool received = false;
+      for (int i = 0; i < count; ++i) {
+        if (wc[i].status != IBV_WC_SUCCESS) throw std::runtime_error("the connection broke");
+        received = received || wc[i].opcode == IBV_WC_RECV_RDMA_WITH_IMM;
+      }
+      if (count < 0) throw std::runtime_error("the completion queue was overrun");
+      if (!received) continue;
+      post_receive();
+      return;
+    }
+  }
+
+  const uint32_t length_bytes_;
+  const bool inline_;
+  BraidSide side_;
+  std::unique_ptr<vhca::Device> device_;
+  std::unique_ptr<vhca::Td> td_;
+  std::unique_ptr<vhca::Pd> pd_;
+  std::unique_ptr<base::Segment> segment_;  // the first half is written by the peer
+  std::unique_ptr<vhca::Mr> mr_;
+  std::unique_ptr<vhca::Cq> cq_;
+  std::unique_ptr<vhca::Qp> qp_;
+  Target target_;
+  uint32_t sent_ = 0;
+};
+
+class WriteImmOneWay : public Candidate {
+ public:
+  explicit WriteImmOneWay(uint32_t length_bytes) : length_bytes_(length_bytes) {}
+  std::string name() const override { return "braid, in-host software HCA"; }
+  base::Status prepare(Bench&) override { return base::ok_status(); }
+
+  base::Result<Sample> run(Bench& bench) override {
+    // As a program would: what is small enough goes with the request.
+    const bool inline_data = length_bytes_ <= vhca::QpOptions().cap.max_inline_data;
+    BRAID_TRY(Process server,
+              Process::call(bench.interrupts, bench.cpus.server, [&](Channel& channel) {
+                End(length_bytes_, inline_data).serve(channel);
+              }));
+    BRAID_TRY(const auto ready, server.receive(kStartMs));
+    const uint16_t port = ready.at("port");
+    const bool quick = bench.options.quick;
+    BRAID_TRY(
+        Process client, Process::call(bench.interrupts, bench.cpus.client, [&](Channel& channel) {
+          channel.send(to_json(
+              End(length_bytes_, inline_data).ask(port, quick ? 20 : 1000, quick ? 10 : 300)));
+        }));
+    BRAID_TRY(const auto message, client.receive(60'000));
+    return sample_from_json(message);
+  }
+
+ private:
+  const uint32_t length_bytes_;
+};
+
+}  // namespace
+
+std::unique_ptr<Candidate> write_imm_one_way(uint32_t length_bytes) {
+  return std::make_unique<WriteImmOneWay>(length_bytes);
+}
+
+}  // namespace braid::bench

@@ -1,0 +1,80 @@
+// Rounds: every side of a row measured in turn, A B C A B C, each run behind the gate; rounds on a
+// machine that was not quiet are dropped and repeated up to a bound.
+//
+// Main thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "bench/machine.h"
+#include "bench/process.h"
+#include "bench/row.h"
+
+namespace braid::bench {
+
+struct Options {
+  unsigned rounds = 5;  // good ones wanted
+  bool quick = false;   // one short round without a gate and without a verdict
+  std::string filter;   // rows whose name contains it; empty: all
+  GateOptions gate;
+};
+
+/// What a measurement may use.
+struct Bench {
+  const Interrupts& interrupts;
+  const ScratchFolder& scratch;
+  Cpus cpus;
+  Options options;
+  std::function<void(const std::string&)> progress;  // a line for the person who waits
+};
+
+/// One run of one side.
+struct Sample {
+  double value = 0;  // in the row's unit
+  std::optional<Latencies> latencies;
+  std::optional<double> cpu_ns;  // of both sides together, per operation
+};
+
+/// One side of a row. prepare() is called once, before the first run, not timed; the destructor
+/// ends what it started. kNotFound means that a peer is not installed: the row goes on without it.
+class Candidate {
+ public:
+  virtual ~Candidate() = default;
+  virtual std::string name() const = 0;
+  virtual base::Status prepare(Bench& bench) = 0;
+  virtual base::Result<Sample> run(Bench& bench) = 0;
+};
+
+struct RowPlan {
+  std::string name;
+  std::string unit;
+  Better better = Better::kLower;
+  std::optional<double> target;
+  std::unique_ptr<Candidate> ours, peer, floor;  // any may be null
+  std::string note;
+};
+
+struct Round {
+  bool quiet = false;
+  double cache_line_ns = 0;  // the worst seen in the round
+  std::optional<Sample> ours, peer, floor;
+};
+
+inline constexpr unsigned kGoodRoundsMin = 5;  // fewer give no verdict
+
+/// How many rounds may be tried for `wanted` good ones.
+constexpr unsigned rounds_max(unsigned wanted) {
+  return wanted * 3;
+}
+
+/// A row from its rounds. Only quiet rounds count; if there are none, all are shown. Pure.
+Row judge(const RowPlan& plan, const std::vector<Round>& rounds, bool quick);
+
+/// Measures one row. kCanceled; a failing side gives a row with the verdict kFailed.
+base::Result<Row> measure(Bench& bench, RowPlan& plan);
+
+}  // namespace braid::bench

@@ -1,0 +1,164 @@
+#include "bench/rounds.h"
+
+#include <gtest/gtest.h>
+
+#include <deque>
+
+namespace braid::bench {
+namespace {
+
+// Gives the values it was told, then fails.
+class Scripted : public Candidate {
+ public:
+  Scripted(std::string name, std::deque<double> values, std::string& order)
+      : name_(std::move(name)), values_(std::move(values)), order_(order) {}
+  std::string name() const override { return name_; }
+  base::Status prepare(Bench&) override {
+    if (absent) return base::make_error(base::Errc::kNotFound, "{}: not installed", name_);
+    return base::ok_status();
+  }
+  base::Result<Sample> run(Bench&) override {
+    order_ += name_;
+    if (values_.empty()) return base::make_error(base::Errc::kIo, "no more values");
+    const double value = values_.front();
+    values_.pop_front();
+    return Sample{.value = value};
+  }
+  bool absent = false;
+
+ private:
+  std::string name_;
+  std::deque<double> values_;
+  std::string& order_;
+};
+
+Round round_of(double ours, double peer, bool quiet) {
+  return {.quiet = quiet,
+          .cache_line_ns = 110,
+          .ours = Sample{.value = ours},
+          .peer = Sample{.value = peer}};
+}
+
+RowPlan plan_with_target(double target) {
+  return {.name = "row", .unit = "IOPS", .better = Better::kHigher, .target = target};
+}
+
+TEST(Judge, ComparesMediansOfQuietRoundsOnly) {
+  std::vector<Round> rounds{round_of(1, 1000, false)};
+  for (int i = 0; i < 5; ++i) rounds.push_back(round_of(100 + i, 10, true));
+  const Row row = judge(plan_with_target(10), rounds, false);
+  EXPECT_EQ(row.verdict, Verdict::kJudged);
+  EXPECT_EQ(row.ours.value->median, 102);
+  EXPECT_EQ(row.ours.value->min, 100);
+  EXPECT_DOUBLE_EQ(*row.ratio, 10.2);
+  EXPECT_EQ(row.met, true);
+  EXPECT_EQ(row.rounds_good, 5u);
+  EXPECT_EQ(row.rounds_dropped, 1u);
+}
+
+TEST(Judge, MissesATargetThatIsNotReached) {
+  const std::vector<Round> rounds(5, round_of(90, 10, true));
+  EXPECT_EQ(judge(plan_with_target(10), rounds, false).met, false);
+}
+
+TEST(Judge, FourGoodRoundsAreInconclusive) {
+  const std::vector<Round> rounds(4, round_of(100, 10, true));
+  const Row row = judge(plan_with_target(10), rounds, false);
+  EXPECT_EQ(row.verdict, Verdict::kInconclusive);
+  EXPECT_FALSE(row.met);
+  EXPECT_EQ(row.ratio, 10);
+}
+
+TEST(Judge, ShowsFiguresOfABusyMachineWithoutAVerdict) {
+  const std::vector<Round> rounds(15, round_of(100, 10, false));
+  const Row row = judge(plan_with_target(10), rounds, false);
+  EXPECT_EQ(row.verdict, Verdict::kInconclusive);
+  EXPECT_EQ(row.ours.value->count, 15u);
+  EXPECT_EQ(row.rounds_good, 0u);
+}
+
+TEST(Judge, WithoutAPeerThereIsNoRatioAndNoVerdictOnTheTarget) {
+  std::vector<Round> rounds(5, round_of(100, 10, true));
+  for (Round& round : rounds) round.peer.reset();
+  const Row row = judge(plan_with_target(10), rounds, false);
+  EXPECT_EQ(row.verdict, Verdict::kJudged);
+  EXPECT_FALSE(row.ratio);
+  EXPECT_FALSE(row.met);
+}
+
+class MeasureTest : public testing::Test {
+ protected:
+  Bench bench(unsigned rounds, double idle_min) {
+    Options options{.rounds = rounds};
+    options.gate = {.idle_min = idle_min,
+                    .window_ms = 1,
+                    .wait_max_ms = 0,
+                    .cache_line_max_ns = 1e12,
+                    .round_trips = 20};
+    return {interrupts_, scratch_, choose_cpus(), options, [](const std::string&) {}};
+  }
+  RowPlan plan(std::deque<double> ours, std::deque<double> peer) {
+    RowPlan plan = plan_with_target(2);
+    plan.ours = std::make_unique<Scripted>("A", std::move(ours), order_);
+    plan.peer = std::make_unique<Scripted>("B", std::move(peer), order_);
+    return plan;
+  }
+  Interrupts interrupts_;
+  ScratchFolder scratch_;
+  std::string order_;
+};
+
+TEST_F(MeasureTest, TakesTheSidesInTurn) {
+  Bench quiet = bench(5, 0);
+  RowPlan row = plan({6, 6, 6, 6, 6}, {3, 3, 3, 3, 3});
+  const auto found = measure(quiet, row);
+  ASSERT_TRUE(found.ok());
+  EXPECT_EQ(order_, "ABABABABAB");
+  EXPECT_EQ(found.value().verdict, Verdict::kJudged);
+  EXPECT_EQ(found.value().met, true);
+}
+
+TEST_F(MeasureTest, RepeatsRoundsOfABusyMachineUpToABound) {
+  Bench busy = bench(2, 1.1);
+  RowPlan row = plan(std::deque<double>(50, 6), std::deque<double>(50, 3));
+  const auto found = measure(busy, row);
+  ASSERT_TRUE(found.ok());
+  EXPECT_EQ(order_.size(), 2 * rounds_max(2));
+  EXPECT_EQ(found.value().verdict, Verdict::kInconclusive);
+  EXPECT_EQ(found.value().rounds_dropped, rounds_max(2));
+}
+
+TEST_F(MeasureTest, AFailingSideFailsTheRowAndIsNamed) {
+  Bench quiet = bench(5, 0);
+  RowPlan row = plan({6}, {});
+  const auto found = measure(quiet, row);
+  ASSERT_TRUE(found.ok());
+  EXPECT_EQ(found.value().verdict, Verdict::kFailed);
+  EXPECT_EQ(found.value().note, "B: no more values");
+}
+
+TEST_F(MeasureTest, GoesOnWithoutAPeerThatIsNotInstalled) {
+  Bench quiet = bench(5, 0);
+  RowPlan row = plan(std::deque<double>(5, 6), {});
+  static_cast<Scripted&>(*row.peer).absent = true;
+  const auto found = measure(quiet, row);
+  ASSERT_TRUE(found.ok());
+  EXPECT_EQ(found.value().verdict, Verdict::kJudged);
+  EXPECT_FALSE(found.value().ratio);
+  EXPECT_NE(found.value().note.find("no peer: B"), std::string::npos);
+}
+
+TEST_F(MeasureTest, AQuickRunIsOneRoundWithoutAVerdict) {
+  Bench quick = bench(5, 1.1);
+  quick.options.quick = true;
+  RowPlan row = plan({6}, {3});
+  const auto found = measure(quick, row);
+  ASSERT_TRUE(found.ok());
+  EXPECT_EQ(order_, "AB");
+  EXPECT_EQ(found.value().verdict, Verdict::kQuick);
+  EXPECT_FALSE(found.value().met);
+  EXPECT_EQ(found.value().ratio, 2);
+}
+
+}  // namespace
+}  // namespace braid::bench

@@ -1,0 +1,54 @@
+#include "bench/workload.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <set>
+
+namespace braid::bench {
+namespace {
+
+TEST(Random, StaysBelowItsBoundAndReachesAllOfASmallOne) {
+  Random random(7);
+  std::set<uint64_t> seen;
+  for (int i = 0; i < 1000; ++i) seen.insert(random.below(8));
+  EXPECT_EQ(seen.size(), 8u);
+  EXPECT_EQ(*seen.rbegin(), 7u);
+}
+
+TEST(FillRandom, LeavesNoPageOfZeroes) {
+  std::vector<std::byte> bytes(4 * kBlockBytes);
+  fill_random(bytes, 3);
+  for (size_t at = 0; at < bytes.size(); at += sizeof(uint64_t)) {
+    EXPECT_NE(std::vector<std::byte>(8), std::vector<std::byte>(&bytes[at], &bytes[at] + 8));
+  }
+}
+
+TEST(Pass, CountsAndTimesOperations) {
+  uint64_t calls = 0;
+  EXPECT_GT(Pass::count(1, [&] { ++calls; }), 0);
+  EXPECT_GE(calls, 64u);
+  EXPECT_GT(Pass::time(1, [] {}).p999_ns, 0u);
+}
+
+TEST(CpuMeter, CountsTheTimeThatThisProcessUses) {
+  // Named twice, its time counts twice.
+  const CpuMeter once, twice({getpid()});
+  while (once.used_ns() < 1'000'000) {
+  }
+  EXPECT_GE(twice.used_ns(), 1'900'000u);
+}
+
+TEST(SampleJson, ComesBackAsItWas) {
+  const Sample sample{.value = 1.5, .latencies = Latencies{1, 2, 3}, .cpu_ns = 7};
+  const auto back = sample_from_json(to_json(sample));
+  ASSERT_TRUE(back.ok());
+  EXPECT_EQ(back.value().value, 1.5);
+  EXPECT_EQ(back.value().latencies->p999_ns, 3u);
+  EXPECT_EQ(back.value().cpu_ns, 7);
+  EXPECT_FALSE(sample_from_json({{"other", 1}}).ok());
+  EXPECT_FALSE(sample_from_json(nullptr).ok());
+}
+
+}  // namespace
+}  // namespace braid::bench

@@ -1,0 +1,88 @@
+// Opens a file beneath a root, on a worker, and describes it as a block device.
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "bnbd/backend/file_device.h"
+#include "bnbd/backends.h"
+
+namespace braid::bnbd {
+
+using base::Errc;
+using base::Result;
+
+namespace {
+
+// A killed server's last operations may still hold the file's lock when its successor comes.
+constexpr uint64_t kLockPatienceNs = 2 * base::kSecond;
+constexpr uint64_t kLockRetryNs = 20 * base::kMillisecond;
+
+/// What the worker brings back.
+struct Opened {
+  std::optional<Result<std::unique_ptr<base::File>>> file;
+  std::string boot_id;
+};
+
+uint64_t incarnation_of(const std::string& boot_id) {
+  return XXH3_64bits(boot_id.data(), boot_id.size());
+}
+
+BlockInfo describe(const base::File::Info& file, const FileDeviceOptions& options,
+                   const std::string& boot_id) {
+  BlockInfo info;
+  info.identity = file.identity;
+  info.incarnation = incarnation_of(boot_id);
+  info.logical_block_bytes = std::max<uint32_t>(512, file.direct ? file.logical_block_bytes : 512);
+  info.physical_block_bytes =
+      std::max({info.logical_block_bytes, file.physical_block_bytes, uint32_t{4096}});
+  info.size_bytes = file.size_bytes / info.logical_block_bytes * info.logical_block_bytes;
+  info.max_io_bytes = options.max_io_bytes;
+  info.queue_depth = options.queue_depth;
+  info.read_only = options.read_only || file.read_only;
+  if (!info.read_only) {
+    info.max_discard_bytes = file.can_discard ? uint64_t{1} << 30 : 0;
+    info.max_write_zeroes_bytes = uint64_t{1} << 30;
+    info.discard_granularity_bytes = info.physical_block_bytes;
+  }
+  return info;
+}
+
+}  // namespace
+
+base::Task<Result<std::unique_ptr<BlockDevice>>> open_file_device(base::Reactor& reactor,
+                                                                  FileDeviceOptions options) {
+  auto opened = std::make_shared<Opened>();
+  base::Host& host = reactor.host();
+  std::function<void()> work = [opened, &host, options] {
+    base::OpenOptions how;
+    how.read_only = options.read_only;
+    how.direct = options.direct;
+    how.allow_block_device = options.allow_block_device;
+    how.lock = true;
+    opened->file.emplace(host.open_beneath(options.root, options.name, how));
+    opened->boot_id = host.boot_id();
+  };
+  for (const uint64_t give_up_ns = reactor.now_ns() + kLockPatienceNs;;) {
+    co_await reactor.offload(work);
+    if (opened->file->code() != Errc::kBusy || reactor.now_ns() > give_up_ns) break;
+    co_await reactor.sleep_ns(kLockRetryNs);
+  }
+  BRAID_CO_TRY(auto file, std::move(*opened->file));
+
+  FileDevice::Options device;
+  device.name = options.name;
+  device.info = describe(file->info(), options, opened->boot_id);
+  if (device.info.size_bytes == 0) {
+    co_return base::make_error(Errc::kInvalid, "{}: has {} bytes, less than one block of {}",
+                               options.name, file->info().size_bytes,
+                               device.info.logical_block_bytes);
+  }
+  BRAID_CO_TRY(auto scratch,
+               host.create_segment(FileDevice::scratch_bytes(device.info), "file device"));
+  co_return std::unique_ptr<BlockDevice>(std::make_unique<FileDevice>(
+      reactor, std::move(file), std::move(scratch), std::move(device)));
+}
+
+}  // namespace braid::bnbd

@@ -1,0 +1,107 @@
+#include "bnbd/block.h"
+
+namespace braid::bnbd {
+
+using base::Errc;
+
+namespace {
+
+Errc check_range(const BlockInfo& info, const BlockRequest& request, uint64_t length_max) {
+  const uint64_t block = info.logical_block_bytes;
+  if (request.length_bytes == 0 || request.length_bytes > length_max) return Errc::kInvalid;
+  if (request.length_bytes % block != 0 || request.offset_bytes % block != 0) return Errc::kInvalid;
+  if (request.length_bytes > info.size_bytes) return Errc::kOutOfRange;
+  if (request.offset_bytes > info.size_bytes - request.length_bytes) return Errc::kOutOfRange;
+  return Errc::kOk;
+}
+
+Errc check_change(const BlockInfo& info, const BlockRequest& request, uint64_t length_max) {
+  if (info.read_only) return Errc::kReadOnly;
+  if (length_max == 0) return Errc::kNotSupported;
+  return check_range(info, request, length_max);
+}
+
+/// The buffer is there and, if it names a region, inside it.
+Errc check_buffer(const BlockRequest& request) {
+  const BufferRef& buffer = request.buffer;
+  if (buffer.address == nullptr) {
+    return request.op == BlockOp::kRead && request.may_lend ? Errc::kOk : Errc::kInvalid;
+  }
+  if (buffer.region == nullptr) return Errc::kOk;
+  const auto begin = reinterpret_cast<uintptr_t>(buffer.region->data());
+  const auto address = reinterpret_cast<uintptr_t>(buffer.address);
+  if (address < begin || address - begin > buffer.region->size()) return Errc::kInvalid;
+  if (request.length_bytes > buffer.region->size() - (address - begin)) return Errc::kInvalid;
+  return Errc::kOk;
+}
+
+Errc check_flush(const BlockRequest& request) {
+  return request.offset_bytes == 0 && request.length_bytes == 0 ? Errc::kOk : Errc::kInvalid;
+}
+
+}  // namespace
+
+std::string_view to_string(BlockOp op) {
+  switch (op) {
+    case BlockOp::kRead:
+      return "read";
+    case BlockOp::kWrite:
+      return "write";
+    case BlockOp::kFlush:
+      return "flush";
+    case BlockOp::kDiscard:
+      return "discard";
+    case BlockOp::kWriteZeroes:
+      return "write-zeroes";
+  }
+  return "?";
+}
+
+Errc check(const BlockInfo& info, const BlockRequest& request) {
+  switch (request.op) {
+    case BlockOp::kRead: {
+      const Errc range = check_range(info, request, info.max_io_bytes);
+      return range != Errc::kOk ? range : check_buffer(request);
+    }
+    case BlockOp::kWrite: {
+      const Errc range = check_change(info, request, info.max_io_bytes);
+      return range != Errc::kOk ? range : check_buffer(request);
+    }
+    case BlockOp::kFlush:
+      return check_flush(request);
+    case BlockOp::kDiscard:
+      return check_change(info, request, info.max_discard_bytes);
+    case BlockOp::kWriteZeroes:
+      return check_change(info, request, info.max_write_zeroes_bytes);
+  }
+  return Errc::kInvalid;
+}
+
+void BlockStatistics::count(const BlockRequest& request, Errc status) {
+  if (status != Errc::kOk) {
+    ++errors;
+    return;
+  }
+  switch (request.op) {
+    case BlockOp::kRead:
+      ++reads;
+      read_bytes += request.length_bytes;
+      lent += request.lent != nullptr ? 1 : 0;
+      break;
+    case BlockOp::kWrite:
+      ++writes;
+      write_bytes += request.length_bytes;
+      break;
+    case BlockOp::kFlush:
+      ++flushes;
+      break;
+    case BlockOp::kDiscard:
+      ++discards;
+      break;
+    case BlockOp::kWriteZeroes:
+      ++write_zeroes;
+      break;
+  }
+}
+
+}  // namespace braid::bnbd

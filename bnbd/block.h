@@ -1,0 +1,122 @@
+// The block seam (design decision D6): one small interface between front ends, filters and devices.
+//
+// Backends (file, memory, null) and the remote device implement BlockDevice; the server, front ends
+// (FUSE + loop, nbd.ko) and filters consume it. Any front end works with any device.
+//
+// Threads: a device belongs to one reactor: submit() there, `done` runs there.
+// Ownership: between submit() and `done` the request, its ListNode and its buffer belong to the
+// device.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/error.h"
+#include "base/intrusive_list.h"
+#include "base/result.h"
+#include "base/task.h"
+
+namespace braid::vhca {
+class Mr;
+}
+
+namespace braid::bnbd {
+
+enum class BlockOp : uint8_t { kRead, kWrite, kFlush, kDiscard, kWriteZeroes };
+std::string_view to_string(BlockOp op);
+
+/// Memory that a device can move data to and from without a copy. Made by
+/// BlockDevice::create_region.
+class Region {
+ public:
+  virtual ~Region() = default;
+  virtual std::byte* data() const = 0;
+  virtual size_t size() const = 0;
+  virtual const vhca::Mr* mr() const = 0;  // null for local devices
+  /// Names the registration domain of `mr`: a device uses regions of its own domain as they are,
+  /// and copies from and to others.
+  virtual const void* domain() const { return nullptr; }
+};
+
+/// Bytes in a region. `region` may be null for devices that need no registration (local backends
+/// take any memory).
+struct BufferRef {
+  const Region* region = nullptr;
+  std::byte* address = nullptr;
+};
+
+struct BlockRequest : base::ListNode {
+  BlockOp op = BlockOp::kRead;
+  bool force_unit_access = false;  // write, write-zeroes: durable when done
+  bool preflush = false;  // all writes done before the submission are durable before this one runs
+  bool no_unmap = false;  // write-zeroes: keep the space allocated
+  bool may_lend = false;  // read: the device may answer from its own memory, see `lent`
+  uint64_t offset_bytes = 0;  // multiples of the logical block
+  /// Read, write: at most max_io_bytes; discard, write-zeroes: their own maxima; flush: 0.
+  uint64_t length_bytes = 0;
+  BufferRef buffer;  // read, write
+  /// Set by the device when it answers a read from its lendable memory instead of filling `buffer`:
+  /// points into BlockDevice::lendable_memory() and is valid until the device is closed; the
+  /// content may change under later writes, as on any disk. Null otherwise.
+  std::byte* lent = nullptr;
+  /// Runs exactly once, on the device's reactor, never inside submit() of an asynchronous device; a
+  /// memory or null device may run it inside submit().
+  void (*done)(BlockRequest& request, base::Errc status) = nullptr;
+  void* context = nullptr;
+  /// The device's own notes between submit() and `done`; nobody else touches them.
+  std::array<uint64_t, 3> device_words{};
+};
+
+/// What a device is and may be asked. Bytes throughout.
+struct BlockInfo {
+  std::string identity;  // names the same bytes across restarts
+  /// Changes when unflushed writes may have been lost (the machine's boot).
+  uint64_t incarnation = 0;
+  uint64_t size_bytes = 0;
+  uint32_t logical_block_bytes = 512;
+  uint32_t physical_block_bytes = 4096;
+  uint32_t max_io_bytes = 1 << 20;
+  uint64_t max_discard_bytes = 0;       // 0: cannot
+  uint64_t max_write_zeroes_bytes = 0;  // 0: cannot
+  uint32_t discard_granularity_bytes = 0;
+  uint32_t queue_depth = 128;  // more than this is queued inside
+  bool read_only = false;
+  bool write_cache = true;  // flush matters
+  bool fua = true;
+  bool rotational = false;
+};
+
+/// Counted by every device.
+struct BlockStatistics {
+  uint64_t reads = 0, read_bytes = 0, writes = 0, write_bytes = 0;
+  uint64_t flushes = 0, discards = 0, write_zeroes = 0, errors = 0;
+  uint64_t copies = 0;  // payload copies made because memory was not the device's own region
+  uint64_t lent = 0;    // reads answered from the device's own memory
+  uint64_t zeroes_written = 0;  // write-zeroes done as writes because the medium knows no better
+
+  /// Counts a request at its end.
+  void count(const BlockRequest& request, base::Errc status);
+};
+
+class BlockDevice {
+ public:
+  virtual ~BlockDevice() = default;  // no request in flight
+  virtual const BlockInfo& info() const = 0;
+  /// Takes the request; it ends by `done`. What breaks a rule of BlockInfo ends with kInvalid,
+  /// kOutOfRange, kReadOnly or kNotSupported and changes nothing.
+  virtual void submit(BlockRequest& request) = 0;
+  virtual base::Result<std::unique_ptr<Region>> create_region(size_t size_bytes) = 0;
+  /// The memory that `lent` points into; empty if the device never lends.
+  virtual std::span<std::byte> lendable_memory() { return {}; }
+  virtual BlockStatistics statistics() const = 0;
+};
+
+/// kOk, or what is wrong with the request by `info`: kInvalid, kOutOfRange, kReadOnly or
+/// kNotSupported. Each device and the server check by this one function.
+base::Errc check(const BlockInfo& info, const BlockRequest& request);
+
+}  // namespace braid::bnbd

@@ -1,0 +1,139 @@
+// RemoteDevice's inside. Files by duty: device.cc (life, state, status), submit.cc (the data path).
+//
+// A BlockRequest becomes an Op: up to three stages (preflush, body, postflush), a stage one or more
+// Parts, a Part one request of the transport.
+//
+//   waiting_ -> ready_ -> parts: on the wire -> stage ends -> next stage in ready_, or done
+//                 retry_ <-- the server did not know the device: sent again when it is open again
+//
+// Ops and Parts are preallocated; nothing is allocated after the constructor. One reactor. The
+// device is a ListNode for the session's queues of those who need a permit or a copy buffer.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bnbd/client/durability.h"
+#include "bnbd/client/session_impl.h"
+#include "bnbd/deferred_end.h"
+#include "bnbd/remote.h"
+
+namespace braid::bnbd::client {
+
+class DeviceImpl final : public RemoteDevice, public base::ListNode {
+ public:
+  DeviceImpl(SessionImpl& session, uint64_t serial, RemoteDeviceOptions options,
+             const wire::OpenedDevice& opened);
+  ~DeviceImpl() override;
+
+  // --- BlockDevice
+  const BlockInfo& info() const override { return info_; }
+  void submit(BlockRequest& request) override;
+  base::Result<std::unique_ptr<Region>> create_region(size_t size_bytes) override {
+    return session_.create_region(size_bytes);
+  }
+  BlockStatistics statistics() const override { return statistics_; }
+
+  // --- RemoteDevice
+  const std::string& name() const override { return options_.name; }
+  wire::AccessMode mode() const override { return options_.mode; }
+  RemoteState state() const override { return state_; }
+  RemoteDeviceStatus status() const override;
+  const LatencyHistogram& latency(LatencyKind kind) const override {
+    return latency_[static_cast<size_t>(kind)];
+  }
+  std::string explain() const override;
+  base::Task<void> close() override;
+
+  // --- for the session
+  uint64_t serial() const { return serial_; }
+  bool wants_reopening() const {
+    return !closing_ && (state_ == RemoteState::kPathDown || state_ == RemoteState::kUnavailable);
+  }
+  bool has_work() const {
+    return state_ == RemoteState::kOpen && (!retry_.empty() || !ready_.empty());
+  }
+  /// Sends one part with this permit. False: it has no more to send, or waits for something else.
+  bool send_one(trs::Permit permit);
+  void path_lost();
+  void reopened(const wire::OpenedDevice& opened);
+  void refused(const base::Error& why);
+  /// The path is up: what the transport still holds goes out under the present id, or under none.
+  void path_restored();
+
+ private:
+  enum class Stage : uint8_t { kPreflush, kBody, kPostflush };
+  struct Op : base::ListNode {
+    BlockRequest* request = nullptr;
+    Stage stage = Stage::kBody;
+    bool foreign = false;       // its buffer is not registered here: copied
+    uint64_t issued_bytes = 0;  // of the stage; a stage without data counts as one byte
+    uint32_t parts = 0;         // begun and not ended
+    bool durable = true;        // each part done went with FUA to a server that heeds it
+    base::Errc status = base::Errc::kOk;
+    DurabilityLedger::Ticket postflush;
+  };
+  struct Part : base::ListNode {
+    DeviceImpl* device = nullptr;
+    Op* op = nullptr;
+    bool on_wire = false;  // the transport has it
+    uint64_t offset_bytes = 0;
+    uint32_t length_bytes = 0;
+    std::byte* copy = nullptr;
+    wire::Io message;
+    trs::ClientRequest request;
+  };
+
+  // --- submit.cc
+  void begin(Op& op, BlockRequest& request);
+  void enter(Op& op, Stage stage);
+  uint64_t stage_bytes(const Op& op) const;
+  bool fill(Part& part);
+  uint32_t operation_flags(const Op& op) const;
+  static void part_ended(trs::ClientRequest& request, base::Errc status);
+  void end_part(Part& part, base::Errc status);
+  void stage_ended(Op& op);
+  base::Errc judge_flush(const DurabilityLedger::Ticket& ticket);
+  void finish(Op& op, base::Errc status);
+  void lost_at_server();
+
+  // --- device.cc
+  void set_state(RemoteState state, std::string why);
+  void cancel_all();
+  void cancel_on_wire();
+  void drop(Op& op);
+  bool quiet() const { return in_progress_ == 0 && deferred_.empty(); }
+
+  SessionImpl& session_;
+  const uint64_t serial_;
+  const RemoteDeviceOptions options_;
+  base::Logger log_;
+  RemoteState state_ = RemoteState::kOpen;
+  std::string why_;  // it is not open
+  bool closing_ = false;
+  uint32_t device_id_ = 0;
+  bool server_fua_ = true;
+  BlockInfo info_;
+  DurabilityLedger ledger_;
+
+  std::vector<Op> ops_;
+  std::vector<Part> parts_;
+  base::IntrusiveList<Op> free_ops_;
+  base::IntrusiveList<Part> free_parts_;
+  base::IntrusiveList<BlockRequest> waiting_;  // for an Op
+  base::IntrusiveList<Op> ready_;              // their stage has something to send
+  base::IntrusiveList<Part> retry_;
+  uint32_t in_progress_ = 0;
+  uint32_t waiting_count_ = 0;
+  std::shared_ptr<base::Signal> idle_;  // shared with close(), which may outlive a killed process
+
+  BlockStatistics statistics_;
+  DeferredEnd deferred_;
+  std::array<LatencyHistogram, kLatencyKinds> latency_;
+  uint64_t requests_sent_ = 0;
+  uint64_t reopened_ = 0;
+};
+
+}  // namespace braid::bnbd::client

@@ -1,0 +1,102 @@
+// The path comes and goes: devices are opened again before held requests are sent again.
+#include <algorithm>
+
+#include "bnbd/client/device_impl.h"
+#include "bnbd/client/session_impl.h"
+
+namespace braid::bnbd::client {
+
+using base::Errc;
+
+void SessionImpl::disconnected(const base::Error& why) {
+  log_.warning("path to {} lost: {}; I/O is held", server_text(), why.message());
+  forget_path();
+}
+
+/// What was open on the former path is not any more.
+void SessionImpl::forget_path() {
+  path_up_ = false;
+  ++path_generation_;
+  home_.cancel(reopen_timer_);
+  for (DeviceImpl* device : devices_) device->path_lost();
+}
+
+/// Runs while TRS holds all I/O. What the server refuses is one device's trouble; only what breaks
+/// the path itself is told to TRS.
+base::Task<base::Status> SessionImpl::reconnected() {
+  // An earlier turn may have opened some devices on a path that was lost before the turn ended.
+  forget_path();
+  BRAID_CO_CHECK(co_await exchange_versions());
+  std::vector<uint64_t> serials;
+  for (const DeviceImpl* device : devices_) serials.push_back(device->serial());
+  for (const uint64_t serial : serials) BRAID_CO_CHECK(co_await reopen(serial));
+  path_up_ = true;
+  log_.info("path to {} is back", server_text());
+  // Requests of devices that are not open must not reach another: they go out with id 0.
+  for (DeviceImpl* device : devices_) device->path_restored();
+  serve();
+  co_return base::ok_status();
+}
+
+/// Opens a device again on the present path. An error means that the path is gone or the peer mad.
+base::Task<base::Status> SessionImpl::reopen(uint64_t serial) {
+  DeviceImpl* device = find(serial);
+  if (device == nullptr || !device->wants_reopening()) co_return base::ok_status();
+  const uint64_t generation = path_generation_;
+  const std::string name = device->name();
+  auto opened = co_await send_open(name, device->mode());
+  if (generation != path_generation_) {
+    co_return base::make_error(Errc::kDisconnected, "the path was lost while '{}' was opened again",
+                               name);
+  }
+  device = find(serial);
+  if (opened.ok()) {
+    if (device != nullptr && device->wants_reopening()) {
+      device->reopened(*opened);
+    } else {
+      co_await send_close(opened->device_id);  // closed by its user meanwhile
+    }
+    co_return base::ok_status();
+  }
+  const Errc code = opened.code();
+  if (code == Errc::kProtocol || code == Errc::kDisconnected || code == Errc::kCanceled) {
+    co_return opened.error();
+  }
+  if (device != nullptr) device->refused(opened.error());
+  co_return base::ok_status();
+}
+
+void SessionImpl::reopen_later() {
+  if (closing_ || reopen_timer_.pending()) return;
+  home_.schedule_after(reopen_timer_, options_.reopen_delay_ns);
+}
+
+void SessionImpl::reopen_due(base::Timer& timer) {
+  auto& self = *static_cast<SessionImpl*>(timer.context);
+  if (self.closing_ || !self.path_up_) return;  // the next path opens all devices
+  if (self.reopen_task_ && !self.reopen_task_.done()) return self.reopen_later();
+  self.reopen_task_ = self.reopen_unavailable();
+  self.reopen_task_.start();
+}
+
+base::Task<void> SessionImpl::reopen_unavailable() {
+  std::vector<uint64_t> serials;
+  for (const DeviceImpl* device : devices_) serials.push_back(device->serial());
+  for (const uint64_t serial : serials) {
+    const base::Status status = co_await reopen(serial);
+    if (!path_up_) co_return;
+    if (!status.ok()) {
+      log_.warning("opening devices again: {}", status.error().message());
+      reopen_later();
+    }
+  }
+  serve();
+}
+
+DeviceImpl* SessionImpl::find(uint64_t serial) {
+  const auto found = std::find_if(devices_.begin(), devices_.end(),
+                                  [&](const DeviceImpl* d) { return d->serial() == serial; });
+  return found == devices_.end() ? nullptr : *found;
+}
+
+}  // namespace braid::bnbd::client

@@ -1,0 +1,182 @@
+// The session's life and its control messages.
+#include <algorithm>
+
+#include "bnbd/client/device_impl.h"
+#include "bnbd/client/session_impl.h"
+
+namespace braid::bnbd {
+
+using base::Errc;
+using base::make_error;
+using base::Result;
+
+base::Task<Result<std::unique_ptr<RemoteSession>>> RemoteSession::open(
+    vhca::Device& device, RemoteSessionOptions options) {
+  if (options.transport.reactors.size() != 1) {
+    co_return make_error(Errc::kInvalid, "a remote session on {} reactors: must be 1",
+                         options.transport.reactors.size());
+  }
+  auto session = std::make_unique<client::SessionImpl>(device, std::move(options));
+  BRAID_CO_CHECK(co_await session->start());
+  co_return std::unique_ptr<RemoteSession>(std::move(session));
+}
+
+std::string_view to_string(RemoteState state) {
+  switch (state) {
+    case RemoteState::kOpen:
+      return "open";
+    case RemoteState::kPathDown:
+      return "path-down";
+    case RemoteState::kUnavailable:
+      return "unavailable";
+    case RemoteState::kReplaced:
+      return "replaced";
+    case RemoteState::kClosed:
+      return "closed";
+  }
+  return "?";
+}
+
+namespace client {
+
+SessionImpl::SessionImpl(vhca::Device& device, RemoteSessionOptions options)
+    : device_(device),
+      options_(std::move(options)),
+      home_(*options_.transport.reactors.front()),
+      log_(home_.log().child("remote")),
+      admin_free_(std::make_shared<base::Signal>(home_)),
+      reopen_timer_(&SessionImpl::reopen_due, this) {
+  permit_waiter_.permit_free = &SessionImpl::permit_free;
+  permit_waiter_.context = this;
+}
+
+SessionImpl::~SessionImpl() = default;
+
+base::Task<base::Status> SessionImpl::start() {
+  BRAID_CO_TRY(pd_, device_.alloc_pd());
+  BRAID_CO_TRY(transport_,
+               co_await trs::ClientSession::open(device_, *pd_, options_.transport, *this));
+  base::Status status = make_memory();
+  if (status.ok()) {
+    path_up_ = transport_->state() == trs::SessionState::kConnected;
+    status = co_await exchange_versions();
+  }
+  if (status.ok()) co_return status;
+  closing_ = true;
+  co_await transport_->close();
+  co_return status;
+}
+
+base::Task<void> SessionImpl::close() {
+  while (!devices_.empty()) co_await devices_.front()->close();
+  closing_ = true;
+  home_.cancel(reopen_timer_);
+  co_await transport_->close();
+}
+
+std::string SessionImpl::server_text() const {
+  const vhca::Address& server = options_.transport.server;
+  return fmt::format("{}:{}", server.ip, server.port);
+}
+
+std::vector<RemoteDevice*> SessionImpl::devices() const {
+  return {devices_.begin(), devices_.end()};
+}
+
+/// Sends a control message; its answer, if any, is then at the start of `memory_`.
+base::Task<Errc> SessionImpl::admin(trs::Direction direction, std::span<const std::byte> header,
+                                    size_t answer_bytes) {
+  const std::shared_ptr<base::Signal> admin_free = admin_free_;
+  while (admin_busy_) co_await admin_free->wait();
+  admin_busy_ = true;
+  trs::DataBuffer data;
+  if (answer_bytes > 0) {
+    data.mr = buffers_mr_.get();
+    data.address = memory_->data();
+    data.length_bytes = static_cast<uint32_t>(answer_bytes);
+  }
+  const Errc status = co_await transport_->admin(direction, header, data);
+  admin_busy_ = false;
+  admin_free->notify_all();
+  co_return status;
+}
+
+base::Task<base::Status> SessionImpl::exchange_versions() {
+  wire::SessionInfo mine;
+  mine.header.type = static_cast<uint16_t>(wire::MessageType::kSessionInfo);
+  const Errc status =
+      co_await admin(trs::Direction::kRead, wire::bytes_of(mine), sizeof(wire::SessionInfo));
+  if (status != Errc::kOk) {
+    co_return make_error(status, "{}: the exchange of versions failed: {}", server_text(),
+                         to_string(status));
+  }
+  const std::span<const std::byte> answer(memory_->data(), sizeof(wire::SessionInfo));
+  auto theirs = wire::parse_session_info(answer, wire::MessageType::kSessionInfoAnswer);
+  if (!theirs.ok()) co_return theirs.error().with("{}", server_text());
+  if (theirs->version != wire::kVersionMajor) {
+    co_return make_error(Errc::kProtocol, "{} speaks version {} of the protocol: must be {}",
+                         server_text(), theirs->version, wire::kVersionMajor);
+  }
+  co_return base::ok_status();
+}
+
+base::Task<Result<wire::OpenedDevice>> SessionImpl::send_open(std::string name,
+                                                              wire::AccessMode mode) {
+  BRAID_CO_TRY(const wire::Open open, wire::make_open(name, mode));
+  const size_t answer_bytes =
+      limits().braid_peer ? sizeof(wire::ExtendedOpenAnswer) : sizeof(wire::OpenAnswer);
+  const Errc status = co_await admin(trs::Direction::kRead, wire::bytes_of(open), answer_bytes);
+  if (status == Errc::kDisconnected || status == Errc::kCanceled) {
+    co_return make_error(status, "the path to {} was lost while '{}' was opened", server_text(),
+                         name);
+  }
+  if (status != Errc::kOk) {
+    co_return make_error(status, "the server refused to open '{}' in mode {}: {}", name,
+                         wire::to_string(mode), to_string(status));
+  }
+  const std::span<const std::byte> answer(memory_->data(), answer_bytes);
+  auto opened = wire::parse_open_answer(answer);
+  if (!opened.ok()) co_return opened.error().with("opening '{}' at {}", name, server_text());
+  co_return opened;
+}
+
+base::Task<void> SessionImpl::send_close(uint32_t device_id) {
+  wire::Close close;
+  close.header.type = static_cast<uint16_t>(wire::MessageType::kClose);
+  close.device_id = device_id;
+  // If it does not arrive the path is gone, and the server has closed the device with it.
+  (void)co_await admin(trs::Direction::kWrite, wire::bytes_of(close), 0);
+}
+
+base::Task<Result<std::unique_ptr<RemoteDevice>>> SessionImpl::open_device(
+    RemoteDeviceOptions options) {
+  for (const DeviceImpl* device : devices_) {
+    if (device->name() == options.name) {
+      co_return make_error(Errc::kExists, "'{}' of {} is open already", options.name,
+                           server_text());
+    }
+  }
+  if (!path_up_) {
+    co_return make_error(Errc::kDisconnected, "cannot open '{}': {}", options.name, explain());
+  }
+  const uint64_t generation = path_generation_;
+  BRAID_CO_TRY(const wire::OpenedDevice opened, co_await send_open(options.name, options.mode));
+  if (generation != path_generation_ || closing_) {
+    co_return make_error(Errc::kDisconnected, "cannot open '{}': the path was lost meanwhile",
+                         options.name);
+  }
+  auto device = std::make_unique<DeviceImpl>(*this, ++serials_, options, opened);
+  devices_.push_back(device.get());
+  log_.info("opened '{}' of {} in mode {}: {} bytes, {}", options.name, server_text(),
+            wire::to_string(options.mode), opened.size_bytes,
+            opened.identity.empty() ? "no identity" : opened.identity);
+  co_return std::unique_ptr<RemoteDevice>(std::move(device));
+}
+
+void SessionImpl::forget(DeviceImpl& device) {
+  device.unlink();
+  std::erase(devices_, &device);
+}
+
+}  // namespace client
+}  // namespace braid::bnbd

@@ -1,0 +1,105 @@
+// RemoteSession's inside: the TRS session, its devices, registered memory, and who gets the next
+// permit. Files by duty: session.cc (life, control messages), reconnect.cc (the path comes and
+// goes), resources.cc (permits, copy buffers, regions).
+//
+// One reactor, the home. Devices register themselves here and borrow the session.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/reactor.h"
+#include "bnbd/remote.h"
+#include "vhca/device.h"
+
+namespace braid::bnbd::client {
+
+class DeviceImpl;
+
+class SessionImpl final : public RemoteSession, private trs::SessionUser {
+ public:
+  SessionImpl(vhca::Device& device, RemoteSessionOptions options);
+  ~SessionImpl() override;
+  base::Task<base::Status> start();
+
+  // --- RemoteSession
+  base::Task<base::Result<std::unique_ptr<RemoteDevice>>> open_device(
+      RemoteDeviceOptions options) override;
+  base::Task<void> close() override;
+  trs::SessionState state() const override { return transport_->state(); }
+  const trs::SessionLimits& limits() const override { return transport_->limits(); }
+  trs::ClientStatistics statistics() const override { return queue().statistics(); }
+  std::string server_text() const override;
+  std::string explain() const override { return transport_->explain(); }
+  std::vector<RemoteDevice*> devices() const override;
+
+  // --- for devices
+  base::Reactor& home() { return home_; }
+  base::Logger& log() { return log_; }
+  trs::ClientQueue& queue() const { return transport_->queue(0); }
+  bool path_up() const { return path_up_; }
+  /// The device has something to send: it gets permits in its turn.
+  void need_permit(DeviceImpl& device);
+  /// Hands out the permits that are free.
+  void serve();
+  /// A registered buffer of max_io_bytes, or null; then need_buffer() says when to try again.
+  std::byte* take_buffer();
+  void need_buffer(DeviceImpl& device);
+  void give_buffer(std::byte* buffer);
+  const vhca::Mr* buffer_mr() const { return buffers_mr_.get(); }
+  base::Result<std::unique_ptr<Region>> create_region(size_t size_bytes);
+  /// Whether a buffer may be used as it is.
+  bool registered(const BufferRef& buffer) const {
+    return buffer.region != nullptr && buffer.region->domain() == pd_.get();
+  }
+  /// The server no longer knows a device, or refused to open it: tried again later.
+  void reopen_later();
+  base::Task<void> send_close(uint32_t device_id);
+  void forget(DeviceImpl& device);
+
+ private:
+  // trs::SessionUser
+  base::Task<base::Status> reconnected() override;
+  void disconnected(const base::Error& why) override;
+
+  base::Status make_memory();
+  base::Task<base::Status> exchange_versions();
+  base::Task<base::Result<wire::OpenedDevice>> send_open(std::string name, wire::AccessMode mode);
+  base::Task<base::Errc> admin(trs::Direction direction, std::span<const std::byte> header,
+                               size_t answer_bytes);
+  void forget_path();
+  base::Task<base::Status> reopen(uint64_t serial);
+  base::Task<void> reopen_unavailable();
+  DeviceImpl* find(uint64_t serial);
+  static void reopen_due(base::Timer& timer);
+  static void permit_free(trs::PermitWaiter& waiter);
+
+  vhca::Device& device_;
+  const RemoteSessionOptions options_;
+  base::Reactor& home_;
+  base::Logger log_;
+  std::unique_ptr<vhca::Pd> pd_;
+  std::unique_ptr<base::Segment> memory_;  // the admin answer, then the copy buffers
+  std::unique_ptr<vhca::Mr> buffers_mr_;   // of all of it
+  std::vector<std::byte*> buffers_free_;
+
+  bool path_up_ = false;
+  bool closing_ = false;
+  uint64_t path_generation_ = 0;  // counts losses of the path: answers of an older one are void
+  uint64_t serials_ = 0;
+  std::vector<DeviceImpl*> devices_;  // in the order of opening
+  base::IntrusiveList<DeviceImpl> need_permit_;
+  base::IntrusiveList<DeviceImpl> need_buffer_;
+  trs::PermitWaiter permit_waiter_;
+
+  // One control message at a time: they share the answer's memory. The signal is shared with tasks
+  // that may be destroyed later than this object when a simulated process dies.
+  bool admin_busy_ = false;
+  const std::shared_ptr<base::Signal> admin_free_;
+  std::unique_ptr<trs::ClientSession> transport_;
+  base::Timer reopen_timer_;
+  base::Task<void> reopen_task_;
+};
+
+}  // namespace braid::bnbd::client

@@ -1,0 +1,272 @@
+// The data path of a remote device. No allocation, lock or system call.
+#include <algorithm>
+#include <cstring>
+
+#include "bnbd/client/device_impl.h"
+
+namespace braid::bnbd::client {
+
+using base::Errc;
+
+namespace {
+
+// What a request carries while it is the device's.
+enum Word : size_t { kCovers, kLossesReported, kSubmittedNs };
+
+bool transfers(BlockOp op) {
+  return op == BlockOp::kRead || op == BlockOp::kWrite;
+}
+
+bool changes(BlockOp op) {
+  return op != BlockOp::kRead && op != BlockOp::kFlush;
+}
+
+DurabilityLedger::Ticket ticket_of(const BlockRequest& request) {
+  return {request.device_words[kCovers], request.device_words[kLossesReported]};
+}
+
+LatencyKind kind_of(BlockOp op) {
+  if (op == BlockOp::kRead) return LatencyKind::kRead;
+  return op == BlockOp::kWrite ? LatencyKind::kWrite : LatencyKind::kOther;
+}
+
+}  // namespace
+
+void DeviceImpl::submit(BlockRequest& request) {
+  request.lent = nullptr;
+  Errc status = closing_ ? Errc::kCanceled : check(info_, request);
+  if (transfers(request.op) && request.buffer.address == nullptr) status = Errc::kInvalid;
+  if (status != Errc::kOk) return deferred_.end(request, status);
+  // What a flush covers is fixed here, however long it waits.
+  const DurabilityLedger::Ticket ticket = ledger_.begin_flush();
+  request.device_words = {ticket.covers, ticket.losses_reported, session_.home().now_ns()};
+  if (Op* op = free_ops_.pop_front()) {
+    begin(*op, request);
+    session_.serve();
+  } else {
+    waiting_.push_back(request);
+    ++waiting_count_;
+  }
+}
+
+void DeviceImpl::begin(Op& op, BlockRequest& request) {
+  ++in_progress_;
+  op.request = &request;
+  op.status = Errc::kOk;
+  op.parts = 0;
+  op.durable = true;
+  op.foreign = transfers(request.op) && !session_.registered(request.buffer);
+  // A preflush is a flush of its own: the body must not reach the disk if it fails.
+  enter(op, request.preflush && request.op != BlockOp::kFlush ? Stage::kPreflush : Stage::kBody);
+}
+
+void DeviceImpl::enter(Op& op, Stage stage) {
+  op.stage = stage;
+  op.issued_bytes = 0;
+  ready_.push_back(op);
+  session_.need_permit(*this);
+}
+
+uint64_t DeviceImpl::stage_bytes(const Op& op) const {
+  return op.stage == Stage::kBody && transfers(op.request->op) ? op.request->length_bytes : 1;
+}
+
+bool DeviceImpl::send_one(trs::Permit permit) {
+  if (!has_work()) return false;
+  Part* part = retry_.front();
+  const bool again = part != nullptr;
+  if (!again) part = free_parts_.front();
+  if (part == nullptr) return false;  // goes on when a part ends
+  if (!again) {
+    Op& op = *ready_.front();
+    part->op = &op;
+    part->offset_bytes = op.request->offset_bytes + op.issued_bytes;
+    const uint64_t left = stage_bytes(op) - op.issued_bytes;
+    part->length_bytes =
+        static_cast<uint32_t>(std::min<uint64_t>(left, session_.limits().max_io_bytes));
+  }
+  if (!fill(*part)) {
+    session_.need_buffer(*this);
+    return false;
+  }
+  part->ListNode::unlink();
+  if (!again) {
+    Op& op = *part->op;
+    ++op.parts;
+    op.issued_bytes += part->length_bytes;
+    if (op.issued_bytes == stage_bytes(op)) op.ListNode::unlink();
+  }
+  part->on_wire = true;
+  part->request.permit = std::move(permit);
+  ++requests_sent_;
+  session_.queue().submit(part->request);
+  return has_work();
+}
+
+/// Message and data of a part. False: it needs a copy buffer and there is none.
+bool DeviceImpl::fill(Part& part) {
+  const Op& op = *part.op;
+  const BlockRequest& request = *op.request;
+  const bool body = op.stage == Stage::kBody;
+  const bool data = body && transfers(request.op);
+  const bool flush = !body || request.op == BlockOp::kFlush;
+
+  trs::ClientRequest& out = part.request;
+  out.direction =
+      data && request.op == BlockOp::kRead ? trs::Direction::kRead : trs::Direction::kWrite;
+  out.data = {};
+  if (data) {
+    std::byte* const place = request.buffer.address + (part.offset_bytes - request.offset_bytes);
+    out.data.length_bytes = part.length_bytes;
+    if (op.foreign) {
+      part.copy = session_.take_buffer();
+      if (part.copy == nullptr) return false;
+      ++statistics_.copies;
+      if (request.op == BlockOp::kWrite) std::memcpy(part.copy, place, part.length_bytes);
+      out.data.mr = session_.buffer_mr();
+      out.data.address = part.copy;
+    } else {
+      out.data.mr = request.buffer.region->mr();
+      out.data.address = place;
+    }
+  }
+  wire::Io& message = part.message;
+  message = {};
+  message.header.type = static_cast<uint16_t>(wire::MessageType::kIo);
+  message.device_id = device_id_;
+  message.operation_flags = operation_flags(op);
+  if (!flush) {
+    message.sector = part.offset_bytes / wire::kSectorBytes;
+    message.length_bytes = data ? part.length_bytes : static_cast<uint32_t>(request.length_bytes);
+  }
+  return true;
+}
+
+uint32_t DeviceImpl::operation_flags(const Op& op) const {
+  const BlockRequest& request = *op.request;
+  if (op.stage != Stage::kBody) return static_cast<uint32_t>(wire::Operation::kFlush);
+  const uint32_t fua = request.force_unit_access && server_fua_ ? wire::kFlagForceUnitAccess : 0;
+  switch (request.op) {
+    case BlockOp::kRead:
+      return static_cast<uint32_t>(wire::Operation::kRead);
+    case BlockOp::kWrite:
+      return static_cast<uint32_t>(wire::Operation::kWrite) | fua;
+    case BlockOp::kFlush:
+      return static_cast<uint32_t>(wire::Operation::kFlush);
+    case BlockOp::kDiscard:
+      return static_cast<uint32_t>(wire::Operation::kDiscard) | fua;
+    case BlockOp::kWriteZeroes:
+      return static_cast<uint32_t>(wire::Operation::kWriteZeroes) | fua |
+             (request.no_unmap ? wire::kFlagNoUnmap : 0);
+  }
+  return 0;
+}
+
+void DeviceImpl::part_ended(trs::ClientRequest& request, Errc status) {
+  Part& part = *static_cast<Part*>(request.context);
+  DeviceImpl& device = *part.device;
+  device.end_part(part, status);
+}
+
+void DeviceImpl::end_part(Part& part, Errc status) {
+  part.on_wire = false;
+  Op& op = *part.op;
+  SessionImpl& session = session_;  // the end of a request may be the end of the device
+  if (std::byte* const copy = std::exchange(part.copy, nullptr)) {
+    if (status == Errc::kOk && op.request->op == BlockOp::kRead) {
+      std::byte* const place =
+          op.request->buffer.address + (part.offset_bytes - op.request->offset_bytes);
+      std::memcpy(place, copy, part.length_bytes);
+    }
+    session.give_buffer(copy);
+  }
+  if (status == Errc::kDisconnected && !closing_) {
+    // The server does not know the device, so it has done nothing.
+    retry_.push_back(part);
+    if (part.message.device_id == device_id_) lost_at_server();
+    session.need_permit(*this);
+    return session.serve();
+  }
+  if (status == Errc::kDisconnected) status = Errc::kCanceled;
+  free_parts_.push_back(part);
+  // What went on the wire counts, not what the server of the present path could do: a part sent
+  // without FUA is sent again without it.
+  const bool durable =
+      (part.message.operation_flags & wire::kFlagForceUnitAccess) != 0 && server_fua_;
+  if (status == Errc::kOk && op.stage == Stage::kBody && changes(op.request->op) && !durable) {
+    op.durable = false;
+    if (info_.write_cache) ledger_.acknowledged();
+  }
+  --op.parts;
+  if (status != Errc::kOk) {
+    if (op.status == Errc::kOk) op.status = status;
+    op.issued_bytes = stage_bytes(op);  // the rest is not sent any more
+    op.ListNode::unlink();
+  }
+  session.need_permit(*this);
+  if (op.parts == 0 && op.issued_bytes == stage_bytes(op)) stage_ended(op);
+  session.serve();
+}
+
+void DeviceImpl::stage_ended(Op& op) {
+  const BlockRequest& request = *op.request;
+  if (op.status != Errc::kOk) return finish(op, op.status);
+  switch (op.stage) {
+    case Stage::kPreflush:
+      if (const Errc status = judge_flush(ticket_of(request)); status != Errc::kOk) {
+        return finish(op, status);
+      }
+      return enter(op, Stage::kBody);
+    case Stage::kBody:
+      if (request.op == BlockOp::kFlush) return finish(op, judge_flush(ticket_of(request)));
+      if (changes(request.op) && request.force_unit_access && !op.durable) {
+        op.postflush = ledger_.begin_flush();
+        return enter(op, Stage::kPostflush);
+      }
+      return finish(op, Errc::kOk);
+    case Stage::kPostflush:
+      return finish(op, judge_flush(op.postflush));
+  }
+}
+
+Errc DeviceImpl::judge_flush(const DurabilityLedger::Ticket& ticket) {
+  const Errc status = ledger_.flushed(ticket);
+  if (status != Errc::kOk) {
+    log_.error(
+        "{}: this flush fails, because the server's machine restarted with acknowledged "
+        "writes not flushed; they may be lost",
+        options_.name);
+  }
+  return status;
+}
+
+void DeviceImpl::finish(Op& op, Errc status) {
+  BlockRequest& request = *op.request;
+  op.request = nullptr;
+  op.ListNode::unlink();
+  --in_progress_;
+  if (BlockRequest* next = waiting_.pop_front()) {
+    --waiting_count_;
+    begin(op, *next);
+  } else {
+    free_ops_.push_back(op);
+  }
+  const uint64_t began_ns = request.device_words[kSubmittedNs];
+  latency_[static_cast<size_t>(kind_of(request.op))].record(session_.home().now_ns() - began_ns);
+  statistics_.count(request, status);
+  if (closing_ && in_progress_ == 0) idle_->notify_all();
+  if (request.op == BlockOp::kFlush && session_.home().host().mutant("double-completion")) {
+    request.done(request, status);
+  }
+  request.done(request, status);
+}
+
+/// The server answered that it does not know the device: closed there, or a request that was held
+/// for a device that could not be opened again.
+void DeviceImpl::lost_at_server() {
+  if (state_ != RemoteState::kOpen) return;
+  set_state(RemoteState::kUnavailable, "the server closed the device");
+  session_.reopen_later();
+}
+
+}  // namespace braid::bnbd::client

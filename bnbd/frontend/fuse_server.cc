@@ -1,0 +1,226 @@
+#include "bnbd/frontend/fuse_server.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <string>
+
+#include "bnbd/frontend/fuse_operations.h"
+
+namespace braid::bnbd {
+
+using base::Errc;
+
+namespace {
+
+// One turn takes at most this many requests, so that timers and other pollers get their turn.
+constexpr int kRequestsPerPoll = 32;
+
+/// What the kernel is told. Only these: others would be taken for an answer about the protocol
+/// (ENOSYS: never ask again) or would make the kernel ask again at once (EAGAIN, EINTR).
+int fuse_errno(Errc status) {
+  switch (status) {
+    case Errc::kOk:
+      return 0;
+    case Errc::kInvalid:
+    case Errc::kOutOfRange:
+      return EINVAL;
+    case Errc::kReadOnly:
+      return EROFS;
+    case Errc::kNotSupported:
+      return EOPNOTSUPP;
+    case Errc::kNoSpace:
+      return ENOSPC;
+    case Errc::kNoMemory:
+      return ENOMEM;
+    case Errc::kTimedOut:
+      return ETIMEDOUT;
+    default:
+      return EIO;
+  }
+}
+
+}  // namespace
+
+base::Result<std::unique_ptr<base::Handle>> FuseServer::SessionHandle::duplicate() const {
+  return base::make_error(Errc::kNotSupported, "a FUSE session is not passed on");
+}
+
+void FuseServer::Release::operator()(FuseServer* server) const {
+  server->stop();
+  if (server->pool_->in_use() == 0) {
+    delete server;
+  } else {
+    server->released_ = true;
+  }
+}
+
+FuseServer::FuseServer(base::Reactor& reactor, BlockDevice& device, const std::string& file_name,
+                       std::unique_ptr<SlotPool<Slot>> pool)
+    : reactor_(reactor),
+      device_(device),
+      file_name_(file_name),
+      pool_(std::move(pool)),
+      completed_(reactor) {
+  for (Slot& slot : pool_->all()) {
+    slot.server = this;
+    slot.operation.done = &FuseServer::operation_done;
+    slot.operation.context = &slot;
+  }
+  watch_.context = this;
+  watch_.ready = [](base::Watch& watch) {
+    auto& self = *static_cast<FuseServer*>(watch.context);
+    self.readable_ = true;
+    self.poll();
+    // The reactor would report what is left over and over: poll() goes on with it.
+    if (self.readable_) self.watch_kernel(false);
+  };
+}
+
+FuseServer::~FuseServer() {
+  BRAID_ASSERT(session_ == nullptr && pool_->in_use() == 0);
+}
+
+base::Result<FuseServer::Ptr> FuseServer::create(base::Reactor& reactor, BlockDevice& device,
+                                                 const std::string& file_name, unsigned slots,
+                                                 UniqueFd fuse_fd) {
+  BRAID_TRY(auto pool, SlotPool<Slot>::create(device, slots));
+  Ptr server(new FuseServer(reactor, device, file_name, std::move(pool)));
+  BRAID_CHECK(server->start_session(std::move(fuse_fd)));
+  return server;
+}
+
+base::Status FuseServer::start_session(UniqueFd fuse_fd) {
+  session_ = FuseOperations::create_session(*this, pool_->payload_bytes(), fuse_fd.get());
+  if (session_ == nullptr) return base::make_error(Errc::kNoMemory, "libfuse made no session");
+  handle_.fd_ = fuse_fd.release();  // the session's from here on
+  watch_kernel(true);
+  reactor_.add(*this);
+  return base::ok_status();
+}
+
+void FuseServer::stop() {
+  if (session_ == nullptr) return;
+  watch_kernel(false);
+  reactor_.remove(*this);
+  for (Slot& slot : pool_->all()) {
+    if (slot.request != nullptr) {
+      FuseOperations::reply_error(std::exchange(slot.request, nullptr), EIO);
+    }
+  }
+  FuseOperations::destroy_session(std::exchange(session_, nullptr));
+  handle_.fd_ = -1;
+}
+
+void FuseServer::watch_kernel(bool on) {
+  if (on == watching_) return;
+  watching_ = on;
+  if (on) {
+    reactor_.io().watch_readable(handle_, watch_);
+  } else {
+    reactor_.io().unwatch(watch_);
+  }
+}
+
+base::Task<void> FuseServer::drained() {
+  while (pool_->in_use() != 0) co_await completed_.wait();
+}
+
+KernelDeviceStatistics FuseServer::statistics() const {
+  KernelDeviceStatistics all = statistics_;
+  all.in_flight = pool_->in_use();
+  return all;
+}
+
+bool FuseServer::poll() {
+  bool worked = false;
+  for (int i = 0; i < kRequestsPerPoll && readable_ && session_ != nullptr; ++i) {
+    Slot* const slot = pool_->acquire();
+    if (slot == nullptr) {
+      if (worked) ++statistics_.starved;
+      break;
+    }
+    if (!receive(*slot)) break;
+    worked = true;
+  }
+  if (!readable_ && session_ != nullptr) watch_kernel(true);
+  return worked;
+}
+
+bool FuseServer::receive(Slot& slot) {
+  std::byte* const begin = slot.payload - kWriteHeadBytes;
+  // The kernel refuses to be read with less than 8 KiB. Beyond the payload the room ends where the
+  // next slot's requests begin.
+  const size_t room = pool_->payload_bytes() + kSlotHeadBytes;
+  const ssize_t got = ::read(handle_.fd_, begin, room);
+  if (got <= 0) {
+    const int why = got < 0 ? errno : ENODEV;
+    pool_->release(slot);
+    if (why == ENOENT || why == EINTR) return true;  // the request was withdrawn: the next one
+    readable_ = false;
+    if (why != EAGAIN) {
+      reactor_.log().warning("the FUSE session of {} ended: {}", file_name_,
+                             base::sys_error(why, "read").message());
+      stop();
+    }
+    return false;
+  }
+  ++statistics_.requests;
+  slot.received_bytes = static_cast<size_t>(got);
+  current_ = &slot;
+  kept_ = false;
+  FuseOperations::process(session_, begin, slot.received_bytes);
+  current_ = nullptr;
+  if (!kept_) pool_->release(slot);
+  return true;
+}
+
+FuseServer::Slot& FuseServer::keep_slot(fuse_req* request) {
+  BRAID_ASSERT(current_ != nullptr && !kept_);
+  kept_ = true;
+  current_->request = request;
+  return *current_;
+}
+
+void FuseServer::run(Slot& slot, BlockOp op, uint64_t offset_bytes, uint64_t length_bytes) {
+  slot.operation.op = op;
+  slot.operation.may_lend = op == BlockOp::kRead;
+  slot.operation.offset_bytes = offset_bytes;
+  slot.operation.length_bytes = length_bytes;
+  slot.operation.start(device_);
+}
+
+void FuseServer::operation_done(DeviceOp& operation, Errc status) {
+  auto& slot = *static_cast<Slot*>(operation.context);
+  FuseServer& self = *slot.server;
+  self.answer(slot, status);
+  self.pool_->release(slot);
+  if (self.pool_->in_use() != 0) return;
+  self.completed_.notify_all();
+  if (self.released_) delete &self;
+}
+
+void FuseServer::answer(Slot& slot, Errc status) {
+  if (status != Errc::kOk) ++statistics_.errors;
+  fuse_req* const request = std::exchange(slot.request, nullptr);
+  if (request == nullptr) return;  // the session ended meanwhile
+  const DeviceOp& operation = slot.operation;
+  if (status != Errc::kOk) {
+    FuseOperations::reply_error(request, fuse_errno(status));
+  } else if (operation.op == BlockOp::kRead) {
+    if (operation.lent()) ++statistics_.lent_reads;
+    FuseOperations::reply_data(request, operation.data(), operation.length_bytes);
+  } else if (operation.op == BlockOp::kWrite) {
+    FuseOperations::reply_written(request, operation.length_bytes);
+  } else {
+    FuseOperations::reply_error(request, 0);
+  }
+}
+
+void FuseServer::refuse(fuse_req* request, int sys_errno) {
+  ++statistics_.refused;
+  FuseOperations::reply_error(request, sys_errno);
+}
+
+}  // namespace braid::bnbd

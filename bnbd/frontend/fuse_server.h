@@ -1,0 +1,108 @@
+// Serves one BlockDevice as one file of a FUSE session, on a reactor.
+//
+//   kernel  --read-->   slot: | ... in_header write_in | payload |  --DeviceOp-->  BlockDevice
+//           <-writev--  out_header | payload (slot's or the device's own) |        <-- done
+//
+// The payload of a write lands in the slot's registered memory and goes to the device from there;
+// a read is answered from where the device put it. So the only copies are the kernel's, between
+// its pages and ours.
+//
+// The session has a root directory and one file, "disk". Requests that find every slot taken stay
+// in the kernel. Threads: the reactor's.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/await.h"
+#include "base/reactor.h"
+#include "bnbd/block.h"
+#include "bnbd/frontend/fd_handle.h"
+#include "bnbd/frontend/request_slot.h"
+#include "bnbd/kernel_device.h"
+
+struct fuse_session;
+struct fuse_req;
+
+namespace braid::bnbd {
+
+class FuseServer : private base::Poller {
+ public:
+  struct Slot : RequestSlot {
+    FuseServer* server = nullptr;
+    fuse_req* request = nullptr;  // null: unused, or answered because the session ended
+    size_t received_bytes = 0;    // of the request, header included
+  };
+  /// One lives on without an owner until the device has completed what it was given.
+  struct Release {
+    void operator()(FuseServer* server) const;
+  };
+  using Ptr = std::unique_ptr<FuseServer, Release>;
+
+  /// Takes the descriptor of /dev/fuse on which the file system was made. `file_name` is the one
+  /// entry of the root directory.
+  static base::Result<Ptr> create(base::Reactor& reactor, BlockDevice& device,
+                                  const std::string& file_name, unsigned slots, UniqueFd fuse_fd);
+  FuseServer(const FuseServer&) = delete;
+  FuseServer& operator=(const FuseServer&) = delete;
+
+  /// Ends the session: requests in flight are answered with EIO, the kernel fails all that follow.
+  /// Idempotent.
+  void stop();
+  /// Returns once the device has completed everything.
+  base::Task<void> drained();
+  /// False once the session has ended.
+  bool alive() const { return session_ != nullptr; }
+  KernelDeviceStatistics statistics() const;
+  /// The largest transfer, for the option max_read of the mount.
+  static uint32_t max_read_bytes(const BlockInfo& info) { return slot_payload_bytes(info); }
+
+ private:
+  // struct fuse_in_header and struct fuse_write_in: what the kernel puts before a write's payload.
+  // Requests without payload are received into the same place, over the payload.
+  static constexpr size_t kWriteHeadBytes = 80;
+  static_assert(kWriteHeadBytes < kSlotHeadBytes);
+
+  friend struct FuseCallbacks;  // libfuse's
+  class SessionHandle : public base::Handle {
+   public:
+    int fd() const override { return fd_; }
+    base::Result<std::unique_ptr<base::Handle>> duplicate() const override;
+    int fd_ = -1;  // the session's, which closes it
+  };
+
+  FuseServer(base::Reactor& reactor, BlockDevice& device, const std::string& file_name,
+             std::unique_ptr<SlotPool<Slot>> pool);
+  ~FuseServer() override;
+  base::Status start_session(UniqueFd fuse_fd);
+  void watch_kernel(bool on);
+
+  bool poll() override;
+  bool arm() override { return !readable_ || pool_->empty(); }
+  /// Reads one request into the slot and runs it. False: nothing to read, or the session ended.
+  bool receive(Slot& slot);
+  /// Marks the slot of the request being run as kept until its operation is done.
+  Slot& keep_slot(fuse_req* request);
+  void run(Slot& slot, BlockOp op, uint64_t offset_bytes, uint64_t length_bytes);
+  static void operation_done(DeviceOp& operation, base::Errc status);
+  void answer(Slot& slot, base::Errc status);
+  void refuse(fuse_req* request, int sys_errno);
+
+  base::Reactor& reactor_;
+  BlockDevice& device_;
+  const std::string file_name_;
+  std::unique_ptr<SlotPool<Slot>> pool_;
+  fuse_session* session_ = nullptr;  // null once the session has ended
+  SessionHandle handle_;
+  base::Watch watch_;
+  base::Signal completed_;
+  Slot* current_ = nullptr;  // whose request libfuse is looking at
+  bool kept_ = false;        // it stays taken
+  bool readable_ = false;    // the kernel may have requests: read until it says no
+  bool watching_ = false;    // the reactor tells when it has; off while there is more than slots
+  bool released_ = false;    // without an owner: goes with the last request
+  KernelDeviceStatistics statistics_;
+};
+
+}  // namespace braid::bnbd

@@ -1,0 +1,88 @@
+#include "bnbd/kernel_device.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <bit>
+#include <cctype>
+#include <utility>
+
+#include "bnbd/frontend/fuse_loop_device.h"
+#include "bnbd/frontend/nbd_device.h"
+
+namespace braid::bnbd {
+
+using base::Errc;
+
+namespace {
+
+constexpr size_t kNameMax = 32;
+constexpr unsigned kSlotsMax = 256;
+constexpr unsigned kConnectionsMax = 16;
+constexpr uint32_t kPageBytes = 4096;
+
+bool is_name(const std::string& name) {
+  return !name.empty() && name.size() <= kNameMax && name.front() != '.' &&
+         std::all_of(name.begin(), name.end(), [](char c) {
+           return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '.' || c == '_' ||
+                  c == '-';
+         });
+}
+
+base::Status check(const KernelDeviceOptions& options, const BlockInfo& info) {
+  if (!is_name(options.name)) {
+    return base::make_error(Errc::kInvalid,
+                            "device name \"{}\": 1 to {} of letters, digits, '.', '_' and '-', not "
+                            "beginning with '.'",
+                            options.name, kNameMax);
+  }
+  if (options.slots == 0 || options.slots > kSlotsMax) {
+    return base::make_error(Errc::kInvalid, "{} slots: 1 to {}", options.slots, kSlotsMax);
+  }
+  if (options.nbd_connections == 0 || options.nbd_connections > kConnectionsMax) {
+    return base::make_error(Errc::kInvalid, "{} nbd connections: 1 to {}", options.nbd_connections,
+                            kConnectionsMax);
+  }
+  const uint32_t block = info.logical_block_bytes;
+  if (!std::has_single_bit(block) || block < 512 || block > kPageBytes) {
+    return base::make_error(Errc::kNotSupported,
+                            "logical block of {} bytes: the kernel's devices have a power of two "
+                            "from 512 to {}",
+                            block, kPageBytes);
+  }
+  if (info.size_bytes == 0 || info.size_bytes % block != 0 || info.size_bytes > INT64_MAX) {
+    return base::make_error(Errc::kNotSupported,
+                            "a device of {} bytes: a positive multiple of its logical block of {}",
+                            info.size_bytes, block);
+  }
+  return base::ok_status();
+}
+
+}  // namespace
+
+std::string_view to_string(KernelDeviceKind kind) {
+  switch (kind) {
+    case KernelDeviceKind::kAuto:
+      return "auto";
+    case KernelDeviceKind::kNbd:
+      return "nbd";
+    case KernelDeviceKind::kFuse:
+      return "fuse";
+  }
+  return "?";
+}
+
+base::Task<base::Result<std::unique_ptr<KernelDevice>>> attach(base::Reactor& reactor,
+                                                               BlockDevice& device,
+                                                               KernelDeviceOptions options) {
+  BRAID_CO_CHECK(check(options, device.info()));
+  std::string why = "as asked for";
+  if (options.kind != KernelDeviceKind::kFuse) {
+    auto nbd = co_await attach_nbd(reactor, device, options);
+    if (nbd.ok() || options.kind == KernelDeviceKind::kNbd) co_return std::move(nbd);
+    why = "because " + nbd.error().message();
+  }
+  co_return co_await attach_fuse_loop(reactor, device, options, why);
+}
+
+}  // namespace braid::bnbd

@@ -1,0 +1,160 @@
+#include "bnbd/frontend/loop_device.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <linux/loop.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include "bnbd/frontend/apart.h"
+
+namespace braid::bnbd {
+
+namespace {
+
+// Another process may take the free device that the kernel named before we do.
+constexpr int kAttemptsMax = 64;
+
+/// What a process apart was asked and what it found. Plain memory: no C++ runtime over there.
+struct LoopJob {
+  // asked
+  int mount_root_fd = -1;
+  int hold_end = -1;
+  char file_name[256] = {};
+  struct loop_config config = {};
+  bool polite = false;
+  // found
+  int index = -1;
+  const char* step = nullptr;  // what failed; null: nothing did
+  int sys_errno = 0;
+};
+
+void fail(LoopJob& job, const char* step, int sys_errno) {
+  job.step = step;
+  job.sys_errno = sys_errno;
+}
+
+int open_loop(int index, int flags) {
+  char path[32];
+  std::snprintf(path, sizeof(path), "/dev/loop%d", index);
+  return ::open(path, flags | O_CLOEXEC);
+}
+
+bool holds_label(int loop_fd, const LoopJob& job) {
+  struct loop_info64 info = {};
+  return ::ioctl(loop_fd, LOOP_GET_STATUS64, &info) == 0 &&
+         std::memcmp(info.lo_file_name, job.config.info.lo_file_name, LO_NAME_SIZE) == 0;
+}
+
+/// One attempt: true when it is decided, either way.
+bool try_free_device(LoopJob& job, int control_fd) {
+  job.index = ::ioctl(control_fd, LOOP_CTL_GET_FREE);
+  if (job.index < 0) return fail(job, "LOOP_CTL_GET_FREE", errno), true;
+  const int loop_fd = open_loop(job.index, O_RDWR);
+  if (loop_fd < 0) return fail(job, "open the free loop device", errno), true;
+  if (::ioctl(loop_fd, LOOP_CONFIGURE, &job.config) != 0) {
+    const int sys_errno = errno;
+    ::close(loop_fd);
+    if (sys_errno == EBUSY || sys_errno == EAGAIN) return false;
+    return fail(job, "LOOP_CONFIGURE", sys_errno), true;
+  }
+  // From here on an early end of this process closes, and so clears, the device.
+  if (const int sys_errno = HeldDevice::put(job.hold_end, loop_fd); sys_errno != 0) {
+    fail(job, "hold the loop device open", sys_errno);
+  }
+  ::ioctl(loop_fd, LOOP_GET_STATUS64, &job.config.info);
+  ::close(loop_fd);
+  return true;
+}
+
+void attach_apart(void* argument) {
+  auto& job = *static_cast<LoopJob*>(argument);
+  const bool read_only = (job.config.info.lo_flags & LO_FLAGS_READ_ONLY) != 0;
+  const int file_fd = ::openat(job.mount_root_fd, job.file_name,
+                               (read_only ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NOFOLLOW);
+  if (file_fd < 0) return fail(job, "open the file of the FUSE session", errno);
+  job.config.fd = static_cast<uint32_t>(file_fd);
+  const int control_fd = ::open("/dev/loop-control", O_RDWR | O_CLOEXEC);
+  if (control_fd < 0) return fail(job, "open /dev/loop-control", errno);
+  for (int i = 0; i < kAttemptsMax; ++i) {
+    if (try_free_device(job, control_fd)) return;
+  }
+  fail(job, "find a free loop device", EBUSY);
+}
+
+void detach_apart(void* argument) {
+  auto& job = *static_cast<LoopJob*>(argument);
+  const int loop_fd = open_loop(job.index, O_RDONLY | (job.polite ? O_EXCL : 0));
+  if (loop_fd < 0) {
+    fail(job, "open it exclusively", errno);
+    if (job.polite) return;
+  } else if (!holds_label(loop_fd, job)) {
+    // Cleared behind our back (losetup -d), perhaps set up by another since.
+    ::close(loop_fd);
+  } else {
+    if (job.polite && ::fsync(loop_fd) != 0) return fail(job, "write back dirty pages", errno);
+    ::close(loop_fd);
+  }
+  // The last close clears it: ours, unless somebody has it open still.
+  if (const int held_fd = HeldDevice::take(job.hold_end); held_fd >= 0) ::close(held_fd);
+  const int again_fd = open_loop(job.index, O_RDONLY);
+  if (again_fd >= 0 && holds_label(again_fd, job)) fail(job, "still open", EBUSY);
+}
+
+base::Error job_error(const LoopJob& job, const std::string& what) {
+  const base::Error error = base::sys_error(job.sys_errno, job.step);
+  if (job.sys_errno == ENOENT || job.sys_errno == ENODEV) {
+    return base::Error(base::Errc::kNotSupported, error.message())
+        .with("{} (are the loop devices of this kernel visible in /dev?)", what);
+  }
+  return error.with("{}", what);
+}
+
+void set_label(LoopJob& job, const std::string& label) {
+  const size_t length = std::min<size_t>(label.size(), LO_NAME_SIZE - 1);
+  std::memcpy(job.config.info.lo_file_name, label.data(), length);
+}
+
+}  // namespace
+
+base::Result<LoopDevice> attach_loop(int mount_root_fd, const LoopOptions& options,
+                                     const HeldDevice& held) {
+  LoopJob job;
+  job.mount_root_fd = mount_root_fd;
+  job.hold_end = held.put_end();
+  std::snprintf(job.file_name, sizeof(job.file_name), "%s", options.file_name.c_str());
+  job.config.block_size = options.logical_block_bytes;
+  job.config.info.lo_flags = LO_FLAGS_DIRECT_IO | LO_FLAGS_AUTOCLEAR;
+  if (options.read_only) job.config.info.lo_flags |= LO_FLAGS_READ_ONLY;
+  set_label(job, options.label);
+
+  const int keep[] = {mount_root_fd, held.put_end()};
+  BRAID_CHECK(run_apart(&attach_apart, &job, keep));
+  if (job.step != nullptr) {
+    return job_error(job, fmt::format("set up a loop device for {}", options.file_name));
+  }
+  LoopDevice device;
+  device.index = job.index;
+  device.direct_io = (job.config.info.lo_flags & LO_FLAGS_DIRECT_IO) != 0;
+  return device;
+}
+
+base::Status detach_loop(int index, const std::string& label, const HeldDevice& held,
+                         LoopRemoval removal) {
+  LoopJob job;
+  job.index = index;
+  job.hold_end = held.take_end();
+  job.polite = removal == LoopRemoval::kPolite;
+  set_label(job, label);
+  const int keep[] = {held.take_end()};
+  BRAID_CHECK(run_apart(&detach_apart, &job, keep));
+  if (job.step == nullptr) return base::ok_status();
+  return job_error(job, fmt::format("take away /dev/loop{}", index));
+}
+
+}  // namespace braid::bnbd

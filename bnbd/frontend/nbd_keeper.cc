@@ -1,0 +1,129 @@
+#include "bnbd/frontend/nbd_keeper.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include "bnbd/frontend/apart.h"
+
+namespace braid::bnbd {
+
+namespace {
+
+// Half of each would do: glibc's own part of the thread-local storage is under 4 KiB.
+constexpr size_t kStackBytes = size_t{64} << 10;
+constexpr size_t kStorageBytes = size_t{64} << 10;
+constexpr char kQuit = 'q';
+
+}  // namespace
+
+struct NbdKeeper::Job {
+  int read_end = -1;
+  int socket = -1;
+  std::span<const std::byte> disconnect;
+  char identifier_path[64] = {};
+  char identifier[64] = {};
+
+  // What follows runs over there: no allocation, no locks, no C++ runtime, and of the C library
+  // only syscall(). Its other functions may be points where a thread is cancelled, which look into
+  // a description of the thread that this storage does not have.
+  bool still_ours() const;
+  static int run(void* argument);
+};
+
+__attribute__((no_sanitize("thread", "address", "undefined"))) bool NbdKeeper::Job::still_ours()
+    const {
+  const long fd = ::syscall(SYS_openat, AT_FDCWD, identifier_path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return true;
+  char found[sizeof(identifier)];
+  const long got = ::syscall(SYS_read, fd, found, sizeof(found));
+  ::syscall(SYS_close, fd);
+  for (long i = 0; identifier[i] != '\0'; ++i) {
+    if (i >= got || found[i] != identifier[i]) return false;
+  }
+  return true;
+}
+
+__attribute__((no_sanitize("thread", "address", "undefined"))) int NbdKeeper::Job::run(
+    void* argument) {
+  const Job& job = *static_cast<const Job*>(argument);
+  ::syscall(SYS_prctl, PR_SET_NAME, "braid-nbd-keep", 0, 0, 0);
+  const int keep[] = {std::min(job.read_end, job.socket), std::max(job.read_end, job.socket)};
+  close_all_but(keep);
+  char byte = 0;
+  long got = 0;
+  do {
+    got = ::syscall(SYS_read, job.read_end, &byte, 1);
+  } while (got < 0);
+  // The end of the pipe: the server and all its descriptors are gone.
+  if (got == 0 && job.still_ours()) {
+    ::syscall(SYS_sendto, job.socket, job.disconnect.data(), job.disconnect.size(), MSG_NOSIGNAL,
+              nullptr, 0);
+  }
+  ::syscall(SYS_exit_group, 0);
+  return 0;
+}
+
+base::Result<std::unique_ptr<NbdKeeper>> NbdKeeper::start(UniqueFd socket,
+                                                          std::span<const std::byte> disconnect,
+                                                          const std::string& identifier_path,
+                                                          const std::string& identifier) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return base::sys_error(errno, "make a pipe");
+  const UniqueFd read_end(ends[0]);
+  std::unique_ptr<NbdKeeper> keeper(new NbdKeeper);
+  keeper->write_end_.reset(ends[1]);
+  keeper->message_.assign(disconnect.begin(), disconnect.end());
+  keeper->job_ = std::make_unique<Job>();
+  Job& job = *keeper->job_;
+  job.read_end = read_end.get();
+  job.socket = socket.get();
+  job.disconnect = keeper->message_;
+  std::snprintf(job.identifier_path, sizeof(job.identifier_path), "%s", identifier_path.c_str());
+  std::snprintf(job.identifier, sizeof(job.identifier), "%s", identifier.c_str());
+
+  keeper->memory_ = ::mmap(nullptr, kStackBytes + kStorageBytes, PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (keeper->memory_ == MAP_FAILED) {
+    keeper->memory_ = nullptr;
+    return base::sys_error(errno, "map a stack");
+  }
+  auto* const stack_top = static_cast<std::byte*>(keeper->memory_) + kStackBytes;
+  // The thread pointer in the middle: some machines keep storage below it, some above. Its first
+  // word points to itself where the machine wants that.
+  std::byte* const thread_pointer = stack_top + kStorageBytes / 2;
+  std::memcpy(thread_pointer, &thread_pointer, sizeof(thread_pointer));
+
+  sigset_t all;
+  sigset_t before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  keeper->pid_ = ::clone(&Job::run, stack_top, CLONE_VM | CLONE_SETTLS, &job, nullptr,
+                         thread_pointer, nullptr);
+  const int clone_errno = errno;
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (keeper->pid_ < 0) return base::sys_error(clone_errno, "start the helper of an nbd device");
+  return keeper;
+}
+
+NbdKeeper::~NbdKeeper() {
+  if (pid_ > 0) {
+    (void)!::write(write_end_.get(), &kQuit, 1);
+    while (::waitpid(pid_, nullptr, __WCLONE) < 0 && errno == EINTR) {
+    }
+  }
+  if (memory_ != nullptr) ::munmap(memory_, kStackBytes + kStorageBytes);
+}
+
+}  // namespace braid::bnbd

@@ -1,0 +1,36 @@
+// The three requests to nbd.ko: connect, reconfigure, disconnect. Netlink only: a device set up by
+// ioctl belongs to a blocked thread and cannot be configured again.
+//
+// Threads: all functions block, for a worker.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace braid::bnbd {
+
+struct NbdParameters {
+  uint64_t size_bytes = 0;
+  uint32_t block_bytes = 512;
+  uint64_t transmission_flags = 0;
+  uint32_t dead_connection_timeout_s = 0;
+  std::string identifier;  // names this attachment in sysfs, file "backend"
+};
+
+/// Whether this kernel has nbd.ko; loads the module if it can. kNotSupported: it has not, and why.
+base::Status find_nbd_module();
+
+/// Gives the sockets to a free device; the number N of /dev/nbdN.
+base::Result<int> nbd_connect(const NbdParameters& parameters, std::span<const int> socket_fds);
+/// From now on the device disconnects itself when its last user closes it.
+base::Status nbd_disconnect_on_close(int index, const std::string& identifier);
+/// Ends the device at once, whoever uses it: what is in flight fails.
+base::Status nbd_disconnect(int index);
+/// The same as a message to send later.
+base::Result<std::vector<std::byte>> make_nbd_disconnect(int index);
+
+}  // namespace braid::bnbd

@@ -1,0 +1,248 @@
+// The NBD server over a socket pair, with a small client in the test.
+#include "bnbd/frontend/nbd_server.h"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "bnbd/frontend/test_kernel_device.h"
+
+namespace braid::bnbd {
+namespace {
+
+using base::Errc;
+using test::GateDevice;
+
+constexpr uint64_t kMiB = 1 << 20;
+
+class Nbd : public testing::Test {
+ protected:
+  void start(unsigned slots = 8, unsigned connections = 1) {
+    std::vector<UniqueFd> server_ends;
+    for (unsigned i = 0; i < connections; ++i) {
+      int ends[2];
+      ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+      clients_.emplace_back(ends[0]);
+      server_ends.emplace_back(ends[1]);
+    }
+    threads_.on_reactor([&] {
+      MemoryDeviceOptions options;
+      options.size_bytes = 8 * kMiB;
+      device_ = std::make_unique<GateDevice>(
+          std::move(create_memory_device(threads_.host(), options)).value());
+      auto server =
+          NbdServer::create(threads_.reactor(), *device_, "test", slots, std::move(server_ends));
+      ASSERT_TRUE(server.ok()) << server.error().message();
+      server_ = std::move(server).value();
+    });
+  }
+  void TearDown() override {
+    threads_.on_reactor([&] {
+      server_.reset();
+      if (device_) device_->release();
+      device_.reset();
+    });
+  }
+
+  static NbdRequest request(NbdCommand command, uint64_t offset, uint32_t length,
+                            uint64_t cookie = 1, uint16_t flags = 0) {
+    NbdRequest wire;
+    wire.magic = kNbdRequestMagic;
+    wire.flags = flags;
+    wire.command = static_cast<uint16_t>(command);
+    wire.cookie = cookie;
+    wire.offset_bytes = offset;
+    wire.length_bytes = length;
+    return wire;
+  }
+  void send_bytes(const void* bytes, size_t length, unsigned client = 0) {
+    const char* next = static_cast<const char*>(bytes);
+    while (length != 0) {  // a signal may end a send early
+      const ssize_t sent = ::send(clients_[client].get(), next, length, MSG_NOSIGNAL);
+      ASSERT_GT(sent, 0);
+      next += sent;
+      length -= static_cast<size_t>(sent);
+    }
+  }
+  void send(const NbdRequest& wire, unsigned client = 0) {
+    send_bytes(&wire, sizeof(wire), client);
+  }
+  /// The next reply; its error.
+  uint32_t receive_reply(uint64_t& cookie, unsigned client = 0) {
+    const std::string bytes = receive_data(sizeof(NbdReply), client);
+    NbdReply reply;
+    EXPECT_EQ(bytes.size(), sizeof(reply));
+    std::memcpy(&reply, bytes.data(), sizeof(reply));
+    EXPECT_EQ(reply.magic, kNbdReplyMagic);
+    cookie = reply.cookie;
+    return reply.error;
+  }
+  uint32_t receive_reply() {
+    uint64_t cookie = 0;
+    return receive_reply(cookie);
+  }
+  std::string receive_data(size_t length, unsigned client = 0) {
+    std::string data(length, '\0');
+    for (size_t got = 0; got < length;) {  // a signal may end a receive early
+      const ssize_t more = ::recv(clients_[client].get(), &data[got], length - got, 0);
+      if (more <= 0) return std::string(length, '!');
+      got += static_cast<size_t>(more);
+    }
+    return data;
+  }
+  bool closed_by_server(unsigned client = 0) {
+    char byte = 0;
+    return ::recv(clients_[client].get(), &byte, 1, 0) == 0;
+  }
+
+  test::ReactorThread threads_;
+  std::vector<UniqueFd> clients_;
+  std::unique_ptr<GateDevice> device_;
+  NbdServer::Ptr server_;
+};
+
+TEST_F(Nbd, ReadsBackWhatWasWritten) {
+  start();
+  const std::string data(4096, 'x');
+  send(request(NbdCommand::kWrite, 8192, 4096));
+  send_bytes(data.data(), data.size());
+  EXPECT_EQ(receive_reply(), 0U);
+  send(request(NbdCommand::kFlush, 0, 0));
+  EXPECT_EQ(receive_reply(), 0U);
+  send(request(NbdCommand::kRead, 8192, 4096));
+  EXPECT_EQ(receive_reply(), 0U);
+  EXPECT_EQ(receive_data(4096), data);
+  EXPECT_EQ(device_->count(BlockOp::kFlush), 1U);
+}
+
+TEST_F(Nbd, TakesAStreamByteByByte) {
+  start();
+  std::string stream(sizeof(NbdRequest) + 512, 'y');
+  const NbdRequest wire = request(NbdCommand::kWrite, 0, 512);
+  std::memcpy(stream.data(), &wire, sizeof(wire));
+  for (const char byte : stream) {
+    send_bytes(&byte, 1);
+    threads_.on_reactor([] {});  // the server sees the bytes apart
+  }
+  EXPECT_EQ(receive_reply(), 0U);
+}
+
+TEST_F(Nbd, AnswersLargeReadsToASlowClient) {
+  start();
+  std::string data(kMiB, '\0');
+  for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<char>(i * 7 + i / 4096);
+  send(request(NbdCommand::kWrite, 0, kMiB));
+  for (size_t sent = 0; sent < data.size(); sent += 64 * 1024) {
+    send_bytes(data.data() + sent, 64 * 1024);
+  }
+  EXPECT_EQ(receive_reply(), 0U);
+  // More than a socket holds: the server has to stop in the middle and go on.
+  for (uint64_t i = 0; i < 4; ++i) send(request(NbdCommand::kRead, 0, kMiB, i));
+  ASSERT_TRUE(threads_.wait_until([&] { return device_->count(BlockOp::kRead) == 4; }));
+  for (uint64_t i = 0; i < 4; ++i) {
+    uint64_t cookie = 99;
+    EXPECT_EQ(receive_reply(cookie), 0U);
+    EXPECT_EQ(cookie, i);
+    EXPECT_TRUE(receive_data(kMiB) == data);
+  }
+}
+
+TEST_F(Nbd, SkipsThePayloadOfARefusedWriteAndGoesOn) {
+  start();
+  const std::string data(3 * kMiB, 'z');
+  send(request(NbdCommand::kWrite, 0, 3 * kMiB, 5));
+  for (size_t sent = 0; sent < data.size(); sent += 64 * 1024) {
+    send_bytes(data.data() + sent, 64 * 1024);
+  }
+  uint64_t cookie = 0;
+  EXPECT_EQ(receive_reply(cookie), 22U);
+  EXPECT_EQ(cookie, 5U);
+  send(request(NbdCommand::kRead, 0, 512, 6));
+  EXPECT_EQ(receive_reply(cookie), 0U);
+  EXPECT_EQ(cookie, 6U);
+  EXPECT_EQ(receive_data(512), std::string(512, '\0'));
+  EXPECT_EQ(device_->count(BlockOp::kWrite), 0U);
+}
+
+TEST_F(Nbd, LetsClientsWaitWhileAllSlotsAreTaken) {
+  start(2);
+  threads_.on_reactor([&] { device_->hold(); });
+  for (uint64_t i = 0; i < 5; ++i) send(request(NbdCommand::kRead, 0, 512, i));
+  ASSERT_TRUE(threads_.wait_until([&] { return device_->held_count() == 2; }));
+  EXPECT_EQ(server_->statistics().in_flight, 2U);
+  threads_.on_reactor([&] { device_->release(); });
+  for (uint64_t i = 0; i < 5; ++i) {
+    uint64_t cookie = 99;
+    EXPECT_EQ(receive_reply(cookie), 0U);
+    EXPECT_EQ(cookie, i);
+    receive_data(512);
+  }
+  EXPECT_GT(server_->statistics().starved, 0U);
+}
+
+TEST_F(Nbd, CutsARangeLongerThanTheDeviceTakes) {
+  start();
+  threads_.on_reactor([&] { device_->change_info().max_write_zeroes_bytes = 64 * 1024; });
+  send(request(NbdCommand::kWriteZeroes, 0, kMiB));
+  EXPECT_EQ(receive_reply(), 0U);
+  EXPECT_EQ(device_->count(BlockOp::kWriteZeroes), 16U);
+}
+
+TEST_F(Nbd, ReportsTheErrorsOfTheDeviceWithoutData) {
+  start();
+  threads_.on_reactor([&] { device_->fail_with(Errc::kNoSpace); });
+  send(request(NbdCommand::kRead, 0, 512));
+  EXPECT_EQ(receive_reply(), 28U);
+  threads_.on_reactor([&] { device_->fail_with(Errc::kOk); });
+  send(request(NbdCommand::kFlush, 0, 0));
+  EXPECT_EQ(receive_reply(), 0U);
+}
+
+TEST_F(Nbd, ClosesAConnectionThatDoesNotSpeakNbd) {
+  start(8, 2);
+  const std::string garbage(sizeof(NbdRequest), 'g');
+  send_bytes(garbage.data(), garbage.size(), 0);
+  EXPECT_TRUE(closed_by_server(0));
+  EXPECT_TRUE(server_->alive());
+  uint64_t cookie = 0;
+  send(request(NbdCommand::kFlush, 0, 0), 1);
+  EXPECT_EQ(receive_reply(cookie, 1), 0U);
+}
+
+TEST_F(Nbd, EndsWhenTheClientTakesItsLeave) {
+  start();
+  send(request(NbdCommand::kDisconnect, 0, 0));
+  EXPECT_TRUE(closed_by_server());
+  EXPECT_TRUE(threads_.wait_until([&] { return !server_->alive(); }));
+}
+
+TEST_F(Nbd, OutlivesAClientThatVanishesWithRequestsInFlight) {
+  start();
+  threads_.on_reactor([&] { device_->hold(); });
+  for (uint64_t i = 0; i < 3; ++i) send(request(NbdCommand::kRead, 0, 512, i));
+  // Half a request stays in the pipe too.
+  const NbdRequest half = request(NbdCommand::kWrite, 0, 4096);
+  send_bytes(&half, sizeof(half));
+  ASSERT_TRUE(threads_.wait_until([&] { return device_->held_count() == 3; }));
+  clients_.clear();
+  ASSERT_TRUE(threads_.wait_until([&] { return !server_->alive(); }));
+  EXPECT_EQ(server_->statistics().in_flight, 3U);
+  threads_.on_reactor([&] { device_->release(); });
+  EXPECT_TRUE(threads_.wait_until([&] { return server_->statistics().in_flight == 0; }));
+}
+
+TEST_F(Nbd, KeepsTheMemoryOfRequestsThatItsOwnerDidNotWaitFor) {
+  start();
+  threads_.on_reactor([&] { device_->hold(); });
+  send(request(NbdCommand::kRead, 0, 512));
+  ASSERT_TRUE(threads_.wait_until([&] { return device_->held_count() == 1; }));
+  threads_.on_reactor([&] { server_.reset(); });
+  EXPECT_TRUE(closed_by_server());
+  threads_.on_reactor([&] { device_->release(); });
+}
+
+}  // namespace
+}  // namespace braid::bnbd

@@ -1,0 +1,197 @@
+// Client and server on the real host: two reactors on threads of their own, the software HCA
+// through shared memory, a real file.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <deque>
+#include <filesystem>
+#include <fstream>
+#include <future>
+
+#include "base/linux_host.h"
+#include "bnbd/remote.h"
+#include "bnbd/server.h"
+#include "bnbd/test_block.h"
+#include "vhca/soft_device.h"
+
+namespace braid::bnbd {
+namespace {
+
+using base::Errc;
+using test::Io;
+
+/// A server process in a thread.
+class ServerThread {
+ public:
+  ServerThread(base::Host& host, std::string root, uint16_t port, size_t reactor_count)
+      : host_(host), root_(std::move(root)), port_(port) {
+    for (size_t i = 0; i < reactor_count; ++i) {
+      reactors_.push_back(std::move(base::Reactor::create(host_, {})).value());
+    }
+    std::promise<vhca::Address> started;
+    auto address = started.get_future();
+    home().post([&] { started.set_value(create()); });
+    for (auto& reactor : reactors_) {
+      threads_.push_back(
+          std::move(host_.start_thread("server", [&reactor] { reactor->run(); })).value());
+    }
+    address_ = address.get();
+  }
+  ~ServerThread() {
+    std::promise<void> stopped;
+    home().post([&] { home().spawn(stop(stopped)); });
+    stopped.get_future().wait();
+    for (auto& reactor : reactors_) reactor->stop();
+    threads_.clear();
+  }
+  const vhca::Address& address() const { return address_; }
+  /// Runs a function on the home reactor.
+  template <typename T>
+  T ask(std::function<T()> function) {
+    std::promise<T> answer;
+    home().post([&] { answer.set_value(function()); });
+    return answer.get_future().get();
+  }
+  ExportServer& server() { return *server_; }
+
+ private:
+  base::Reactor& home() { return *reactors_.front(); }
+  vhca::Address create() {
+    device_ = std::move(vhca::create_soft_device(host_, home())).value();
+    ExportServerOptions options;
+    options.root = root_;
+    options.named = {{NamedExport::Kind::kMemory, "ram", 8 << 20}};
+    options.transport.listen = {"127.0.0.1", port_};
+    for (auto& reactor : reactors_) options.transport.reactors.push_back(reactor.get());
+    options.transport.queue_depth = 32;
+    options.transport.max_io_bytes = 256 << 10;
+    server_ = std::move(ExportServer::create(*device_, std::move(options))).value();
+    return server_->address();
+  }
+  base::Task<void> stop(std::promise<void>& stopped) {
+    co_await server_->stop();
+    server_.reset();
+    device_.reset();
+    stopped.set_value();
+  }
+
+  base::Host& host_;
+  const std::string root_;
+  const uint16_t port_;
+  std::vector<std::unique_ptr<base::Reactor>> reactors_;
+  std::vector<std::unique_ptr<base::Thread>> threads_;
+  std::unique_ptr<vhca::Device> device_;
+  std::unique_ptr<ExportServer> server_;
+  vhca::Address address_;
+};
+
+class InHost : public testing::TestWithParam<size_t> {
+ protected:
+  InHost() {
+    std::string pattern = std::filesystem::current_path() / "in_host_test.XXXXXX";
+    root_ = ::mkdtemp(pattern.data());
+    std::ofstream(root_ + "/disk.img").close();
+    std::filesystem::resize_file(root_ + "/disk.img", 8 << 20);
+    base::LinuxHostOptions quiet;
+    quiet.log_sink = base::make_null_sink();
+    host_ = std::move(base::create_linux_host(quiet)).value();
+    reactor_ = std::move(base::Reactor::create(*host_, {})).value();
+    device_ = std::move(vhca::create_soft_device(*host_, *reactor_)).value();
+    server_ = std::make_unique<ServerThread>(*host_, root_, 0, GetParam());
+  }
+  ~InHost() override {
+    if (session_) reactor_->run_until_done(close_all());
+    disk_.reset();
+    session_.reset();
+    server_.reset();
+    device_.reset();
+    std::filesystem::remove_all(root_);
+  }
+  base::Task<bool> close_all() {
+    co_await session_->close();
+    co_return true;
+  }
+  void open(const std::string& name) {
+    RemoteSessionOptions options;
+    options.transport.session_name = "test";
+    options.transport.server = server_->address();
+    options.transport.reactors = {reactor_.get()};
+    auto session = reactor_->run_until_done(RemoteSession::open(*device_, std::move(options)));
+    ASSERT_TRUE(session.ok()) << session.error().message();
+    session_ = std::move(session).value();
+    RemoteDeviceOptions device;
+    device.name = name;
+    auto opened = reactor_->run_until_done(session_->open_device(std::move(device)));
+    ASSERT_TRUE(opened.ok()) << opened.error().message();
+    disk_ = std::move(opened).value();
+  }
+  Errc wait(Io& io) { return reactor_->run_until_done(waiting(*reactor_, io)); }
+  static base::Task<Errc> waiting(base::Reactor& reactor, Io& io) {
+    while (!io.status.has_value()) co_await reactor.sleep_ns(0);
+    co_return *io.status;
+  }
+  /// Writes stamps everywhere, many at a time, and reads them back.
+  void exercise(uint64_t length, int stamp) {
+    std::deque<Io> writes;
+    const uint64_t count = (4 << 20) / length;
+    for (uint64_t i = 0; i < count; ++i) {
+      writes.emplace_back(BlockOp::kWrite, i * length, length, static_cast<int>(i) + stamp);
+      disk_->submit(writes.back().request);
+    }
+    for (Io& io : writes) ASSERT_EQ(wait(io), Errc::kOk);
+    std::deque<Io> reads;
+    for (uint64_t i = 0; i < count; ++i) {
+      reads.emplace_back(BlockOp::kRead, i * length, length, 0x55);
+      disk_->submit(reads.back().request);
+    }
+    for (uint64_t i = 0; i < count; ++i) {
+      ASSERT_EQ(wait(reads[i]), Errc::kOk);
+      ASSERT_TRUE(reads[i].all(static_cast<int>((i + static_cast<uint64_t>(stamp)) % 256))) << i;
+    }
+  }
+
+  std::string root_;
+  std::unique_ptr<base::Host> host_;
+  std::unique_ptr<base::Reactor> reactor_;
+  std::unique_ptr<vhca::Device> device_;
+  std::unique_ptr<ServerThread> server_;
+  std::unique_ptr<RemoteSession> session_;
+  std::unique_ptr<RemoteDevice> disk_;
+};
+
+TEST_P(InHost, a_file_keeps_what_is_written_in_every_size) {
+  open("disk.img");
+  for (uint64_t length : {4096u, 65536u, 1u << 20})
+    exercise(length, static_cast<int>(length >> 12));
+  Io flush(BlockOp::kFlush);
+  disk_->submit(flush.request);
+  EXPECT_EQ(wait(flush), Errc::kOk);
+}
+
+TEST_P(InHost, memory_keeps_what_is_written_and_lends_it) {
+  open("ram");
+  for (uint64_t length : {4096u, 65536u}) exercise(length, 3);
+  const uint64_t lent =
+      server_->ask<uint64_t>([&] { return server_->server().exports().front().statistics.lent; });
+  EXPECT_GT(lent, 0u);
+}
+
+TEST_P(InHost, a_server_that_stops_and_starts_again_is_a_delay) {
+  open("disk.img");
+  exercise(4096, 1);
+  const uint16_t port = server_->address().port;
+  server_.reset();
+  Io read(BlockOp::kRead, 4096, 4096);
+  disk_->submit(read.request);
+  server_ = std::make_unique<ServerThread>(*host_, root_, port, GetParam());
+  EXPECT_EQ(wait(read), Errc::kOk);
+  EXPECT_TRUE(read.all(2));
+  exercise(65536, 2);
+  EXPECT_EQ(disk_->status().losses, 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Reactors, InHost, testing::Values(1, 2),
+                         [](const auto& count) { return std::to_string(count.param); });
+
+}  // namespace
+}  // namespace braid::bnbd

@@ -1,0 +1,88 @@
+// A block device of this machine's kernel, served from a BlockDevice.
+//
+// Two front ends: nbd.ko (a socket pair, configured by netlink), and a file in a FUSE session with
+// a loop device on it, for kernels without nbd.ko. docs/front-ends.md says which when, and why
+// nothing is left behind.
+//
+// The deadlock rule: no thread of the serving process may wait for the device that it serves. A
+// process killed while one of its threads waits for its own device never ends. So neither this
+// process nor a library it calls may open, mount, stat or sync path(); let another process do it.
+//
+// Threads: the reactor's. Needs root (CAP_SYS_ADMIN).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/reactor.h"
+#include "base/result.h"
+#include "base/task.h"
+#include "bnbd/block.h"
+
+namespace braid::bnbd {
+
+enum class KernelDeviceKind : uint8_t {
+  kAuto,  // nbd.ko where the kernel has it, else FUSE + loop
+  kNbd,
+  kFuse,
+};
+std::string_view to_string(KernelDeviceKind kind);
+
+struct KernelDeviceOptions {
+  KernelDeviceKind kind = KernelDeviceKind::kAuto;
+  /// Shown by losetup and nbd's sysfs: 1 to 32 of letters, digits, '.', '_', '-'.
+  std::string name = "disk";
+  /// Requests in flight at the BlockDevice, 1 to 256. Each has a buffer of at most 1 MiB, all in
+  /// one region.
+  unsigned slots = 32;
+  unsigned nbd_connections = 1;  // 1 to 16: as many queues of the kernel's device
+  /// How long nbd.ko holds I/O after this process died before it fails. 0: at once.
+  uint32_t nbd_dead_connection_timeout_s = 5;
+  /// detach(force): how long dirty pages may take to reach the device before they are given up.
+  uint64_t force_flush_timeout_ns = 5 * base::kSecond;
+};
+
+struct KernelDeviceStatistics {
+  uint64_t requests = 0;    // taken from the kernel
+  uint64_t refused = 0;     // answered with an error without asking the BlockDevice
+  uint64_t errors = 0;      // failed by the BlockDevice
+  uint64_t lent_reads = 0;  // answered from the BlockDevice's own memory
+  uint64_t starved = 0;     // times that all slots were taken when the kernel had more
+  unsigned in_flight = 0;
+};
+
+class KernelDevice {
+ public:
+  /// May be destroyed without detach() (a crash of the caller's plans): the kernel's requests fail,
+  /// the device vanishes when its last user closes it, and requests that the BlockDevice holds keep
+  /// their memory until they complete.
+  virtual ~KernelDevice() = default;
+
+  virtual const std::string& path() const = 0;  // "/dev/loop3"
+  virtual KernelDeviceKind kind() const = 0;    // kNbd or kFuse
+  /// Which front end and why, for people: "FUSE file + loop device, because ...".
+  virtual const std::string& kind_text() const = 0;
+  /// False once the kernel has cut the device off without being asked to (an administrator
+  /// aborted the FUSE connection, `nbd-client -d`): all its I/O fails, detach() tidies up.
+  virtual bool alive() const = 0;
+  virtual KernelDeviceStatistics statistics() const = 0;
+
+  /// Takes the device away: writes back what the kernel holds dirty, then removes it and waits
+  /// until the BlockDevice has completed everything.
+  /// kBusy: in use for two seconds; the message names what uses it (mount point, process, holder).
+  /// kIo: dirty data cannot be written. After either the device works on as before.
+  /// With `force` it goes in any case: users get I/O errors, and a device that is still mounted
+  /// disappears when it is unmounted. A BlockDevice that holds requests (no path to the server)
+  /// must be told to fail them, else this waits for it. Once only after success.
+  virtual base::Task<base::Status> detach(bool force) = 0;
+};
+
+/// Gives the kernel a device. `device` outlives the KernelDevice. kNotSupported names what this
+/// kernel lacks, kPermission what the process may not do.
+base::Task<base::Result<std::unique_ptr<KernelDevice>>> attach(base::Reactor& reactor,
+                                                               BlockDevice& device,
+                                                               KernelDeviceOptions options);
+
+}  // namespace braid::bnbd

@@ -1,0 +1,48 @@
+// A histogram of latencies with fixed buckets: each power of two of nanoseconds is cut into 16, so
+// a percentile is at most 6.25 % above the truth. Recording costs a few instructions and never
+// allocates; one thread writes.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+namespace braid::bnbd {
+
+class LatencyHistogram {
+ public:
+  void record(uint64_t latency_ns) {
+    ++buckets_[index_of(latency_ns)];
+    ++count_;
+    sum_ns_ += latency_ns;
+    if (latency_ns > max_ns_) max_ns_ = latency_ns;
+  }
+  void add(const LatencyHistogram& other);
+  void reset() { *this = LatencyHistogram(); }
+
+  uint64_t count() const { return count_; }
+  uint64_t max_ns() const { return max_ns_; }
+  uint64_t mean_ns() const { return count_ == 0 ? 0 : sum_ns_ / count_; }
+  /// The latency that `percent` of all are not above, as the upper end of its bucket; 0 if empty.
+  uint64_t percentile_ns(double percent) const;
+
+ private:
+  static constexpr unsigned kSubBits = 4;
+  static constexpr unsigned kSub = 1u << kSubBits;
+  static constexpr size_t kBuckets = (64 - kSubBits + 1) * kSub;
+
+  static size_t index_of(uint64_t ns) {
+    if (ns < kSub) return static_cast<size_t>(ns);
+    const unsigned shift = static_cast<unsigned>(std::bit_width(ns)) - 1 - kSubBits;
+    return (size_t{shift} + 1) * kSub + static_cast<size_t>((ns >> shift) & (kSub - 1));
+  }
+  static uint64_t upper_end_ns(size_t index);
+
+  std::array<uint64_t, kBuckets> buckets_{};
+  uint64_t count_ = 0;
+  uint64_t sum_ns_ = 0;
+  uint64_t max_ns_ = 0;
+};
+
+}  // namespace braid::bnbd

@@ -1,0 +1,288 @@
+// The server dies and comes back, in every way: what is held, sent again, refused, reported.
+#include <gtest/gtest.h>
+
+#include <deque>
+
+#include "bnbd/test_rig.h"
+
+namespace braid::bnbd {
+namespace {
+
+using base::Errc;
+using test::ClientNode;
+using test::Io;
+using wire::AccessMode;
+
+class Reconnect : public test::Rig {
+ protected:
+  Reconnect() {
+    exports.named = {{NamedExport::Kind::kMemory, "ram", 1 << 20},
+                     {NamedExport::Kind::kNull, "void", 1 << 20}};
+    start_server();
+    client = &add_client();
+  }
+  bool reaches(const RemoteDevice& device, RemoteState state) {
+    return until([&] { return device.state() == state; });
+  }
+  ClientNode* client = nullptr;
+};
+
+TEST_F(Reconnect, io_is_held_while_the_server_is_away_and_goes_on_when_it_is_back) {
+  RemoteDevice& device = open(*client);
+  ASSERT_EQ(write(*client, device, 0, 4096, 1), Errc::kOk);
+  kill_server();
+  ASSERT_TRUE(reaches(device, RemoteState::kPathDown));
+  Io write(BlockOp::kWrite, 4096, 4096, 2);
+  Io read(BlockOp::kRead, 0, 4096);
+  submit(*client, device, write);
+  submit(*client, device, read);
+  world.run_for(20 * base::kSecond);
+  EXPECT_FALSE(write.status.has_value() || read.status.has_value());
+  EXPECT_NE(device.explain().find("2 requests are held"), std::string::npos) << device.explain();
+  start_server();
+  EXPECT_EQ(wait(write), Errc::kOk);
+  EXPECT_EQ(wait(read), Errc::kOk);
+  EXPECT_TRUE(read.all(1));
+  EXPECT_EQ(device.state(), RemoteState::kOpen);
+  EXPECT_EQ(device.status().reopened, 1u);
+}
+
+TEST_F(Reconnect, a_server_killed_under_load_loses_no_request_and_no_data) {
+  RemoteDevice& device = open(*client);
+  std::deque<Io> ios;
+  for (int round = 0; round < 5; ++round) {
+    for (uint64_t i = 0; i < 200; ++i) {
+      ios.emplace_back(BlockOp::kWrite, i * 16384, 16384, round * 40 + static_cast<int>(i % 40));
+      submit(*client, device, ios.back());
+    }
+    world.run_for(base::kMillisecond);
+    kill_server();
+    start_server();
+    for (Io& io : ios) ASSERT_EQ(wait(io), Errc::kOk);
+    for (Io& io : ios) EXPECT_EQ(io.completions, 1);
+    for (uint64_t i = 0; i < 200; i += 3) {
+      EXPECT_TRUE(
+          reads_as(*client, device, i * 16384, 16384, round * 40 + static_cast<int>(i % 40)));
+    }
+    ios.clear();
+    EXPECT_EQ(flush(*client, device), Errc::kOk) << "a killed process loses nothing";
+  }
+  EXPECT_EQ(device.status().losses, 0u);
+}
+
+TEST_F(Reconnect, a_restart_of_the_machine_fails_the_next_flush_once) {
+  RemoteDevice& device = open(*client);
+  ASSERT_EQ(write(*client, device, 0, 4096, 1), Errc::kOk);
+  restart_machine();
+  ASSERT_TRUE(until([&] { return device.status().reopened == 1; }));
+  EXPECT_NE(device.explain().find("next flush will fail"), std::string::npos) << device.explain();
+  EXPECT_EQ(flush(*client, device), Errc::kIo);
+  EXPECT_EQ(flush(*client, device), Errc::kOk);
+  EXPECT_EQ(device.status().losses, 1u);
+  EXPECT_EQ(device.status().flushes_failed, 1u);
+}
+
+TEST_F(Reconnect, a_restart_with_everything_flushed_or_fua_goes_unnoticed) {
+  RemoteDevice& device = open(*client);
+  ASSERT_EQ(write(*client, device, 0, 4096, 1), Errc::kOk);
+  ASSERT_EQ(flush(*client, device), Errc::kOk);
+  Io fua(BlockOp::kWrite, 4096, 4096, 2);
+  ASSERT_EQ(run(*client, device, fua.fua()), Errc::kOk);
+  restart_machine();
+  ASSERT_TRUE(until([&] { return device.status().reopened == 1; }));
+  EXPECT_EQ(flush(*client, device), Errc::kOk);
+  EXPECT_TRUE(reads_as(*client, device, 0, 4096, 1));
+  EXPECT_TRUE(reads_as(*client, device, 4096, 4096, 2));
+}
+
+TEST_F(Reconnect, a_flush_submitted_while_the_machine_restarts_fails) {
+  RemoteDevice& device = open(*client);
+  ASSERT_EQ(write(*client, device, 0, 4096, 1), Errc::kOk);
+  server_machine.power_loss();
+  Io flush(BlockOp::kFlush);
+  submit(*client, device, flush);
+  world.run_for(5 * base::kSecond);
+  EXPECT_FALSE(flush.status.has_value());
+  server_machine.power_on();
+  start_server();
+  EXPECT_EQ(wait(flush), Errc::kIo);
+  EXPECT_EQ(Reconnect::flush(*client, device), Errc::kOk);
+}
+
+TEST_F(Reconnect, a_preflush_fails_likewise_and_its_write_is_not_done) {
+  RemoteDevice& device = open(*client);
+  Io old(BlockOp::kWrite, 4096, 4096, 5);
+  ASSERT_EQ(run(*client, device, old.fua()), Errc::kOk);
+  ASSERT_EQ(write(*client, device, 0, 4096, 1), Errc::kOk);
+  restart_machine();
+  Io commit(BlockOp::kWrite, 4096, 4096, 6);
+  commit.request.preflush = true;
+  EXPECT_EQ(run(*client, device, commit.fua()), Errc::kIo);
+  EXPECT_TRUE(reads_as(*client, device, 4096, 4096, 5));
+  EXPECT_EQ(flush(*client, device), Errc::kOk);
+}
+
+TEST_F(Reconnect, a_server_without_our_memory_disk_keeps_the_device_down) {
+  RemoteDevice& device = open(*client, "ram");
+  RemoteDevice& other = open(*client);
+  ASSERT_EQ(write(*client, device, 0, 4096, 1), Errc::kOk);
+  kill_server();
+  Io held(BlockOp::kRead, 0, 4096);
+  submit(*client, device, held);
+  start_server();
+  ASSERT_TRUE(reaches(device, RemoteState::kReplaced));
+  EXPECT_TRUE(reads_as(*client, other, 0, 4096, 0)) << "the session's other devices go on";
+  world.run_for(10 * base::kSecond);
+  EXPECT_FALSE(held.status.has_value());
+  EXPECT_NE(device.explain().find("another device"), std::string::npos) << device.explain();
+  await(*client, device.close());
+  EXPECT_EQ(held.status, Errc::kCanceled);
+  RemoteDevice& fresh = open(*client, "ram");
+  EXPECT_TRUE(reads_as(*client, fresh, 0, 4096, 0));
+}
+
+TEST_F(Reconnect, requests_in_flight_to_a_replaced_device_are_held_too) {
+  RemoteDevice& device = open(*client, "ram");
+  std::deque<Io> ios;
+  for (uint64_t i = 0; i < 100; ++i) {
+    ios.emplace_back(BlockOp::kWrite, i * 4096, 4096, 1);
+    submit(*client, device, ios.back());
+  }
+  ASSERT_TRUE(until([&] { return ios.front().status.has_value(); }));
+  kill_server();
+  start_server();
+  ASSERT_TRUE(reaches(device, RemoteState::kReplaced));
+  world.run_for(base::kSecond);
+  const auto held =
+      std::count_if(ios.begin(), ios.end(), [](const Io& io) { return !io.status.has_value(); });
+  EXPECT_GT(held, 0);
+  EXPECT_EQ(server->exports().front().statistics.writes, 0u) << "none reached the other device";
+  await(*client, device.close());
+  for (Io& io : ios) EXPECT_EQ(io.completions, 1);
+}
+
+TEST_F(Reconnect, a_missing_file_makes_the_device_wait_until_it_is_there_again) {
+  RemoteDevice& device = open(*client);
+  ASSERT_EQ(write(*client, device, 0, 4096, 1), Errc::kOk);
+  kill_server();
+  exports.root = "/elsewhere";
+  start_server();
+  ASSERT_TRUE(reaches(device, RemoteState::kUnavailable));
+  Io read(BlockOp::kRead, 0, 4096);
+  submit(*client, device, read);
+  world.run_for(10 * base::kSecond);
+  EXPECT_FALSE(read.status.has_value());
+  EXPECT_NE(device.explain().find("disk.img"), std::string::npos) << device.explain();
+  kill_server();
+  exports.root = "/exports";
+  start_server();
+  EXPECT_EQ(wait(read), Errc::kOk);
+  EXPECT_TRUE(read.all(1));
+}
+
+TEST_F(Reconnect, a_device_held_by_another_is_tried_again_until_it_is_free) {
+  RemoteDevice& device = open(*client);
+  kill_server();
+  ASSERT_TRUE(reaches(device, RemoteState::kPathDown));
+  world.fabric().set_port_up("10.0.1.1", false);
+  start_server();
+  ClientNode& thief = add_client("thief");
+  RemoteDevice& stolen = open(thief);
+  world.fabric().set_port_up("10.0.1.1", true);
+  ASSERT_TRUE(reaches(device, RemoteState::kUnavailable));
+  EXPECT_NE(device.explain().find("thief"), std::string::npos) << device.explain();
+  Io write(BlockOp::kWrite, 0, 4096, 2);
+  submit(*client, device, write);
+  world.run_for(5 * base::kSecond);
+  EXPECT_FALSE(write.status.has_value());
+  await(thief, stolen.close());
+  EXPECT_EQ(wait(write), Errc::kOk) << "the path is the same: the device is tried again on it";
+}
+
+TEST_F(Reconnect, closing_while_the_path_is_down_fails_what_is_held) {
+  RemoteDevice& device = open(*client);
+  RemoteDevice& other = open(*client, "ram");
+  std::deque<Io> ios;
+  for (uint64_t i = 0; i < 300; ++i) {
+    ios.emplace_back(BlockOp::kWrite, i * 4096, 4096, 1);
+    submit(*client, device, ios.back());
+  }
+  world.run_for(100 * base::kMicrosecond);
+  kill_server();
+  ASSERT_TRUE(reaches(device, RemoteState::kPathDown));
+  await(*client, device.close());
+  for (Io& io : ios) {
+    ASSERT_EQ(io.completions, 1);
+    EXPECT_TRUE(io.status == Errc::kOk || io.status == Errc::kCanceled);
+  }
+  EXPECT_EQ(other.state(), RemoteState::kPathDown);
+  EXPECT_EQ(client->session->statistics().in_flight, 0u);
+}
+
+TEST_F(Reconnect, a_path_that_flaps_changes_nothing) {
+  RemoteDevice& device = open(*client);
+  std::deque<Io> ios;
+  for (int round = 0; round < 10; ++round) {
+    for (uint64_t i = 0; i < 100; ++i) {
+      ios.emplace_back(BlockOp::kWrite, i * 4096, 4096, round);
+      submit(*client, device, ios.back());
+    }
+    world.run_for(200 * base::kMicrosecond);
+    world.fabric().set_port_up("10.0.1.1", false);
+    world.run_for(2 * base::kSecond);
+    world.fabric().set_port_up("10.0.1.1", true);
+    for (Io& io : ios) ASSERT_EQ(wait(io), Errc::kOk);
+    ios.clear();
+    for (uint64_t i = 0; i < 100; i += 9) {
+      EXPECT_TRUE(reads_as(*client, device, i * 4096, 4096, round));
+    }
+  }
+  EXPECT_EQ(flush(*client, device), Errc::kOk);
+}
+
+TEST_F(Reconnect, a_device_opened_again_on_a_path_that_dies_in_the_turn_is_opened_once_more) {
+  RemoteDevice& idle = open(*client, "void");
+  RemoteDevice& other = open(*client);
+  kill_server();
+  start_server();
+  ASSERT_TRUE(until([&] { return idle.status().reopened == 1; }));
+  ASSERT_EQ(other.state(), RemoteState::kPathDown) << "the turn has not ended";
+  kill_server();
+  start_server();
+  ASSERT_TRUE(reaches(other, RemoteState::kOpen));
+  EXPECT_EQ(idle.state(), RemoteState::kOpen);
+  EXPECT_EQ(idle.status().reopened, 2u);
+  for (const ExportStatus& exported : server->exports()) {
+    if (exported.name == "void") {
+      EXPECT_EQ(exported.holders.size(), 1u) << "another could write";
+    }
+  }
+}
+
+TEST_F(Reconnect, a_grown_device_goes_on_with_its_new_size_and_a_shrunken_one_stays_down) {
+  const auto restart_with_void_of = [&](uint64_t size_bytes) {
+    kill_server();
+    exports.named = {{NamedExport::Kind::kNull, "void", size_bytes}};
+    start_server();
+  };
+  RemoteDevice& device = open(*client, "void");
+  restart_with_void_of(2 << 20);
+  ASSERT_TRUE(until([&] { return device.info().size_bytes == 2 << 20; }));
+  EXPECT_TRUE(reads_as(*client, device, 1 << 20, 4096, 0));
+  restart_with_void_of(1 << 20);
+  ASSERT_TRUE(reaches(device, RemoteState::kReplaced));
+  EXPECT_NE(device.explain().find("shrank"), std::string::npos) << device.explain();
+}
+
+TEST_F(Reconnect, a_slow_open_on_reconnect_keeps_the_path_alive) {
+  RemoteDevice& device = open(*client);
+  disk->faults.slow_factor = 100;
+  for (int i = 0; i < 3; ++i) {
+    kill_server();
+    start_server();
+    EXPECT_EQ(write(*client, device, 0, 4096, i), Errc::kOk);
+  }
+}
+
+}  // namespace
+}  // namespace braid::bnbd

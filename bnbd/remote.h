@@ -1,0 +1,108 @@
+// The client: block devices of a remote server, all of one server over one shared TRS session
+// (docs/bnbd.md).
+//
+// While the path is down I/O is held and then sent again: a user sees a delay, no error. What can
+// go wrong beyond that is told by RemoteDevice::explain():
+//   - the server came back with another device under the name: the device stays down, its I/O held
+//     until it is closed;
+//   - the server's machine restarted while acknowledged writes were not flushed: the next flush
+//     fails with kIo, once.
+//
+// Threads: everything on the session's home reactor, transport.reactors[0]. This version uses one
+// reactor per session.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bnbd/block.h"
+#include "bnbd/latency.h"
+#include "bnbd/wire.h"
+#include "trs/client.h"
+
+namespace braid::bnbd {
+
+class RemoteSession;
+
+struct RemoteDeviceOptions {
+  std::string name;  // of the export
+  wire::AccessMode mode = wire::AccessMode::kReadWrite;
+  uint32_t queue_depth = 128;       // requests in progress; more wait inside
+  uint32_t max_io_bytes = 1 << 20;  // longer than the server takes: sent in parts
+};
+
+enum class RemoteState : uint8_t {
+  kOpen,
+  kPathDown,     // the session reconnects; I/O is held
+  kUnavailable,  // the path is up, the server refuses to open the device; tried again
+  kReplaced,     // another device has the name now; down until closed
+  kClosed,
+};
+std::string_view to_string(RemoteState state);
+
+enum class LatencyKind : uint8_t { kRead, kWrite, kOther };  // from submit() to `done`
+inline constexpr size_t kLatencyKinds = 3;
+
+struct RemoteDeviceStatus {
+  std::string name;
+  std::string server;
+  std::string mode;
+  RemoteState state = RemoteState::kOpen;
+  std::string explanation;
+  BlockInfo info;
+  BlockStatistics statistics;
+  uint32_t in_progress = 0;     // requests that have begun
+  uint32_t waiting = 0;         // behind queue_depth
+  uint64_t requests_sent = 0;   // parts, flush steps
+  uint64_t reopened = 0;        // on a new path
+  uint64_t losses = 0;          // restarts of the server's machine that lost acknowledged writes
+  uint64_t flushes_failed = 0;  // to report a loss
+};
+
+class RemoteDevice : public BlockDevice {
+ public:
+  virtual const std::string& name() const = 0;
+  virtual wire::AccessMode mode() const = 0;
+  virtual RemoteState state() const = 0;
+  virtual RemoteDeviceStatus status() const = 0;
+  virtual const LatencyHistogram& latency(LatencyKind kind) const = 0;
+  /// One sentence: what the device waits for and what would unblock it.
+  virtual std::string explain() const = 0;
+  /// Fails what is held with kCanceled, waits for what is on the wire, tells the server. New
+  /// requests fail with kCanceled. Call it once, before the destructor, unless the host is dead.
+  virtual base::Task<void> close() = 0;
+};
+
+struct RemoteSessionOptions {
+  trs::ClientOptions transport;
+  /// Registered memory for payloads that do not lie in a region of this session.
+  uint64_t copy_pool_bytes = 4 << 20;
+  uint64_t reopen_delay_ns = base::kSecond;  // between attempts for devices in kUnavailable
+};
+
+class RemoteSession {
+ public:
+  virtual ~RemoteSession() = default;  // close() first, unless the host is dead
+  /// Connects and exchanges versions. Errors: those of trs::ClientSession::open; kProtocol for a
+  /// server of another major version.
+  static base::Task<base::Result<std::unique_ptr<RemoteSession>>> open(
+      vhca::Device& device, RemoteSessionOptions options);
+  /// Opens an export. The session outlives the device. Errors: the server's refusal, with its words
+  /// if it is Braid's; kDisconnected while the path is down; kExists if it is open here already.
+  virtual base::Task<base::Result<std::unique_ptr<RemoteDevice>>> open_device(
+      RemoteDeviceOptions options) = 0;
+  /// Closes what is still open (the objects stay the caller's), then the session. Not while a
+  /// device is being closed by its own close().
+  virtual base::Task<void> close() = 0;
+
+  virtual trs::SessionState state() const = 0;
+  virtual const trs::SessionLimits& limits() const = 0;
+  virtual trs::ClientStatistics statistics() const = 0;
+  virtual std::string server_text() const = 0;
+  virtual std::string explain() const = 0;
+  virtual std::vector<RemoteDevice*> devices() const = 0;  // in the order of opening
+};
+
+}  // namespace braid::bnbd

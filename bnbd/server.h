@@ -1,0 +1,78 @@
+// The export server: block devices for remote clients, over TRS sessions (docs/bnbd.md).
+//
+// Exports are the files beneath one root directory, by their relative names, and named memory and
+// null devices that the operator lists. A device that several sessions open is one backend. One
+// session may write at a time (mode rw; a second in mode migration); a refusal names the holder.
+//
+// Threads: everything here on the home reactor, the first of `transport.reactors`; requests that
+// arrive on others are handed over to it and back.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bnbd/block.h"
+#include "trs/server.h"
+
+namespace braid::bnbd {
+
+/// An export that is not a file.
+struct NamedExport {
+  enum class Kind : uint8_t { kMemory, kNull };
+  Kind kind = Kind::kMemory;
+  std::string name;
+  uint64_t size_bytes = 0;
+};
+
+struct ExportServerOptions {
+  std::string root;                // empty: no files
+  std::vector<NamedExport> named;  // found before files of the same name
+  bool read_only = false;          // nobody may write
+  bool block_devices = false;      // also export disks that lie beneath the root
+  bool direct = true;              // O_DIRECT where the file system can
+  trs::ServerOptions transport;
+};
+
+/// One client's use of an export.
+struct HolderStatus {
+  std::string session;  // the session's name, as the client says
+  std::string peer;
+  std::string mode;  // "ro", "rw", "migration"
+  BlockStatistics statistics;
+};
+
+/// One export that is open or named.
+struct ExportStatus {
+  std::string name;
+  std::string kind;  // "file", "memory", "null"
+  BlockInfo info;
+  BlockStatistics statistics;  // of the backend
+  std::vector<HolderStatus> holders;
+};
+
+struct ExportServerStatistics {
+  uint64_t opened = 0, closed = 0;
+  uint64_t opens_refused = 0;
+  uint64_t requests_refused = 0;  // malformed, out of range, against the mode, unknown device
+  uint64_t handed_over = 0;       // requests that came on another reactor than the home
+};
+
+class ExportServer {
+ public:
+  virtual ~ExportServer() = default;  // stop() first, unless the host is dead
+  /// Starts to listen. Errors: those of trs::Server::create; kInvalid for a name that is empty, too
+  /// long or there twice, or a size of zero; kNoMemory.
+  static base::Result<std::unique_ptr<ExportServer>> create(vhca::Device& device,
+                                                            ExportServerOptions options);
+  virtual vhca::Address address() const = 0;  // with the chosen port
+  /// Ends all sessions, waits for their requests, closes all devices.
+  virtual base::Task<void> stop() = 0;
+
+  virtual std::vector<ExportStatus> exports() const = 0;
+  virtual ExportServerStatistics statistics() const = 0;
+  virtual std::vector<trs::ServerSession*> sessions() const = 0;
+};
+
+}  // namespace braid::bnbd

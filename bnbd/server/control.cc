@@ -1,0 +1,170 @@
+// Control requests: SESS_INFO, OPEN, CLOSE.
+#include <algorithm>
+#include <cstring>
+
+#include "bnbd/server/server_impl.h"
+
+namespace braid::bnbd::server {
+
+using base::Errc;
+using base::make_error;
+using base::Result;
+
+namespace {
+
+constexpr size_t kDevicesMax = 256;  // of one session
+
+/// Puts an answer in the data of a read, and zeroes behind it: chunks hold older bytes.
+template <typename T>
+void fill_answer(std::span<std::byte> data, const T& message) {
+  std::memcpy(data.data(), &message, sizeof(message));
+  std::memset(data.data() + sizeof(message), 0, data.size() - sizeof(message));
+}
+
+/// Whether the slot's request can take an answer of this size.
+bool can_answer(const RequestSlot& slot, size_t size_bytes) {
+  return slot.request->direction == trs::Direction::kRead &&
+         slot.request->data.size() >= size_bytes;
+}
+
+}  // namespace
+
+void ServerImpl::session_info(RequestSlot& slot) {
+  auto info = wire::parse_session_info(slot.request->user_header, wire::MessageType::kSessionInfo);
+  if (!info.ok()) return refuse(slot, Errc::kInvalid, info.error().message());
+  if (!can_answer(slot, sizeof(wire::SessionInfo))) {
+    return refuse(slot, Errc::kInvalid, "session info asks for an answer of less than 36 bytes");
+  }
+  Session& session = slot.pool->session;
+  session.version = std::min(info->version, wire::kVersionMajor);
+  wire::SessionInfo answer;
+  answer.header.type = static_cast<uint16_t>(wire::MessageType::kSessionInfoAnswer);
+  answer.version = session.version;
+  fill_answer(slot.request->data, answer);
+  finish(slot, Errc::kOk);
+}
+
+base::Task<void> ServerImpl::open(RequestSlot& slot) {
+  auto request = wire::parse_open(slot.request->user_header);
+  if (!request.ok()) {
+    refuse(slot, Errc::kInvalid, request.error().message());
+    co_return;
+  }
+  if (!can_answer(slot, sizeof(wire::OpenAnswer))) {
+    refuse(slot, Errc::kInvalid, "open asks for an answer of less than 56 bytes");
+    co_return;
+  }
+  auto device = co_await open_device(slot.pool->session, *request);
+  if (!device.ok()) {
+    refuse_open(slot, device.error());
+  } else {
+    answer_open(slot, **device);
+  }
+}
+
+base::Task<Result<SessionDevice*>> ServerImpl::open_device(Session& session,
+                                                           wire::OpenRequest request) {
+  if (session.devices().size() >= kDevicesMax) {
+    co_return make_error(Errc::kNoMemory, "the session has {} devices open, the most there may be",
+                         kDevicesMax);
+  }
+  BRAID_CO_TRY(Export * exported, co_await exports_.open(request.name));
+  if (SessionDevice* held = session.find(*exported)) {
+    if (held->mode == request.mode) co_return held;  // RNBD: opening again gives the same id
+    co_return make_error(Errc::kExists, "the session has '{}' open already, in mode {}",
+                         exported->name, wire::to_string(held->mode));
+  }
+  base::Status status = exported->may_hold(request.mode);
+  if (status.ok()) status = share_memory(*exported);
+  if (!status.ok()) {
+    exports_.release(*exported);
+    co_return status.error();
+  }
+  SessionDevice& device = session.add(*exported, request.mode, home_);
+  ++statistics_.opened;
+  log_.info("session '{}' from {} opened '{}' in mode {}", session.name(), session.peer(),
+            exported->name, wire::to_string(request.mode));
+  co_return &device;
+}
+
+/// Registers the memory that the device lends, so that reads are answered out of it.
+base::Status ServerImpl::share_memory(Export& exported) {
+  const std::span<std::byte> memory = exported.device->lendable_memory();
+  if (memory.empty() || exported.lendable) return {};
+  BRAID_TRY(exported.lendable, transport_->register_memory(memory.data(), memory.size()));
+  return {};
+}
+
+void ServerImpl::answer_open(RequestSlot& slot, const SessionDevice& device) {
+  const BlockInfo& info = device.exported.device->info();
+  const Session& session = slot.pool->session;
+  wire::OpenedDevice opened;
+  opened.device_id = device.id;
+  opened.size_bytes = info.size_bytes;
+  opened.max_io_bytes = std::min(info.max_io_bytes, session.transport_max_io());
+  // An operation's length has 32 bits on the wire.
+  const uint64_t range_max =
+      uint64_t{UINT32_MAX} / info.logical_block_bytes * info.logical_block_bytes;
+  opened.max_discard_bytes = std::min(info.max_discard_bytes, range_max);
+  // To others than Braid this field may mean "write same", which is not done here.
+  opened.max_write_zeroes_bytes =
+      session.braid_peer() ? std::min(info.max_write_zeroes_bytes, range_max) : 0;
+  opened.discard_granularity_bytes = info.discard_granularity_bytes;
+  opened.physical_block_bytes = info.physical_block_bytes;
+  opened.logical_block_bytes = info.logical_block_bytes;
+  opened.force_unit_access = info.fua;
+  opened.write_cache = info.write_cache;
+  opened.identity = info.identity;
+  opened.identity_hash = wire::hash_identity(info.identity);
+  opened.incarnation = info.incarnation;
+
+  const std::span<std::byte> data = slot.request->data;
+  if (session.braid_peer() && data.size() >= sizeof(wire::ExtendedOpenAnswer)) {
+    wire::ExtendedOpenAnswer answer;
+    answer.answer = wire::make_open_answer(opened);
+    answer.extension = wire::make_extension(opened);
+    fill_answer(data, answer);
+  } else {
+    fill_answer(data, wire::make_open_answer(opened));
+  }
+  finish(slot, Errc::kOk);
+}
+
+/// Between Braid peers the reason travels along; others get the errno alone.
+void ServerImpl::refuse_open(RequestSlot& slot, const base::Error& why) {
+  ++statistics_.opens_refused;
+  const Errc code = disk_status(why.code());
+  const Session& session = slot.pool->session;
+  if (log_limit_.allow(home_.now_ns())) {
+    log_.warning("session '{}' from {}: open refused: {}", session.name(), session.peer(),
+                 why.message());
+  }
+  const std::span<std::byte> data = slot.request->data;
+  if (session.braid_peer() && data.size() >= sizeof(wire::ExtendedOpenAnswer)) {
+    fill_answer(data, wire::make_refusal(base::errno_from_errc(code), why.message()));
+    finish(slot, Errc::kOk);
+  } else {
+    finish(slot, code);
+  }
+}
+
+base::Task<void> ServerImpl::close(RequestSlot& slot) {
+  auto request = wire::parse_close(slot.request->user_header);
+  if (!request.ok()) {
+    refuse(slot, Errc::kInvalid, request.error().message());
+    co_return;
+  }
+  Session& session = slot.pool->session;
+  SessionDevice* const found = session.find(request->device_id);
+  if (found != nullptr) {
+    // Out of the table first: requests that come from now on are for an unknown device.
+    auto device = session.remove(*found);
+    while (device->in_flight > 0) co_await device->idle.wait();
+    log_.info("session '{}' from {} closed '{}'", session.name(), session.peer(),
+              device->exported.name);
+    release(std::move(device));
+  }
+  finish(slot, Errc::kOk);  // closing twice is no error
+}
+
+}  // namespace braid::bnbd::server

@@ -1,0 +1,154 @@
+#include "bnbd/server/export.h"
+
+#include <algorithm>
+
+#include "bnbd/backends.h"
+#include "bnbd/server/session.h"
+
+namespace braid::bnbd::server {
+
+using base::Errc;
+using base::make_error;
+using base::Result;
+using base::Status;
+
+base::Status Export::may_hold(wire::AccessMode mode) const {
+  if (mode == wire::AccessMode::kReadOnly) return {};
+  if (device->info().read_only) {
+    return make_error(Errc::kReadOnly, "'{}' may only be read: map it with mode ro", name);
+  }
+  const size_t writers_max = mode == wire::AccessMode::kMigration ? 2 : 1;
+  std::string held_by;
+  size_t writers = 0;
+  for (const SessionDevice* holder : holders) {
+    if (holder->mode == wire::AccessMode::kReadOnly) continue;
+    ++writers;
+    held_by +=
+        fmt::format("{}{} ({}, mode {})", held_by.empty() ? "" : " and ", holder->session.name(),
+                    holder->session.peer(), wire::to_string(holder->mode));
+  }
+  if (writers < writers_max) return {};
+  return make_error(Errc::kBusy, "'{}' is open for writing by {}", name, held_by);
+}
+
+ExportTable::ExportTable(base::Reactor& reactor, const ExportServerOptions& options)
+    : reactor_(reactor), options_(options), log_(reactor.log().child("export")) {}
+
+ExportTable::~ExportTable() = default;
+
+Status ExportTable::create_named() {
+  for (const NamedExport& named : options_.named) BRAID_CHECK(create_one(named));
+  return {};
+}
+
+Status ExportTable::create_one(const NamedExport& named) {
+  const std::string name = normal_name(named.name);
+  if (name.empty() || name.size() >= wire::kNameBytes) {
+    return make_error(Errc::kInvalid, "export name '{}' of {} bytes: must have 1 to {}", named.name,
+                      named.name.size(), wire::kNameBytes - 1);
+  }
+  if (find(name) != nullptr) {
+    return make_error(Errc::kInvalid, "export name '{}' is given twice", name);
+  }
+  auto made = std::make_unique<Export>(reactor_);
+  made->name = name;
+  made->permanent = true;
+  base::Host& host = reactor_.host();
+  if (named.kind == NamedExport::Kind::kMemory) {
+    MemoryDeviceOptions options;
+    options.size_bytes = named.size_bytes;
+    options.max_io_bytes = options_.transport.max_io_bytes;
+    options.queue_depth = options_.transport.queue_depth;
+    auto device = create_memory_device(host, options);
+    if (!device.ok()) return device.error().with("export '{}'", name);
+    made->kind = "memory";
+    made->device = std::move(device).value();
+  } else {
+    NullDeviceOptions options;
+    options.name = name;
+    options.size_bytes = named.size_bytes;
+    options.max_io_bytes = options_.transport.max_io_bytes;
+    options.queue_depth = options_.transport.queue_depth;
+    auto device = create_null_device(host, options);
+    if (!device.ok()) return device.error().with("export '{}'", name);
+    made->kind = "null";
+    made->device = std::move(device).value();
+  }
+  exports_.push_back(std::move(made));
+  return {};
+}
+
+Export* ExportTable::find(std::string_view name) {
+  const auto found = std::find_if(exports_.begin(), exports_.end(),
+                                  [&](const auto& each) { return each->name == name; });
+  return found == exports_.end() ? nullptr : found->get();
+}
+
+base::Task<Result<Export*>> ExportTable::open(std::string asked) {
+  const std::string name = normal_name(asked);
+  Export* found = find(name);
+  if (found == nullptr && options_.root.empty()) {
+    co_return make_error(Errc::kNotFound, "there is no export '{}', and no directory is exported",
+                         name);
+  }
+  if (found == nullptr) {
+    exports_.push_back(std::make_unique<Export>(reactor_));
+    found = exports_.back().get();
+    found->name = name;
+    found->kind = "file";
+    found->opening = true;
+    ++found->waiters;
+    found->open_status = co_await open_file(*found);
+    found->opening = false;
+    found->opened.notify_all();
+  } else {
+    ++found->waiters;
+    while (found->opening) co_await found->opened.wait();
+  }
+  --found->waiters;
+  if (!found->open_status.ok()) {
+    const base::Error why = found->open_status.error();
+    release(*found);
+    co_return why;
+  }
+  co_return found;
+}
+
+base::Task<Status> ExportTable::open_file(Export& made) {
+  FileDeviceOptions options;
+  options.root = options_.root;
+  options.name = made.name;
+  options.read_only = options_.read_only;
+  options.direct = options_.direct;
+  options.allow_block_device = options_.block_devices;
+  options.max_io_bytes = options_.transport.max_io_bytes;
+  options.queue_depth = options_.transport.queue_depth;
+  BRAID_CO_TRY(made.device, co_await open_file_device(reactor_, options));
+  const BlockInfo& info = made.device->info();
+  log_.info("{}: opened, {} bytes in blocks of {}, {}", made.name, info.size_bytes,
+            info.logical_block_bytes, info.identity);
+  co_return base::ok_status();
+}
+
+void ExportTable::release(Export& found) {
+  if (found.permanent || found.opening || found.waiters > 0 || !found.holders.empty()) return;
+  if (found.device) log_.info("{}: closed", found.name);
+  std::erase_if(exports_, [&](const auto& each) { return each.get() == &found; });
+}
+
+std::string normal_name(std::string_view name) {
+  if (name.starts_with('/')) return std::string(name);
+  std::string normal;
+  for (size_t at = 0; at <= name.size();) {
+    const size_t end = std::min(name.find('/', at), name.size());
+    const std::string_view part = name.substr(at, end - at);
+    if (!part.empty() && part != ".") {
+      if (!normal.empty()) normal += '/';
+      normal += part;
+    }
+    at = end + 1;
+  }
+  return normal.empty() ? std::string(name) : normal;
+}
+
+}  // namespace braid::bnbd::server

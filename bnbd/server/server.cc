@@ -1,0 +1,101 @@
+// The export server's life: start, sessions that come and go, stop; and what it shows.
+#include <algorithm>
+
+#include "bnbd/server/server_impl.h"
+
+namespace braid::bnbd {
+
+using base::Result;
+
+Result<std::unique_ptr<ExportServer>> ExportServer::create(vhca::Device& device,
+                                                           ExportServerOptions options) {
+  BRAID_TRY(auto server, server::ServerImpl::create(device, std::move(options)));
+  return std::unique_ptr<ExportServer>(std::move(server));
+}
+
+namespace server {
+
+namespace {
+
+constexpr unsigned kLogLinesPerSecond = 10;
+
+}  // namespace
+
+Result<std::unique_ptr<ServerImpl>> ServerImpl::create(vhca::Device& device,
+                                                       ExportServerOptions options) {
+  BRAID_ASSERT(!options.transport.reactors.empty());
+  auto server = std::make_unique<ServerImpl>(std::move(options));
+  BRAID_CHECK(server->exports_.create_named());
+  BRAID_TRY(server->transport_, trs::Server::create(device, server->options_.transport, *server));
+  for (const auto& exported : server->exports_.all()) {
+    BRAID_CHECK(server->share_memory(*exported));
+  }
+  return server;
+}
+
+ServerImpl::ServerImpl(ExportServerOptions options)
+    : options_(std::move(options)),
+      home_(*options_.transport.reactors.front()),
+      log_(home_.log().child("server")),
+      log_limit_(kLogLinesPerSecond),
+      exports_(home_, options_) {}
+
+ServerImpl::~ServerImpl() = default;
+
+base::Task<void> ServerImpl::stop() {
+  co_await transport_->stop();
+}
+
+void ServerImpl::session_opened(trs::ServerSession& session) {
+  sessions_.push_back(std::make_unique<Session>(*this, session, options_.transport.reactors));
+  session.context = sessions_.back().get();
+  log_.info("session '{}' from {} opened{}", session.name(), session.peer_text(),
+            session.braid_peer() ? "" : " (not a Braid client)");
+}
+
+void ServerImpl::session_closed(trs::ServerSession& transport) {
+  auto* const session = static_cast<Session*>(transport.context);
+  transport.context = nullptr;
+  log_.info("session '{}' from {} closed with {} devices open", session->name(), session->peer(),
+            session->devices().size());
+  while (!session->devices().empty()) release(session->remove(*session->devices().back()));
+  std::erase_if(sessions_, [&](const auto& each) { return each.get() == session; });
+}
+
+/// The device gives its export back; the last one of a file closes it.
+void ServerImpl::release(std::unique_ptr<SessionDevice> device) {
+  BRAID_ASSERT(device->in_flight == 0);
+  Export& exported = device->exported;
+  std::erase(exported.holders, device.get());
+  ++statistics_.closed;
+  exports_.release(exported);
+}
+
+std::vector<ExportStatus> ServerImpl::exports() const {
+  std::vector<ExportStatus> all;
+  for (const auto& exported : exports_.all()) {
+    if (!exported->device) continue;
+    ExportStatus status;
+    status.name = exported->name;
+    status.kind = exported->kind;
+    status.info = exported->device->info();
+    status.statistics = exported->device->statistics();
+    for (const SessionDevice* holder : exported->holders) {
+      HolderStatus user;
+      user.session = holder->session.name();
+      user.peer = holder->session.peer();
+      user.mode = wire::to_string(holder->mode);
+      user.statistics = holder->statistics;
+      status.holders.push_back(std::move(user));
+    }
+    all.push_back(std::move(status));
+  }
+  return all;
+}
+
+ExportServerStatistics ServerImpl::statistics() const {
+  return statistics_;
+}
+
+}  // namespace server
+}  // namespace braid::bnbd

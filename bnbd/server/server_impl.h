@@ -1,0 +1,73 @@
+// The export server's inside. The files by duty: server.cc (life, sessions, status), io.cc (the
+// data path), control.cc (SESS_INFO, OPEN, CLOSE).
+//
+//   TRS, any reactor          home reactor                             the request's reactor
+//   request() -- Message -->  dispatch() -> backend -> io_done() -- Message -->  answer()
+//
+// On the home reactor the messages fall away.
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "bnbd/server/export.h"
+#include "bnbd/server/log_limit.h"
+#include "bnbd/server/session.h"
+#include "bnbd/wire.h"
+
+namespace braid::bnbd::server {
+
+class ServerImpl final : public ExportServer, private trs::ServerUser {
+ public:
+  static base::Result<std::unique_ptr<ServerImpl>> create(vhca::Device& device,
+                                                          ExportServerOptions options);
+  explicit ServerImpl(ExportServerOptions options);
+  ~ServerImpl() override;
+
+  vhca::Address address() const override { return transport_->address(); }
+  base::Task<void> stop() override;
+  std::vector<ExportStatus> exports() const override;
+  ExportServerStatistics statistics() const override;
+  std::vector<trs::ServerSession*> sessions() const override { return transport_->sessions(); }
+
+ private:
+  void session_opened(trs::ServerSession& session) override;
+  void session_closed(trs::ServerSession& session) override;
+  void request(trs::ServerRequest& request) override;
+
+  // --- io.cc, home reactor
+  static void message_at_home(base::Message& message);
+  static void message_back(base::Message& message);
+  static base::Errc disk_status(base::Errc status);
+  static void io_done(BlockRequest& block, base::Errc status);
+  void dispatch(RequestSlot& slot);
+  void begin_io(RequestSlot& slot);
+  const char* fill_block(RequestSlot& slot, const wire::Io& io) const;
+  /// Ends a slot on the reactor it came on.
+  void finish(RequestSlot& slot, base::Errc status);
+  static void answer(RequestSlot& slot);
+  /// finish(), with a line in the log (not more than a few per second).
+  void refuse(RequestSlot& slot, base::Errc status, std::string_view why);
+
+  // --- control.cc, home reactor
+  void session_info(RequestSlot& slot);
+  base::Task<void> open(RequestSlot& slot);
+  base::Task<void> close(RequestSlot& slot);
+  base::Task<base::Result<SessionDevice*>> open_device(Session& session, wire::OpenRequest request);
+  base::Status share_memory(Export& exported);
+  void answer_open(RequestSlot& slot, const SessionDevice& device);
+  void refuse_open(RequestSlot& slot, const base::Error& why);
+  void release(std::unique_ptr<SessionDevice> device);
+
+  const ExportServerOptions options_;
+  base::Reactor& home_;
+  base::Logger log_;
+  LogLimit log_limit_;
+  ExportServerStatistics statistics_;
+  ExportTable exports_;
+  std::vector<std::unique_ptr<Session>> sessions_;  // goes before exports_: it holds them
+  std::unique_ptr<trs::Server> transport_;          // goes first: it calls us
+};
+
+}  // namespace braid::bnbd::server

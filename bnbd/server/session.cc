@@ -1,0 +1,63 @@
+#include "bnbd/server/session.h"
+
+#include <algorithm>
+
+namespace braid::bnbd::server {
+
+namespace {
+
+// Admin requests come beside the chunks of the queue depth.
+constexpr uint32_t kSpareSlots = 8;
+
+bool id_less(const std::unique_ptr<SessionDevice>& device, uint32_t id) {
+  return device->id < id;
+}
+
+}  // namespace
+
+Session::Session(ServerImpl& server, trs::ServerSession& transport,
+                 const std::vector<base::Reactor*>& reactors)
+    : transport_(transport),
+      name_(transport.name()),
+      peer_(transport.peer_text()),
+      braid_peer_(transport.braid_peer()) {
+  for (base::Reactor* reactor : reactors) {
+    pools_.push_back(
+        std::make_unique<SlotPool>(server, *this, *reactor, transport.queue_depth() + kSpareSlots));
+  }
+}
+
+SessionDevice* Session::find(uint32_t id) {
+  const auto found = std::lower_bound(devices_.begin(), devices_.end(), id, id_less);
+  return found != devices_.end() && (*found)->id == id ? found->get() : nullptr;
+}
+
+SessionDevice* Session::find(const Export& exported) {
+  for (auto& device : devices_) {
+    if (&device->exported == &exported) return device.get();
+  }
+  return nullptr;
+}
+
+SessionDevice& Session::add(Export& exported, wire::AccessMode mode, base::Reactor& home) {
+  auto device = std::make_unique<SessionDevice>(*this, exported, home);
+  device->mode = mode;
+  // Random, so that a late request for a closed device does not meet another one. 0 is no id.
+  home.host().random(std::as_writable_bytes(std::span(&device->id, 1)));
+  while (device->id == 0 || find(device->id) != nullptr) ++device->id;
+  SessionDevice& added = *device;
+  const auto place = std::lower_bound(devices_.begin(), devices_.end(), added.id, id_less);
+  devices_.insert(place, std::move(device));
+  exported.holders.push_back(&added);
+  return added;
+}
+
+std::unique_ptr<SessionDevice> Session::remove(SessionDevice& device) {
+  const auto found = std::lower_bound(devices_.begin(), devices_.end(), device.id, id_less);
+  BRAID_ASSERT(found != devices_.end() && found->get() == &device);
+  auto removed = std::move(*found);
+  devices_.erase(found);
+  return removed;
+}
+
+}  // namespace braid::bnbd::server

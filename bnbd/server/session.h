@@ -1,0 +1,103 @@
+// One client session at the export server: the devices it has open, and a slot per request.
+//
+// Threads: the home reactor, except each SlotPool, which belongs to the reactor its requests arrive
+// on. Made when TRS says session_opened, destroyed when it says session_closed: no request is left
+// then.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/message_queue.h"
+#include "base/reactor.h"
+#include "bnbd/block.h"
+#include "bnbd/server/export.h"
+#include "trs/server.h"
+
+namespace braid::bnbd::server {
+
+class ServerImpl;
+class Session;
+struct SlotPool;
+
+/// A device as one session has it open.
+struct SessionDevice {
+  SessionDevice(Session& owner, Export& what, base::Reactor& reactor)
+      : session(owner), exported(what), idle(reactor) {}
+  Session& session;
+  Export& exported;
+  uint32_t id = 0;
+  wire::AccessMode mode = wire::AccessMode::kReadOnly;
+  uint32_t in_flight = 0;  // requests at the backend
+  base::Signal idle;       // in_flight became 0
+  BlockStatistics statistics;
+};
+
+/// A request from its arrival to its answer. The Message carries it to the home reactor and back.
+struct RequestSlot : base::Message, base::ListNode {
+  SlotPool* pool = nullptr;
+  trs::ServerRequest* request = nullptr;
+  SessionDevice* device = nullptr;
+  base::Errc status = base::Errc::kOk;
+  trs::DataBuffer source;  // what a read is answered from, if not from its chunk
+  BlockRequest block;
+  base::Task<void> control;  // of SESS_INFO, OPEN and CLOSE; done before the slot is free
+};
+
+/// The free slots of one reactor.
+struct SlotPool {
+  SlotPool(ServerImpl& owner, Session& user, base::Reactor& where, uint32_t count)
+      : server(owner), session(user), reactor(where), slots(count) {
+    for (RequestSlot& slot : slots) {
+      slot.pool = this;
+      free.push_back(slot);
+    }
+  }
+  ServerImpl& server;
+  Session& session;
+  base::Reactor& reactor;
+  std::vector<RequestSlot> slots;
+  base::IntrusiveList<RequestSlot> free;
+};
+
+class Session {
+ public:
+  Session(ServerImpl& server, trs::ServerSession& transport,
+          const std::vector<base::Reactor*>& reactors);
+  Session(const Session&) = delete;
+
+  trs::ServerSession& transport() { return transport_; }
+  const std::string& name() const { return name_; }
+  const std::string& peer() const { return peer_; }
+  bool braid_peer() const { return braid_peer_; }
+  uint32_t transport_max_io() const { return transport_.max_io_bytes(); }
+  const std::vector<std::unique_ptr<SessionDevice>>& devices() const { return devices_; }
+
+  /// The pool of the reactor; null if it is none of the server's.
+  SlotPool* pool(const base::Reactor* reactor) {
+    for (auto& pool : pools_) {
+      if (&pool->reactor == reactor) return pool.get();
+    }
+    return nullptr;
+  }
+  /// Null if no open device has the id.
+  SessionDevice* find(uint32_t id);
+  SessionDevice* find(const Export& exported);
+  /// Under a fresh random id.
+  SessionDevice& add(Export& exported, wire::AccessMode mode, base::Reactor& home);
+  /// Out of the table: later requests do not find it. It still holds its export.
+  std::unique_ptr<SessionDevice> remove(SessionDevice& device);
+
+  uint8_t version = 0;  // of the client's SESS_INFO; 0: none came yet
+
+ private:
+  trs::ServerSession& transport_;
+  const std::string name_;  // copies, as the transport's may be gone when they are shown
+  const std::string peer_;
+  const bool braid_peer_;
+  std::vector<std::unique_ptr<SessionDevice>> devices_;  // by id, ascending
+  std::vector<std::unique_ptr<SlotPool>> pools_;         // last: their tasks go first
+};
+
+}  // namespace braid::bnbd::server

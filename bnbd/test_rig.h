@@ -1,0 +1,194 @@
+// For tests of client and server together: an export server and clients as simulated processes,
+// with a network and disks between them.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bnbd/remote.h"
+#include "bnbd/server.h"
+#include "bnbd/test_block.h"
+#include "vhca/soft_device.h"
+
+namespace braid::bnbd::test {
+
+inline constexpr const char* kServerIp = "10.0.0.1";
+inline constexpr uint16_t kPort = 1234;
+
+/// A process with reactors and a device on one port.
+class Node : public base::sim::SimProgram {
+ public:
+  Node(base::sim::SimHost& process, const std::string& ip, size_t reactor_count) : host(process) {
+    for (size_t i = 0; i < reactor_count; ++i) {
+      reactors.push_back(std::move(base::Reactor::create(host, {})).value());
+      host.drive(*reactors.back());
+    }
+    vhca::SimDeviceOptions options;
+    options.ip = ip;
+    device = std::move(vhca::create_sim_device(host, home(), options)).value();
+  }
+  base::Reactor& home() { return *reactors.front(); }
+  std::vector<base::Reactor*> reactor_list() const {
+    std::vector<base::Reactor*> list;
+    for (const auto& reactor : reactors) list.push_back(reactor.get());
+    return list;
+  }
+
+  base::sim::SimHost& host;
+  std::vector<std::unique_ptr<base::Reactor>> reactors;
+  std::unique_ptr<vhca::Device> device;
+};
+
+class ServerNode final : public Node {
+ public:
+  ServerNode(base::sim::SimHost& process, size_t reactor_count, ExportServerOptions options)
+      : Node(process, kServerIp, reactor_count) {
+    options.transport.listen = {kServerIp, kPort};
+    options.transport.reactors = reactor_list();
+    server = std::move(ExportServer::create(*device, std::move(options))).value();
+  }
+  std::unique_ptr<ExportServer> server;
+};
+
+class ClientNode final : public Node {
+ public:
+  using Node::Node;
+  std::unique_ptr<RemoteSession> session;
+  std::vector<std::unique_ptr<RemoteDevice>> devices;  // go before the session
+};
+
+/// The installation: one server machine with /exports/disk.img, clients on machines of their own.
+class Rig : public testing::Test {
+ protected:
+  explicit Rig(uint64_t seed = 1) : world(calm(seed)), server_machine(world.add_machine("server")) {
+    world.fabric().add_port(server_machine, kServerIp);
+    disk = &server_machine.add_disk("/exports/disk.img", {.size_bytes = 4 << 20});
+    exports.root = "/exports";
+    exports.transport.queue_depth = 16;
+    exports.transport.max_io_bytes = 64 << 10;
+  }
+
+  void start_server(size_t reactor_count = 1) {
+    server_host = &server_machine.start_process("server");
+    auto node = std::make_unique<ServerNode>(*server_host, reactor_count, exports);
+    server = node->server.get();
+    server_node = node.get();
+    server_host->run(std::move(node));
+  }
+  void kill_server() {
+    server_host->kill();
+    server = nullptr;
+    server_node = nullptr;
+  }
+  /// Power off and on: a new boot, unflushed data at the disk's mercy.
+  void restart_machine() {
+    server_machine.power_loss();
+    server = nullptr;
+    server_machine.power_on();
+    start_server();
+  }
+
+  ClientNode& add_client(const std::string& name = "client") {
+    const std::string ip = "10.0.1." + std::to_string(++clients);
+    base::sim::SimMachine& machine = world.add_machine(name);
+    world.fabric().add_port(machine, ip);
+    base::sim::SimHost& host = machine.start_process(name);
+    auto node = std::make_unique<ClientNode>(host, ip, 1);
+    ClientNode& client = *node;
+    host.run(std::move(node));
+    RemoteSessionOptions options = session_options;
+    options.transport.session_name = name;
+    options.transport.server = {kServerIp, kPort};
+    options.transport.reactors = client.reactor_list();
+    auto session = await(client, RemoteSession::open(*client.device, std::move(options)));
+    EXPECT_TRUE(session.ok()) << session.error().message();
+    if (session.ok()) client.session = std::move(session).value();
+    return client;
+  }
+  base::Result<RemoteDevice*> try_open(ClientNode& client, RemoteDeviceOptions options) {
+    auto opened = await(client, client.session->open_device(std::move(options)));
+    if (!opened.ok()) return opened.error();
+    client.devices.push_back(std::move(opened).value());
+    return client.devices.back().get();
+  }
+  RemoteDevice& open(ClientNode& client, const std::string& name = "disk.img",
+                     wire::AccessMode mode = wire::AccessMode::kReadWrite) {
+    RemoteDeviceOptions options;
+    options.name = name;
+    options.mode = mode;
+    auto opened = try_open(client, std::move(options));
+    EXPECT_TRUE(opened.ok()) << opened.error().message();
+    return *opened.value();
+  }
+
+  /// The value of a task run on the client's reactor.
+  template <typename T>
+  T await(Node& node, base::Task<T> task) {
+    auto holder = std::make_shared<base::Task<T>>(std::move(task));
+    auto result = std::make_shared<std::optional<T>>();
+    base::Reactor& home = node.home();
+    home.post([&home, holder, result] { home.spawn(keep(std::move(*holder), result)); });
+    const bool ended = until([&] { return result->has_value(); });
+    EXPECT_TRUE(ended) << "a task did not end within a simulated minute";
+    if (!ended) std::abort();
+    return std::move(**result);
+  }
+  void await(Node& node, base::Task<void> task) { (void)await(node, with_value(std::move(task))); }
+
+  void submit(ClientNode& client, BlockDevice& device, Io& io) {
+    client.home().post([&device, &io] { device.submit(io.request); });
+  }
+  base::Errc wait(Io& io) {
+    EXPECT_TRUE(until([&] { return io.status.has_value(); }))
+        << to_string(io.request.op) << " did not end within a simulated minute";
+    return io.status.value_or(base::Errc::kTimedOut);
+  }
+  base::Errc run(ClientNode& client, BlockDevice& device, Io& io) {
+    submit(client, device, io);
+    return wait(io);
+  }
+  base::Errc run(ClientNode& client, BlockDevice& device, Io&& io) {
+    return run(client, device, io);
+  }
+  base::Errc write(ClientNode& client, BlockDevice& device, uint64_t offset, uint64_t length,
+                   int value) {
+    return run(client, device, Io(BlockOp::kWrite, offset, length, value));
+  }
+  base::Errc flush(ClientNode& client, BlockDevice& device) {
+    return run(client, device, Io(BlockOp::kFlush));
+  }
+  bool reads_as(ClientNode& client, BlockDevice& device, uint64_t offset, uint64_t length,
+                int value) {
+    Io read(BlockOp::kRead, offset, length, 0x55);
+    return run(client, device, read) == base::Errc::kOk && read.all(value);
+  }
+  bool until(const std::function<bool()>& done) {
+    return world.run_until(done, 60 * base::kSecond);
+  }
+
+  base::sim::SimWorld world;
+  base::sim::SimMachine& server_machine;
+  base::sim::SimDisk* disk = nullptr;
+  ExportServerOptions exports;
+  RemoteSessionOptions session_options;
+  base::sim::SimHost* server_host = nullptr;
+  ServerNode* server_node = nullptr;
+  ExportServer* server = nullptr;  // of the living process
+  unsigned clients = 0;
+
+ private:
+  template <typename T>
+  static base::Task<void> keep(base::Task<T> task, std::shared_ptr<std::optional<T>> result) {
+    result->emplace(co_await std::move(task));
+  }
+  static base::Task<bool> with_value(base::Task<void> task) {
+    co_await std::move(task);
+    co_return true;
+  }
+};
+
+}  // namespace braid::bnbd::test

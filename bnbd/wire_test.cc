@@ -1,0 +1,238 @@
+// Golden bytes are laid out by hand from the protocol's offsets, never by the structures under
+// test.
+#include "bnbd/wire.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace braid::bnbd::wire {
+namespace {
+
+using base::Errc;
+
+/// Bytes addressed by offset, as one writes them down from a table of fields.
+class Bytes {
+ public:
+  explicit Bytes(size_t size) : bytes_(size) {}
+  Bytes& put(size_t offset, std::initializer_list<unsigned> values) {
+    for (unsigned value : values) bytes_.at(offset++) = static_cast<std::byte>(value);
+    return *this;
+  }
+  Bytes& text(size_t offset, std::string_view text) {
+    for (char c : text) bytes_.at(offset++) = static_cast<std::byte>(c);
+    return *this;
+  }
+  operator std::span<const std::byte>() const { return bytes_; }  // NOLINT: implicit on purpose
+  std::vector<std::byte> bytes_;
+};
+
+template <typename T>
+std::vector<std::byte> copy_of(const T& message) {
+  const auto bytes = bytes_of(message);
+  return {bytes.begin(), bytes.end()};
+}
+
+TEST(BnbdWire, session_info_is_36_bytes_with_the_version_at_4) {
+  SessionInfo info;
+  info.header.type = static_cast<uint16_t>(MessageType::kSessionInfo);
+  EXPECT_EQ(copy_of(info), Bytes(36).put(0, {0, 0, 0, 0, 2}).bytes_);
+  info.header.type = static_cast<uint16_t>(MessageType::kSessionInfoAnswer);
+  EXPECT_EQ(copy_of(info), Bytes(36).put(0, {1, 0, 0, 0, 2}).bytes_);
+}
+
+TEST(BnbdWire, open_is_264_bytes_with_the_mode_at_4_and_the_name_at_6) {
+  auto open = make_open("disk.img", AccessMode::kReadWrite);
+  ASSERT_TRUE(open.ok());
+  const Bytes golden = Bytes(264).put(0, {2, 0, 0, 0, 1, 0}).text(6, "disk.img");
+  EXPECT_EQ(copy_of(*open), golden.bytes_);
+  auto parsed = parse_open(golden);
+  ASSERT_TRUE(parsed.ok());
+  EXPECT_EQ(parsed->name, "disk.img");
+  EXPECT_EQ(parsed->mode, AccessMode::kReadWrite);
+}
+
+TEST(BnbdWire, open_answer_is_56_bytes_in_sectors_and_bytes) {
+  OpenedDevice device;
+  device.device_id = 0x11223344;
+  device.size_bytes = uint64_t{0x0102030405} * 512;
+  device.max_io_bytes = 0x100000;
+  device.max_write_zeroes_bytes = 0x200000;
+  device.max_discard_bytes = 0x400000;
+  device.discard_granularity_bytes = 4096;
+  device.physical_block_bytes = 4096;
+  device.logical_block_bytes = 512;
+  device.force_unit_access = true;
+  device.write_cache = true;
+  const Bytes golden = Bytes(56)
+                           .put(0, {3, 0, 0, 0, 0x44, 0x33, 0x22, 0x11})
+                           .put(8, {5, 4, 3, 2, 1, 0, 0, 0})
+                           .put(16, {0, 8, 0, 0})
+                           .put(20, {0, 0x10, 0, 0})
+                           .put(24, {0, 0x20, 0, 0})
+                           .put(28, {0, 0x10, 0, 0})
+                           .put(36, {0, 0x10, 0, 2})
+                           .put(40, {128, 0, 0, 0})
+                           .put(45, {3});
+  EXPECT_EQ(copy_of(make_open_answer(device)), golden.bytes_);
+  auto parsed = parse_open_answer(golden);
+  ASSERT_TRUE(parsed.ok()) << parsed.error().message();
+  EXPECT_EQ(parsed->device_id, device.device_id);
+  EXPECT_EQ(parsed->size_bytes, device.size_bytes);
+  EXPECT_EQ(parsed->max_io_bytes, device.max_io_bytes);
+  EXPECT_EQ(parsed->max_write_zeroes_bytes, device.max_write_zeroes_bytes);
+  EXPECT_EQ(parsed->max_discard_bytes, device.max_discard_bytes);
+  EXPECT_TRUE(parsed->force_unit_access && parsed->write_cache);
+  EXPECT_TRUE(parsed->identity.empty());
+}
+
+TEST(BnbdWire, close_is_8_bytes) {
+  Close close;
+  close.header.type = static_cast<uint16_t>(MessageType::kClose);
+  close.device_id = 0xa1b2c3d4;
+  const Bytes golden = Bytes(8).put(0, {5, 0, 0, 0, 0xd4, 0xc3, 0xb2, 0xa1});
+  EXPECT_EQ(copy_of(close), golden.bytes_);
+  EXPECT_EQ(parse_close(golden)->device_id, 0xa1b2c3d4u);
+}
+
+TEST(BnbdWire, io_is_the_kernels_padded_structure_of_32_bytes) {
+  const Bytes golden = Bytes(32)
+                           .put(0, {4, 0, 0, 0, 0x78, 0x56, 0x34, 0x12})
+                           .put(8, {8, 7, 6, 5, 4, 3, 2, 0})
+                           .put(16, {1, 0x07, 0, 0})
+                           .put(20, {0, 0x20, 0, 0})
+                           .put(24, {0x34, 0x12});
+  Io io;
+  ASSERT_EQ(parse_io(golden, io), nullptr);
+  EXPECT_EQ(io.device_id, 0x12345678u);
+  EXPECT_EQ(io.sector, 0x02030405060708u);
+  EXPECT_EQ(operation_of(io), Operation::kWrite);
+  EXPECT_EQ(io.operation_flags & ~kOperationMask, kFlagSync | kFlagForceUnitAccess | kFlagPreflush);
+  EXPECT_EQ(io.length_bytes, 8192u);
+  EXPECT_EQ(io.priority, 0x1234);
+  EXPECT_EQ(copy_of(io), golden.bytes_);
+}
+
+TEST(BnbdWire, io_of_version_1_has_24_bytes_and_no_priority) {
+  Io io;
+  io.priority = 7;
+  ASSERT_EQ(parse_io(Bytes(24).put(0, {4}), io), nullptr);
+  EXPECT_EQ(io.priority, 0);
+}
+
+TEST(BnbdWire, extension_of_456_bytes_follows_the_open_answer) {
+  OpenedDevice device;
+  device.device_id = 9;
+  device.size_bytes = 1 << 20;
+  device.max_io_bytes = 1 << 20;
+  device.physical_block_bytes = 4096;
+  device.logical_block_bytes = 4096;
+  device.identity = "file:fs:12:99";
+  device.identity_hash = hash_identity(device.identity);
+  device.incarnation = 0x0807060504030201;
+  ExtendedOpenAnswer answer{make_open_answer(device), make_extension(device)};
+  const auto bytes = copy_of(answer);
+  Bytes golden(456);
+  golden.put(0, {1, 0, 0xc8, 1, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8});
+  for (size_t i = 0; i < 16; ++i) golden.put(16 + i, {device.identity_hash[i]});
+  golden.put(32, {13, 0}).text(40, device.identity);
+  EXPECT_EQ((std::vector<std::byte>(bytes.begin() + 56, bytes.end())), golden.bytes_);
+
+  auto parsed = parse_open_answer(bytes);
+  ASSERT_TRUE(parsed.ok()) << parsed.error().message();
+  EXPECT_EQ(parsed->identity, device.identity);
+  EXPECT_EQ(parsed->identity_hash, device.identity_hash);
+  EXPECT_EQ(parsed->incarnation, device.incarnation);
+}
+
+TEST(BnbdWire, the_identity_hash_is_fixed_for_all_builds) {
+  const std::array<uint8_t, 16> xxh3_of_nothing = {0x99, 0xaa, 0x06, 0xd3, 0x01, 0x47, 0x98, 0xd8,
+                                                   0x60, 0x01, 0xc3, 0x24, 0x46, 0x8d, 0x49, 0x7f};
+  EXPECT_EQ(hash_identity(""), xxh3_of_nothing);
+  EXPECT_NE(hash_identity("a"), hash_identity("b"));
+}
+
+TEST(BnbdWire, a_refusal_between_braid_peers_tells_code_and_reason) {
+  const auto bytes = copy_of(make_refusal(EBUSY, "disk.img is open rw by host-a"));
+  auto parsed = parse_open_answer(bytes);
+  ASSERT_FALSE(parsed.ok());
+  EXPECT_EQ(parsed.code(), base::errc_from_errno(EBUSY));
+  EXPECT_EQ(parsed.error().message(), "disk.img is open rw by host-a");
+}
+
+TEST(BnbdWire, a_text_longer_than_the_field_is_cut_off) {
+  const auto bytes = copy_of(make_refusal(EBUSY, std::string(1000, 'x')));
+  EXPECT_EQ(parse_open_answer(bytes).error().message(), std::string(416, 'x'));
+}
+
+TEST(BnbdWire, padding_and_reserved_bytes_are_ignored) {
+  EXPECT_TRUE(parse_session_info(Bytes(36).put(2, {0xee, 0xee, 2, 0xee}).put(35, {0xee}),
+                                 MessageType::kSessionInfo)
+                  .ok());
+  EXPECT_TRUE(
+      parse_open(
+          Bytes(264).put(0, {2, 0, 0xee, 0xee, 0, 0xee}).text(6, "d").put(261, {0xee, 0xee, 0xee}))
+          .ok());
+  Io io;
+  EXPECT_EQ(parse_io(Bytes(32).put(0, {4, 0, 0xee, 0xee}).put(26, {0xee}), io), nullptr);
+}
+
+TEST(BnbdWire, a_name_without_end_is_refused) {
+  Bytes open = Bytes(264).put(0, {2, 0, 0, 0, 1});
+  for (size_t i = 6; i < 261; ++i) open.text(i, "n");
+  EXPECT_EQ(parse_open(open).code(), Errc::kProtocol);
+  open.put(260, {0});
+  EXPECT_EQ(parse_open(open)->name.size(), 254u);
+}
+
+TEST(BnbdWire, names_that_do_not_fit_are_refused_before_sending) {
+  EXPECT_FALSE(make_open("", AccessMode::kReadOnly).ok());
+  EXPECT_FALSE(make_open(std::string(255, 'n'), AccessMode::kReadOnly).ok());
+  EXPECT_FALSE(make_open(std::string_view("a\0b", 3), AccessMode::kReadOnly).ok());
+  EXPECT_TRUE(make_open(std::string(254, 'n'), AccessMode::kReadOnly).ok());
+}
+
+TEST(BnbdWire, every_other_length_of_a_message_is_refused) {
+  for (size_t size = 0; size <= 600; ++size) {
+    Io io;
+    EXPECT_EQ(parse_io(Bytes(size ? size : 0), io) == nullptr, false);
+    Bytes typed(std::max<size_t>(size, 1));
+    typed.bytes_.resize(size);
+    if (size > 0) typed.put(0, {4});
+    EXPECT_EQ(parse_io(typed, io) == nullptr, size == 24 || size == 32) << size;
+    if (size > 0) typed.put(0, {5});
+    EXPECT_EQ(parse_close(typed).ok(), size == 8) << size;
+    if (size > 6) typed.put(0, {2}).put(6, {'d'});
+    EXPECT_EQ(parse_open(typed).ok(), size == 264) << size;
+  }
+}
+
+TEST(BnbdWire, answers_with_impossible_fields_are_refused) {
+  const Bytes good =
+      Bytes(56).put(0, {3, 0, 0, 0, 1}).put(8, {8}).put(16, {8}).put(36, {0, 2, 0, 2});
+  ASSERT_TRUE(parse_open_answer(good).ok());
+  EXPECT_FALSE(parse_open_answer(Bytes(good).put(4, {0})).ok()) << "device id 0";
+  EXPECT_FALSE(parse_open_answer(Bytes(good).put(38, {1, 2})).ok()) << "block of 513";
+  EXPECT_FALSE(parse_open_answer(Bytes(good).put(38, {0, 0})).ok()) << "block of 0";
+  EXPECT_FALSE(parse_open_answer(Bytes(good).put(36, {0, 1})).ok()) << "physical below logical";
+  EXPECT_FALSE(parse_open_answer(Bytes(good).put(16, {0})).ok()) << "no I/O size";
+  EXPECT_FALSE(parse_open_answer(Bytes(good).put(15, {0xff})).ok()) << "size beyond 64 bits";
+  EXPECT_FALSE(parse_open_answer(Bytes(good).put(0, {4})).ok()) << "wrong type";
+  EXPECT_FALSE(parse_open_answer(Bytes(55)).ok()) << "too short";
+}
+
+TEST(BnbdWire, unknown_operations_flags_and_types_are_refused) {
+  Io io;
+  EXPECT_NE(parse_io(Bytes(32).put(0, {4}).put(16, {6}), io), nullptr);
+  EXPECT_NE(parse_io(Bytes(32).put(0, {4}).put(17, {0x10}), io), nullptr);
+  EXPECT_NE(parse_io(Bytes(32).put(0, {4}).put(15, {0xff}), io), nullptr);
+  EXPECT_NE(parse_io(Bytes(32).put(0, {5}), io), nullptr);
+  EXPECT_FALSE(request_type(Bytes(3)).ok());
+  EXPECT_FALSE(request_type(Bytes(4).put(0, {1})).ok()) << "an answer is no request";
+  EXPECT_FALSE(request_type(Bytes(4).put(0, {6})).ok());
+  EXPECT_EQ(*request_type(Bytes(4).put(0, {5})), MessageType::kClose);
+  EXPECT_FALSE(parse_open(Bytes(264).put(0, {2, 0, 0, 0, 3}).text(6, "d")).ok()) << "mode 3";
+}
+
+}  // namespace
+}  // namespace braid::bnbd::wire

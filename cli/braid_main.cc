@@ -1,0 +1,57 @@
+// `braid`: the one command a person types.
+#include <CLI/CLI.hpp>
+
+#include "base/result.h"
+#include "cli/foreground.h"
+#include "cli/verbs/verbs.h"
+
+namespace {
+
+/// The first word, if it is no verb; CLI11 only says that one is missing.
+std::string unknown_verb(CLI::App& app, int argc, char** argv) {
+  if (argc < 2 || argv[1][0] == '-') return {};
+  for (const CLI::App* verb : app.get_subcommands({})) {
+    if (verb->get_name() == argv[1]) return {};
+  }
+  return argv[1];
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  using namespace braid::cli;
+  block_ending_signals();
+  Context context;
+  CLI::App app("Remote block devices over RDMA, or over shared memory where there is none.",
+               "braid");
+  app.require_subcommand(1);
+  app.fallthrough();
+  app.set_version_flag("--version", std::string("braid ") + BRAID_VERSION);
+  app.add_flag("--json", context.json, "print JSON instead of words and tables");
+  app.add_option("--control", context.control,
+                 "the node to talk to, or this one's name (default: the daemon)")
+      ->envname("BRAID_CONTROL");
+  add_serve(app, context);
+  add_map(app, context);
+  add_unmap(app, context);
+  add_list(app, context);
+  add_show(app, context);
+  add_why(app, context);
+  app.footer("See also: braidd --help (the daemon), braid VERB --help (with examples).");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError& wrong) {
+    if (const std::string verb = unknown_verb(app, argc, argv); !verb.empty()) {
+      report(context, braid::base::make_error(braid::base::Errc::kInvalid,
+                                              "unknown verb \"{}\"; see braid --help", verb));
+    } else if (context.json) {
+      report(context, braid::base::Error(braid::base::Errc::kInvalid, wrong.what()), kUsage);
+    } else {
+      app.exit(wrong);
+    }
+    return kUsage;
+  }
+  return context.exit_code;
+}

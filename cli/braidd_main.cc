@@ -1,0 +1,57 @@
+// `braidd`: the daemon of a host. It maps devices when `braid map` asks, and exports disks if told
+// to.
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "cli/foreground.h"
+#include "cli/serve_arguments.h"
+#include "cli/verbs/verbs.h"
+
+int main(int argc, char** argv) {
+  using namespace braid::cli;
+  block_ending_signals();
+  Context context;
+  context.control = kDaemonName;
+  ServeArguments arguments;
+  CLI::App app(
+      "Braid's daemon: maps remote disks when `braid map` asks, and exports disks if told to.",
+      "braidd");
+  app.set_version_flag("--version", std::string("braidd ") + BRAID_VERSION);
+  app.add_flag("--json", context.json, "print JSON instead of words");
+  app.add_option("--control", context.control, "its name, for braid --control")
+      ->envname("BRAID_CONTROL")
+      ->capture_default_str();
+  app.add_option("--serve", arguments.root, "export the files beneath this directory");
+  arguments.add_to(app);
+  app.footer(
+      "It stays in the foreground; Ctrl-C unmaps all and ends it.\n"
+      "Examples:\n"
+      "  braidd &                                   then: braid map HOST/disk.img\n"
+      "  braidd --serve /srv/disks --listen 10.0.0.1");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError& wrong) {
+    app.exit(wrong);
+    return kUsage;
+  }
+  NodeOptions options;
+  options.name = context.control;
+  options.role = "daemon";
+  options.kernel_devices = true;
+  if (arguments.any()) {
+    auto serve = arguments.options();
+    if (!serve.ok()) {
+      report(context, serve.error(), kUsage);
+      return context.exit_code;
+    }
+    options.serve = std::move(*serve);
+  }
+  return run_node(context, std::move(options), [&](const nlohmann::json& status) {
+    if (context.json) return print_json(status);
+    std::cout << "braidd is ready: braid map HOST/EXPORT\n" << std::flush;
+    if (!status.at("server").is_null()) print_serving(context, status);
+  });
+}

@@ -1,0 +1,97 @@
+#include "cli/json_rpc.h"
+
+#include <nlohmann/json.hpp>
+
+namespace braid::cli {
+
+using base::Errc;
+using base::Error;
+using base::make_error;
+using base::Result;
+using nlohmann::json;
+
+namespace {
+
+// JSON-RPC reserves -32000..-32099 for servers: ours is the first of them less our own code.
+constexpr int kErrorBase = -32000;
+constexpr int kErrcLast = static_cast<int>(Errc::kDead);
+
+Result<json> parse_message(std::string_view line) {
+  BRAID_TRY(json message, parse_json(line));
+  if (!message.is_object()) return Error(Errc::kProtocol, "a JSON-RPC message must be an object");
+  const auto version = message.find("jsonrpc");
+  if (version == message.end() || *version != "2.0")
+    return Error(Errc::kProtocol, "a JSON-RPC message must say \"jsonrpc\": \"2.0\"");
+  const auto id = message.find("id");
+  if (id == message.end() || !id->is_number_integer())
+    return Error(Errc::kProtocol, "a JSON-RPC message must have an integer \"id\"");
+  return message;
+}
+
+}  // namespace
+
+Result<json> parse_json(std::string_view text) {
+  if (text.size() > kRpcLineMax)
+    return make_error(Errc::kProtocol, "JSON of {} bytes: at most {} are taken", text.size(),
+                      kRpcLineMax);
+  bool too_deep = false;
+  const json::parser_callback_t watch_depth = [&](int depth, json::parse_event_t, json&) {
+    too_deep = too_deep || depth > kRpcDepthMax;
+    return !too_deep;
+  };
+  json parsed = json::parse(text, watch_depth, /*allow_exceptions=*/false);
+  if (too_deep)
+    return make_error(Errc::kProtocol, "JSON nested deeper than {} levels", kRpcDepthMax);
+  if (parsed.is_discarded()) return Error(Errc::kProtocol, "not valid JSON");
+  return parsed;
+}
+
+std::string encode_call(int64_t id, std::string_view method, const json& params) {
+  return json{{"jsonrpc", "2.0"}, {"id", id}, {"method", method}, {"params", params}}.dump();
+}
+
+Result<RpcCall> parse_call(std::string_view line) {
+  BRAID_TRY(json message, parse_message(line));
+  const auto method = message.find("method");
+  if (method == message.end() || !method->is_string())
+    return Error(Errc::kProtocol, "a JSON-RPC call must have a string \"method\"");
+  const auto params = message.find("params");
+  if (params != message.end() && !params->is_object())
+    return Error(Errc::kProtocol, "the \"params\" of a call must be an object");
+  // Text that is not UTF-8 cannot be printed again: refuse it here, once.
+  constexpr auto replace_bad = json::error_handler_t::replace;
+  return RpcCall{message["id"].get<int64_t>(), method->get<std::string>(),
+                 params == message.end() ? "{}" : params->dump(-1, ' ', false, replace_bad)};
+}
+
+std::string encode_result(int64_t id, const json& result) {
+  return json{{"jsonrpc", "2.0"}, {"id", id}, {"result", result}}.dump(
+      -1, ' ', false, json::error_handler_t::replace);
+}
+
+std::string encode_error(int64_t id, const Error& error) {
+  const json body{{"code", kErrorBase - static_cast<int>(error.code())},
+                  {"message", error.message()},
+                  {"data", {{"kind", to_string(error.code())}}}};
+  return json{{"jsonrpc", "2.0"}, {"id", id}, {"error", body}}.dump(-1, ' ', false,
+                                                                    json::error_handler_t::replace);
+}
+
+Result<json> parse_answer(std::string_view line, int64_t id) {
+  BRAID_TRY(json message, parse_message(line));
+  if (message["id"] != id)
+    return make_error(Errc::kProtocol, "an answer to call {}, not to {}", message["id"].dump(), id);
+  if (const auto error = message.find("error"); error != message.end()) {
+    if (!error->is_object() || !error->contains("code") || !(*error)["code"].is_number_integer() ||
+        !error->contains("message") || !(*error)["message"].is_string())
+      return Error(Errc::kProtocol, "an error without \"code\" and \"message\"");
+    const int64_t code = kErrorBase - (*error)["code"].get<int64_t>();
+    const Errc kind = code > 0 && code <= kErrcLast ? static_cast<Errc>(code) : Errc::kProtocol;
+    return Error(kind, (*error)["message"].get<std::string>());
+  }
+  if (!message.contains("result"))
+    return Error(Errc::kProtocol, "an answer with neither \"result\" nor \"error\"");
+  return std::move(message["result"]);
+}
+
+}  // namespace braid::cli

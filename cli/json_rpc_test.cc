@@ -1,0 +1,64 @@
+// Calls and answers survive the trip; what is malformed is refused, never thrown.
+#include "cli/json_rpc.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace braid::cli {
+namespace {
+
+using nlohmann::json;
+
+TEST(JsonRpc, a_call_and_its_answers_survive_the_trip) {
+  auto call = parse_call(encode_call(7, "map", {{"target", "h/x"}}));
+  ASSERT_TRUE(call.ok());
+  EXPECT_EQ(call->id, 7);
+  EXPECT_EQ(call->method, "map");
+  EXPECT_EQ(json::parse(call->params)["target"], "h/x");
+
+  auto answer = parse_answer(encode_result(7, {{"device", "/dev/loop0"}}), 7);
+  ASSERT_TRUE(answer.ok());
+  EXPECT_EQ((*answer)["device"], "/dev/loop0");
+
+  auto failed = parse_answer(encode_error(7, base::Error(base::Errc::kBusy, "held by vm1")), 7);
+  ASSERT_FALSE(failed.ok());
+  EXPECT_EQ(failed.code(), base::Errc::kBusy);
+  EXPECT_EQ(failed.error().message(), "held by vm1");
+}
+
+TEST(JsonRpc, an_answer_to_another_call_is_refused) {
+  EXPECT_EQ(parse_answer(encode_result(7, json::object()), 8).code(), base::Errc::kProtocol);
+}
+
+TEST(JsonRpc, malformed_calls_are_refused) {
+  for (const char* line :
+       {"", "{", "[]", "1", "null", "\"x\"", R"({"id":1,"method":"x"})",
+        R"({"jsonrpc":"1.0","id":1,"method":"x"})", R"({"jsonrpc":"2.0","id":"a","method":"x"})",
+        R"({"jsonrpc":"2.0","id":1.5,"method":"x"})", R"({"jsonrpc":"2.0","id":1,"method":5})",
+        R"({"jsonrpc":"2.0","id":1,"method":"x","params":[1]})"})
+    EXPECT_EQ(parse_call(line).code(), base::Errc::kProtocol) << line;
+}
+
+TEST(JsonRpc, malformed_answers_are_refused) {
+  for (const char* line :
+       {"", "{}", R"({"jsonrpc":"2.0","id":1})", R"({"jsonrpc":"2.0","id":1,"error":5})",
+        R"({"jsonrpc":"2.0","id":1,"error":{"code":"x","message":"y"}})"})
+    EXPECT_EQ(parse_answer(line, 1).code(), base::Errc::kProtocol) << line;
+}
+
+TEST(JsonRpc, nesting_and_size_are_bounded) {
+  EXPECT_EQ(parse_json(std::string(100000, '[')).code(), base::Errc::kProtocol);
+  const std::string deep = std::string(40, '[') + std::string(40, ']');
+  EXPECT_NE(parse_json(deep).error().message().find("nested"), std::string::npos);
+  EXPECT_EQ(parse_json(std::string(kRpcLineMax + 1, ' ')).code(), base::Errc::kProtocol);
+}
+
+TEST(JsonRpc, bytes_that_are_not_text_do_not_throw) {
+  EXPECT_FALSE(parse_call("\xff\xfe").ok());
+  const std::string answer = encode_error(1, base::Error(base::Errc::kInvalid, "name \"\xff\""));
+  EXPECT_FALSE(parse_answer(answer, 1).ok());
+}
+
+}  // namespace
+}  // namespace braid::cli

@@ -1,0 +1,144 @@
+#include "cli/node.h"
+
+#include <sys/stat.h>
+
+#include <future>
+
+#include "base/linux_host.h"
+#include "cli/node_state.h"
+
+namespace braid::cli {
+
+using base::Errc;
+using base::Error;
+using base::make_error;
+using base::Result;
+using base::Status;
+using base::Task;
+using nlohmann::json;
+
+NodeState::NodeState(base::Host& host, base::Reactor& reactor, vhca::Device& hca,
+                     NodeOptions options, std::vector<bnbd::IoProcessStep> io_process)
+    : host_(host),
+      reactor_(reactor),
+      hca_(hca),
+      options_(std::move(options)),
+      io_process_(std::move(io_process)),
+      turns_(reactor) {}
+
+Status NodeState::start_server() {
+  const ServeOptions& serve = *options_.serve;
+  bnbd::ExportServerOptions server;
+  server.root = serve.root;
+  server.read_only = serve.read_only;
+  server.block_devices = serve.block_devices;
+  for (const SyntheticExport& one : serve.memory)
+    server.named.push_back({bnbd::NamedExport::Kind::kMemory, one.name, one.size_bytes});
+  for (const SyntheticExport& one : serve.null)
+    server.named.push_back({bnbd::NamedExport::Kind::kNull, one.name, one.size_bytes});
+  server.transport.listen = serve.listen;
+  server.transport.reactors = {&reactor_};
+  server.transport.queue_depth = serve.queue_depth;
+  server.transport.max_io_bytes = serve.max_io_bytes;
+  BRAID_TRY(server_, bnbd::ExportServer::create(hca_, std::move(server)));
+  return {};
+}
+
+Task<Result<json>> NodeState::call(std::string method, json params) {
+  if (method == "status") co_return status();
+  if (method == "map") co_return co_await map(std::move(params));
+  if (method == "unmap") co_return co_await unmap(std::move(params));
+  co_return make_error(Errc::kNotSupported, "unknown method \"{}\": want status, map or unmap",
+                       method);
+}
+
+namespace {
+
+Status check_root(const std::string& root) {
+  if (root.empty()) return {};
+  struct stat found {};
+  if (::stat(root.c_str(), &found) != 0)
+    return base::sys_error(errno, fmt::format("export root \"{}\"", root));
+  if (!S_ISDIR(found.st_mode))
+    return make_error(Errc::kInvalid, "export root \"{}\" is no directory", root);
+  return {};
+}
+
+class NodeImpl final : public Node {
+ public:
+  ~NodeImpl() override {
+    control_.reset();  // no more calls
+    if (reactor_) reactor_->stop();
+    thread_.reset();  // joins
+    state_.reset();
+    hca_.reset();
+    reactor_.reset();
+  }
+
+  Status start(NodeOptions options) {
+    if (options.serve) BRAID_CHECK(check_root(options.serve->root));
+    std::vector<bnbd::IoProcessStep> io_process;
+    if (options.kernel_devices) io_process = bnbd::become_io_process();
+    base::LinuxHostOptions host_options;
+    host_options.log_name = options.name;
+    host_options.allow_peer_copy = false;  // all that peers touch lies in segments
+    BRAID_TRY(host_, base::create_linux_host(host_options));
+    base::Reactor::Options reactor_options;
+    reactor_options.name = "io";
+    reactor_options.poll_budget_ns = options.poll_budget_ns;
+    BRAID_TRY(reactor_, base::Reactor::create(*host_, reactor_options));
+    // Until the thread runs, this one stands in for it.
+    BRAID_TRY(hca_, vhca::create_soft_device(*host_, *reactor_));
+    const std::string name = options.name;
+    state_ = std::make_unique<NodeState>(*host_, *reactor_, *hca_, std::move(options),
+                                         std::move(io_process));
+    if (state_->wants_server()) BRAID_CHECK(state_->start_server());
+    BRAID_TRY(thread_, host_->start_thread("braid-io", [this] { reactor_->run(); }));
+    BRAID_TRY(control_, ControlServer::start(name, [this](const RpcCall& rpc) -> Result<json> {
+                BRAID_TRY(json params, parse_json(rpc.params));
+                return call(rpc.method, params);
+              }));
+    return {};
+  }
+
+  Result<json> call(std::string_view method, const json& params) override {
+    return on_reactor<Result<json>>(
+        [this, method = std::string(method), params] { return state_->call(method, params); });
+  }
+
+  Status stop(bool force) override {
+    return on_reactor<Status>([this, force] { return state_->stop(force); });
+  }
+
+ private:
+  /// Runs the task that `make` gives on the reactor, and waits for its value.
+  template <typename T, typename Make>
+  T on_reactor(Make make) {
+    auto outcome = std::make_shared<std::promise<T>>();
+    std::future<T> value = outcome->get_future();
+    reactor_->post(
+        [this, outcome, make = std::move(make)] { reactor_->spawn(keep(make(), outcome)); });
+    return value.get();
+  }
+  template <typename T>
+  static Task<void> keep(Task<T> task, std::shared_ptr<std::promise<T>> outcome) {
+    outcome->set_value(co_await std::move(task));
+  }
+
+  std::unique_ptr<base::Host> host_;
+  std::unique_ptr<base::Reactor> reactor_;
+  std::unique_ptr<vhca::Device> hca_;
+  std::unique_ptr<NodeState> state_;
+  std::unique_ptr<base::Thread> thread_;
+  std::unique_ptr<ControlServer> control_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Node>> Node::start(NodeOptions options) {
+  auto node = std::make_unique<NodeImpl>();
+  BRAID_CHECK(node->start(std::move(options)));
+  return std::unique_ptr<Node>(std::move(node));
+}
+
+}  // namespace braid::cli

@@ -1,0 +1,233 @@
+// Mapping and unmapping: session, remote device, kernel device; undone from the last when one
+// fails.
+#include <algorithm>
+
+#include "cli/node_state.h"
+
+namespace braid::cli {
+
+using base::Errc;
+using base::Error;
+using base::make_error;
+using base::Result;
+using base::Status;
+using base::Task;
+using nlohmann::json;
+
+namespace {
+
+constexpr size_t kNameMax = 32;
+
+Status check_name(const std::string& name) {
+  const bool plain = std::all_of(name.begin(), name.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+           c == '_' || c == '-';
+  });
+  if (name.empty() || name.size() > kNameMax || !plain)
+    return make_error(
+        Errc::kInvalid,
+        "device name \"{}\": want 1 to {} letters, digits, '.', '_' or '-'; see --name", name,
+        kNameMax);
+  return {};
+}
+
+/// The export's last word, with what a name may not hold replaced.
+std::string default_name(const std::string& export_name) {
+  std::string name = export_name.substr(export_name.rfind('/') + 1).substr(0, kNameMax);
+  for (char& c : name)
+    if (!check_name(std::string(1, c)).ok()) c = '_';
+  return name.empty() ? "disk" : name;
+}
+
+Result<bnbd::wire::AccessMode> parse_access(const std::string& text) {
+  using bnbd::wire::AccessMode;
+  if (text == "rw") return AccessMode::kReadWrite;
+  if (text == "ro") return AccessMode::kReadOnly;
+  if (text == "migration") return AccessMode::kMigration;
+  return make_error(Errc::kInvalid, "access \"{}\": want rw, ro or migration", text);
+}
+
+Result<bnbd::KernelDeviceKind> parse_front_end(const std::string& text) {
+  using bnbd::KernelDeviceKind;
+  if (text == "auto") return KernelDeviceKind::kAuto;
+  if (text == "nbd") return KernelDeviceKind::kNbd;
+  if (text == "fuse") return KernelDeviceKind::kFuse;
+  return make_error(Errc::kInvalid, "front end \"{}\": want auto, nbd or fuse", text);
+}
+
+/// A string member of the parameters; `fallback` if it is missing, kInvalid if it is no string.
+Result<std::string> text_param(const json& params, const char* key, const char* fallback) {
+  const auto found = params.find(key);
+  if (found == params.end()) return std::string(fallback);
+  if (!found->is_string())
+    return make_error(Errc::kInvalid, "parameter \"{}\" must be a string", key);
+  return found->get<std::string>();
+}
+
+}  // namespace
+
+MappedDevice* NodeState::device_named(const std::string& name) {
+  for (MappedDevice& device : devices_)
+    if (device.name == name) return &device;
+  return nullptr;
+}
+
+Task<Result<SharedSession*>> NodeState::session_to(vhca::Address server) {
+  const std::string key = address_text(server);
+  for (SharedSession& shared : sessions_)
+    if (shared.key == key) co_return &shared;
+  bnbd::RemoteSessionOptions options;
+  options.transport.session_name = fmt::format("{}.{}", host_.host_name(), options_.name);
+  options.transport.server = server;
+  options.transport.reactors = {&reactor_};
+  auto session = co_await bnbd::RemoteSession::open(hca_, std::move(options));
+  if (!session.ok()) co_return session.error();
+  SharedSession& shared = sessions_.emplace_back();
+  shared.key = key;
+  shared.session = std::move(*session);
+  co_return &shared;
+}
+
+Task<void> NodeState::leave(SharedSession& session) {
+  if (session.devices > 0) co_return;
+  co_await session.session->close();
+  sessions_.remove_if([&](const SharedSession& shared) { return &shared == &session; });
+}
+
+/// Once: what it holds fails, and what comes later.
+Task<void> NodeState::close_remote(MappedDevice& device) {
+  if (std::exchange(device.remote_closed, true)) co_return;
+  co_await device.remote->close();
+}
+
+Task<void> NodeState::forget(MappedDevice& device) {
+  SharedSession* const session = device.session;
+  if (device.remote) {
+    co_await close_remote(device);
+    device.remote.reset();
+    --session->devices;
+  }
+  devices_.remove_if([&](const MappedDevice& other) { return &other == &device; });
+  if (session != nullptr) co_await leave(*session);
+}
+
+Task<Result<json>> NodeState::map(json params) {
+  BRAID_CO_TRY(const std::string target_text, text_param(params, "target", ""));
+  BRAID_CO_TRY(Target target, parse_target(target_text));
+  BRAID_CO_TRY(std::string name, text_param(params, "name", ""));
+  if (name.empty()) name = default_name(target.export_name);
+  BRAID_CO_CHECK(check_name(name));
+  BRAID_CO_TRY(const std::string access, text_param(params, "access", "rw"));
+  BRAID_CO_TRY(const bnbd::wire::AccessMode mode, parse_access(access));
+  BRAID_CO_TRY(const std::string front_end, text_param(params, "front_end", "auto"));
+  BRAID_CO_TRY(const bnbd::KernelDeviceKind kind, parse_front_end(front_end));
+
+  // The name may have to be looked up, which blocks.
+  auto resolved = std::make_shared<Result<vhca::Address>>(target.server);
+  std::function<void()> look_up = [resolved, server = target.server] {
+    *resolved = resolve(server);
+  };
+  co_await reactor_.offload(look_up);
+  if (!resolved->ok()) co_return resolved->error();
+  target.server = **resolved;
+
+  co_await turns_.take();
+  auto mapped = co_await map_in_turn(std::move(target), std::move(name), mode, kind);
+  turns_.give_back();
+  co_return mapped;
+}
+
+Task<Result<json>> NodeState::map_in_turn(Target target, std::string name,
+                                          bnbd::wire::AccessMode mode,
+                                          bnbd::KernelDeviceKind kind) {
+  if (const MappedDevice* other = device_named(name))
+    co_return make_error(Errc::kExists,
+                         "a device named \"{}\" is mapped already, from {}; see --name", name,
+                         other->target);
+  auto session = co_await session_to(target.server);
+  if (!session.ok()) co_return session.error().with("server {}", address_text(target.server));
+  MappedDevice& device = devices_.emplace_back();
+  device.name = name;
+  device.session = *session;
+  device.target = fmt::format("{}/{}", (*session)->key, target.export_name);
+
+  bnbd::RemoteDeviceOptions remote_options;
+  remote_options.name = target.export_name;
+  remote_options.mode = mode;
+  auto remote = co_await (*session)->session->open_device(std::move(remote_options));
+  if (!remote.ok()) {
+    const Error error = remote.error();
+    co_await forget(device);
+    co_return error;
+  }
+  device.remote = std::move(*remote);
+  ++device.session->devices;
+
+  bnbd::KernelDeviceOptions kernel_options;
+  kernel_options.kind = kind;
+  kernel_options.name = name;
+  auto kernel = co_await bnbd::attach(reactor_, *device.remote, std::move(kernel_options));
+  if (!kernel.ok()) {
+    const Error error = kernel.error().with("giving \"{}\" to the kernel", name);
+    co_await forget(device);
+    co_return error;
+  }
+  device.kernel = std::move(*kernel);
+  reactor_.log().info("mapped {} as {} ({})", device.target, device.kernel->path(),
+                      device.kernel->kind_text());
+  co_return device_status(device);
+}
+
+Task<Result<json>> NodeState::unmap(json params) {
+  BRAID_CO_TRY(const std::string name, text_param(params, "name", ""));
+  const bool force = params.value("force", false);
+  co_await turns_.take();
+  MappedDevice* const device = device_named(name);
+  if (device == nullptr || device->kernel == nullptr) {
+    turns_.give_back();
+    co_return make_error(Errc::kNotFound, "no mapped device \"{}\"", name);
+  }
+  const json gone{
+      {"name", device->name}, {"device", device->kernel->path()}, {"target", device->target}};
+  auto unmapped = co_await unmap_in_turn(*device, force);
+  turns_.give_back();
+  if (!unmapped.ok()) co_return unmapped.error();
+  co_return gone;
+}
+
+Task<Status> NodeState::unmap_in_turn(MappedDevice& device, bool force) {
+  // What is held for want of a path would be waited for: with force it fails now.
+  const bool held = device.remote->state() != bnbd::RemoteState::kOpen;
+  if (held && !force)
+    co_return make_error(Errc::kBusy,
+                         "\"{}\" holds I/O until its server is back ({}); --force gives it up",
+                         device.name, device.remote->explain());
+  if (held) co_await close_remote(device);
+  auto detached = co_await device.kernel->detach(force);
+  if (!detached.ok())
+    co_return detached.error().with("unmapping \"{}\" ({})", device.name, device.kernel->path());
+  reactor_.log().info("unmapped {} ({})", device.target, device.kernel->path());
+  device.kernel.reset();
+  co_await forget(device);
+  co_return Status();
+}
+
+Task<Status> NodeState::stop(bool force) {
+  co_await turns_.take();
+  Status outcome;
+  for (auto at = devices_.begin(); at != devices_.end();) {
+    MappedDevice& device = *at++;
+    auto unmapped = co_await unmap_in_turn(device, force);
+    if (!unmapped.ok() && outcome.ok()) outcome = unmapped.error();
+  }
+  turns_.give_back();
+  if (!devices_.empty() && !force)
+    co_return make_error(Errc::kBusy, "{}", outcome.error().message());
+  if (server_) {
+    co_await server_->stop();
+    server_.reset();
+  }
+  co_return outcome;
+}
+
+}  // namespace braid::cli

@@ -1,0 +1,174 @@
+// What a node is and does, as JSON: `braid list`, `show` and `why` print it.
+#include "cli/node_state.h"
+
+#include <unistd.h>
+
+namespace braid::cli {
+
+using nlohmann::json;
+
+namespace {
+
+json to_json(const bnbd::BlockStatistics& s) {
+  return {{"reads", s.reads},
+          {"read_bytes", s.read_bytes},
+          {"writes", s.writes},
+          {"write_bytes", s.write_bytes},
+          {"flushes", s.flushes},
+          {"discards", s.discards},
+          {"write_zeroes", s.write_zeroes},
+          {"errors", s.errors},
+          {"copies", s.copies}};
+}
+
+json to_json(const bnbd::LatencyHistogram& h) {
+  const auto us = [](uint64_t ns) { return static_cast<double>(ns) / 1000; };
+  return {{"count", h.count()},
+          {"p50_us", us(h.percentile_ns(50))},
+          {"p99_us", us(h.percentile_ns(99))},
+          {"p99_9_us", us(h.percentile_ns(99.9))},
+          {"max_us", us(h.max_ns())}};
+}
+
+json to_json(const bnbd::BlockInfo& info) {
+  return {{"identity", info.identity},
+          {"incarnation", fmt::format("{:016x}", info.incarnation)},
+          {"logical_block_bytes", info.logical_block_bytes},
+          {"physical_block_bytes", info.physical_block_bytes},
+          {"max_io_bytes", info.max_io_bytes},
+          {"max_discard_bytes", info.max_discard_bytes},
+          {"max_write_zeroes_bytes", info.max_write_zeroes_bytes},
+          {"queue_depth", info.queue_depth},
+          {"read_only", info.read_only},
+          {"write_cache", info.write_cache},
+          {"fua", info.fua}};
+}
+
+json session_status(const bnbd::RemoteSession& session) {
+  const trs::ClientStatistics s = session.statistics();
+  const trs::SessionLimits& limits = session.limits();
+  return {{"server", session.server_text()},
+          {"state", to_string(session.state())},
+          {"queue_depth", limits.queue_depth},
+          {"max_io_bytes", limits.max_io_bytes},
+          {"peer", limits.braid_peer ? "Braid" : "another RTRS implementation"},
+          {"in_flight", s.in_flight},
+          {"held", s.held},
+          {"resent", s.resent},
+          {"reconnects", s.reconnects},
+          {"reconnects_failed", s.reconnects_failed}};
+}
+
+std::string holders_text(const std::vector<bnbd::HolderStatus>& holders) {
+  std::string text;
+  for (const bnbd::HolderStatus& holder : holders)
+    text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", holder.session, holder.mode);
+  return text.empty() ? "nobody" : text;
+}
+
+json export_status(const bnbd::ExportStatus& exported, const std::string& server) {
+  json holders = json::array();
+  for (const bnbd::HolderStatus& holder : exported.holders)
+    holders.push_back(fmt::format("{} at {} ({}): {} reads, {} writes", holder.session, holder.peer,
+                                  holder.mode, holder.statistics.reads, holder.statistics.writes));
+  const std::string open_by = holders_text(exported.holders);
+  return {{"name", exported.name},
+          {"kind", exported.kind},
+          {"size_bytes", exported.info.size_bytes},
+          {"server", server},
+          {"state", exported.holders.empty() ? "free" : "open"},
+          {"open_by", open_by},
+          {"holders", holders},
+          {"limits", to_json(exported.info)},
+          {"statistics", to_json(exported.statistics)},
+          {"why", {exported.holders.empty() ? "nobody has it open" : "open by " + open_by}}};
+}
+
+}  // namespace
+
+json NodeState::device_status(const MappedDevice& device) const {
+  const bnbd::RemoteDeviceStatus remote = device.remote->status();
+  json why = json::array({remote.explanation});
+  json kernel = nullptr;
+  if (device.kernel) {
+    const bnbd::KernelDeviceStatistics s = device.kernel->statistics();
+    kernel = {{"requests", s.requests}, {"refused", s.refused},     {"errors", s.errors},
+              {"starved", s.starved},   {"in_flight", s.in_flight}, {"lent_reads", s.lent_reads}};
+    if (!device.kernel->alive())
+      why.push_back(
+          "the kernel has cut the device off (an administrator aborted it): unmap it and map it "
+          "again");
+  }
+  return {{"name", device.name},
+          {"device", device.kernel ? json(device.kernel->path()) : json(nullptr)},
+          {"target", device.target},
+          {"access", remote.mode},
+          {"state", to_string(remote.state)},
+          {"size_bytes", remote.info.size_bytes},
+          {"front_end", device.kernel ? json(device.kernel->kind_text()) : json(nullptr)},
+          {"hca", hca_.info().kind},
+          {"why", why},
+          {"limits", to_json(remote.info)},
+          {"session", session_status(*device.session->session)},
+          {"kernel", kernel},
+          {"statistics", to_json(remote.statistics)},
+          {"requests",
+           {{"in_progress", remote.in_progress},
+            {"waiting", remote.waiting},
+            {"sent", remote.requests_sent},
+            {"reopened", remote.reopened},
+            {"losses", remote.losses},
+            {"flushes_failed", remote.flushes_failed}}},
+          {"latency",
+           {{"read", to_json(device.remote->latency(bnbd::LatencyKind::kRead))},
+            {"write", to_json(device.remote->latency(bnbd::LatencyKind::kWrite))},
+            {"other", to_json(device.remote->latency(bnbd::LatencyKind::kOther))}}}};
+}
+
+json NodeState::server_status() const {
+  if (!server_) return nullptr;
+  const ServeOptions& serve = *options_.serve;
+  std::string what = serve.root;
+  const auto add = [&](const std::vector<SyntheticExport>& exports, const char* kind) {
+    for (const SyntheticExport& one : exports)
+      what += fmt::format("{}{} \"{}\" of {}", what.empty() ? "" : " and ", kind, one.name,
+                          size_text(one.size_bytes));
+  };
+  add(serve.memory, "memory");
+  add(serve.null, "null");
+  const bnbd::ExportServerStatistics s = server_->statistics();
+  json sessions = json::array();
+  for (const trs::ServerSession* session : server_->sessions())
+    sessions.push_back(fmt::format("{} from {}", session->name(), session->peer_text()));
+  return {{"listen", address_text(server_->address())},
+          {"root", serve.root},
+          {"what", what},
+          {"hca", hca_.info().kind},
+          {"read_only", serve.read_only},
+          {"sessions", sessions},
+          {"opened", s.opened},
+          {"closed", s.closed},
+          {"opens_refused", s.opens_refused},
+          {"requests_refused", s.requests_refused}};
+}
+
+json NodeState::status() const {
+  json devices = json::array();
+  for (const MappedDevice& device : devices_)
+    if (device.remote) devices.push_back(device_status(device));
+  json exports = json::array();
+  if (server_) {
+    const std::string listen = address_text(server_->address());
+    for (const bnbd::ExportStatus& exported : server_->exports())
+      exports.push_back(export_status(exported, listen));
+  }
+  json io_process = json::array();
+  for (const bnbd::IoProcessStep& step : io_process_)
+    io_process.push_back(
+        fmt::format("{}: {}{}", step.name, step.done ? "" : "NOT done: ", step.detail));
+  return {{"node", options_.name},    {"role", options_.role},   {"pid", getpid()},
+          {"version", BRAID_VERSION}, {"hca", hca_.info().kind}, {"server", server_status()},
+          {"exports", exports},       {"devices", devices},      {"io_process", io_process}};
+}
+
+}  // namespace braid::cli

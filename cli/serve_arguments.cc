@@ -1,0 +1,72 @@
+#include "cli/serve_arguments.h"
+
+#include <CLI/CLI.hpp>
+
+#include "cli/target.h"
+
+namespace braid::cli {
+
+using base::Errc;
+using base::Error;
+using base::make_error;
+using base::Result;
+
+namespace {
+
+Result<std::vector<SyntheticExport>> parse_synthetic(const std::vector<std::string>& texts,
+                                                     const char* option) {
+  std::vector<SyntheticExport> exports;
+  for (const std::string& text : texts) {
+    const size_t equals = text.find('=');
+    if (equals == 0 || equals == std::string::npos)
+      return make_error(Errc::kInvalid, "{} \"{}\": want NAME=SIZE, for example ram=1G", option,
+                        text);
+    auto size = parse_size(text.substr(equals + 1));
+    if (!size.ok()) return size.error().with("{} \"{}\"", option, text);
+    if (*size % 4096 != 0)
+      return make_error(Errc::kInvalid, "{} \"{}\": the size must be a multiple of 4096 bytes",
+                        option, text);
+    exports.push_back({text.substr(0, equals), *size});
+  }
+  return exports;
+}
+
+}  // namespace
+
+void ServeArguments::add_to(CLI::App& app) {
+  app.add_option("--listen", listen, "ADDRESS[:PORT] to listen on; port 0 takes a free one")
+      ->capture_default_str();
+  app.add_option("--memory", memory, "NAME=SIZE: also export memory, lost when the server ends");
+  app.add_option("--null", null,
+                 "NAME=SIZE: also export a disk that forgets writes and reads zeroes");
+  app.add_flag("--read-only", read_only, "refuse to open anything for writing");
+  app.add_flag("--block-devices", block_devices,
+               "also export block devices that lie beneath the root");
+  app.add_option("--queue-depth", queue_depth, "requests in flight per client session")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  app.add_option("--max-io", max_io, "largest request; bigger ones are split by the client")
+      ->capture_default_str();
+}
+
+Result<ServeOptions> ServeArguments::options() const {
+  if (!any())
+    return Error(Errc::kInvalid,
+                 "nothing to export: name a directory, or --memory NAME=SIZE, or --null NAME=SIZE");
+  ServeOptions options;
+  options.root = root;
+  options.read_only = read_only;
+  options.block_devices = block_devices;
+  options.queue_depth = queue_depth;
+  BRAID_TRY(options.listen, parse_address(listen));
+  BRAID_TRY(options.memory, parse_synthetic(memory, "--memory"));
+  BRAID_TRY(options.null, parse_synthetic(null, "--null"));
+  BRAID_TRY(const uint64_t max_io_bytes, parse_size(max_io));
+  if (max_io_bytes < 4096 || max_io_bytes > (16 << 20) || max_io_bytes % 4096 != 0)
+    return make_error(Errc::kInvalid, "--max-io \"{}\": want a multiple of 4 KiB from 4K to 16M",
+                      max_io);
+  options.max_io_bytes = static_cast<uint32_t>(max_io_bytes);
+  return options;
+}
+
+}  // namespace braid::cli

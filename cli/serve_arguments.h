@@ -1,0 +1,34 @@
+// The options that say what to export: shared by `braid serve` and `braidd`.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "cli/node.h"
+
+namespace CLI {
+class App;
+}
+
+namespace braid::cli {
+
+struct ServeArguments {
+  std::string root;
+  std::string listen = ":1234";
+  std::vector<std::string> memory;  // NAME=SIZE
+  std::vector<std::string> null;    // NAME=SIZE
+  bool read_only = false;
+  bool block_devices = false;
+  uint32_t queue_depth = 128;
+  std::string max_io = "1M";
+
+  /// Adds the options (all but the root) to a command.
+  void add_to(CLI::App& app);
+  bool any() const { return !root.empty() || !memory.empty() || !null.empty(); }
+  /// What they mean, or which one is wrong.
+  base::Result<ServeOptions> options() const;
+};
+
+}  // namespace braid::cli

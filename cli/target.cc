@@ -1,0 +1,147 @@
+#include "cli/target.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <netdb.h>
+
+#include <charconv>
+#include <cmath>
+
+namespace braid::cli {
+
+using base::Errc;
+using base::make_error;
+using base::Result;
+
+namespace {
+
+constexpr std::string_view kTargetForm = "HOST[:PORT]/EXPORT, for example 10.0.0.1/disk.img";
+
+Result<uint16_t> parse_port(std::string_view text, std::string_view whole) {
+  unsigned port = 0;
+  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), port);
+  if (text.empty() || status != std::errc() || end != text.data() + text.size() || port > 65535)
+    return make_error(Errc::kInvalid, "port \"{}\" in \"{}\": want a number from 0 to 65535", text,
+                      whole);
+  return static_cast<uint16_t>(port);
+}
+
+bool is_ip(const std::string& text) {
+  in6_addr ignored{};
+  return inet_pton(AF_INET, text.c_str(), &ignored) == 1 ||
+         inet_pton(AF_INET6, text.c_str(), &ignored) == 1;
+}
+
+}  // namespace
+
+Result<vhca::Address> parse_address(std::string_view text, uint16_t default_port) {
+  const std::string_view whole = text;
+  if (text.starts_with("ip:")) text.remove_prefix(3);
+  vhca::Address address;
+  address.port = default_port;
+  if (text.starts_with('[')) {
+    const size_t close = text.find(']');
+    if (close == std::string_view::npos)
+      return make_error(Errc::kInvalid, "address \"{}\": '[' without ']'; want [IPV6]:PORT", whole);
+    address.ip = std::string(text.substr(1, close - 1));
+    text.remove_prefix(close + 1);
+  } else {
+    const size_t colon = text.find(':');
+    // More than one colon without brackets is an IPv6 address without a port.
+    const bool bare_ipv6 =
+        colon != std::string_view::npos && text.find(':', colon + 1) != std::string_view::npos;
+    const size_t end = bare_ipv6 || colon == std::string_view::npos ? text.size() : colon;
+    address.ip = std::string(text.substr(0, end));
+    text.remove_prefix(end);
+    if (address.ip.empty() && !text.empty()) address.ip = "0.0.0.0";
+  }
+  if (!text.empty()) {
+    if (text.front() != ':')
+      return make_error(Errc::kInvalid, "address \"{}\": want HOST[:PORT]", whole);
+    BRAID_TRY(address.port, parse_port(text.substr(1), whole));
+  }
+  if (address.ip.empty())
+    return make_error(Errc::kInvalid, "address \"{}\": the host is missing; want HOST[:PORT]",
+                      whole);
+  return address;
+}
+
+Result<Target> parse_target(std::string_view text) {
+  const size_t slash = text.find('/');
+  if (slash == std::string_view::npos || slash + 1 == text.size())
+    return make_error(Errc::kInvalid, "target \"{}\": the export is missing; want {}", text,
+                      kTargetForm);
+  if (slash == 0)
+    return make_error(Errc::kInvalid, "target \"{}\": the server is missing; want {}", text,
+                      kTargetForm);
+  Target target;
+  auto server = parse_address(text.substr(0, slash));
+  if (!server.ok()) return server.error().with("target \"{}\"", text);
+  target.server = std::move(*server);
+  target.export_name = std::string(text.substr(slash + 1));
+  return target;
+}
+
+std::string address_text(const vhca::Address& address) {
+  const bool ipv6 = address.ip.find(':') != std::string::npos;
+  return (ipv6 ? "[" + address.ip + "]" : address.ip) + ":" + std::to_string(address.port);
+}
+
+Result<vhca::Address> resolve(const vhca::Address& address) {
+  if (is_ip(address.ip)) return address;
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (const int status = getaddrinfo(address.ip.c_str(), nullptr, &hints, &found); status != 0)
+    return make_error(Errc::kNotFound, "host \"{}\": {}", address.ip, gai_strerror(status));
+  char text[INET6_ADDRSTRLEN] = {};
+  for (const addrinfo* at = found; at != nullptr && text[0] == '\0'; at = at->ai_next) {
+    if (at->ai_family == AF_INET)
+      inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(at->ai_addr)->sin_addr, text,
+                sizeof text);
+    else if (at->ai_family == AF_INET6)
+      inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6*>(at->ai_addr)->sin6_addr, text,
+                sizeof text);
+  }
+  freeaddrinfo(found);
+  if (text[0] == '\0')
+    return make_error(Errc::kNotFound, "host \"{}\" has no IP address", address.ip);
+  return vhca::Address{text, address.port};
+}
+
+Result<uint64_t> parse_size(std::string_view text) {
+  const auto wrong = [&] {
+    return make_error(
+        Errc::kInvalid,
+        "size \"{}\": want a positive number with an optional K, M, G or T, for example 2G", text);
+  };
+  double number = 0;
+  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (status != std::errc() || !(number > 0)) return wrong();
+  std::string_view unit(end, static_cast<size_t>(text.data() + text.size() - end));
+  int power = 0;
+  if (!unit.empty()) {
+    const size_t at = std::string_view("kmgt").find(static_cast<char>(unit.front() | 0x20));
+    if (at == std::string_view::npos) return wrong();
+    power = static_cast<int>(at) + 1;
+    unit.remove_prefix(1);
+    if (!unit.empty() && unit != "iB" && unit != "B" && unit != "b") return wrong();
+  }
+  const double bytes = std::ldexp(number, 10 * power);
+  if (bytes < 1 || bytes > std::ldexp(1.0, 62)) return wrong();
+  return static_cast<uint64_t>(bytes);
+}
+
+std::string size_text(uint64_t bytes) {
+  static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  double value = static_cast<double>(bytes);
+  size_t unit = 0;
+  while (value >= 1024 && unit + 1 < std::size(kUnits)) {
+    value /= 1024;
+    ++unit;
+  }
+  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, kUnits[unit]);
+}
+
+}  // namespace braid::cli

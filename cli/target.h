@@ -1,0 +1,44 @@
+// What a person types to name things: "HOST[:PORT]/EXPORT", "10.0.0.1:1234", "2G". Pure parsers;
+// any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "vhca/device.h"
+
+namespace braid::cli {
+
+inline constexpr uint16_t kDefaultPort = 1234;  // RTRS's default
+
+/// A remote disk: where its server listens, and the name of the export there (may contain '/').
+struct Target {
+  vhca::Address server;
+  std::string export_name;
+};
+
+/// "10.0.0.1/disk.img", "10.0.0.1:1234/vm/disk.img", "[::1]:1234/x", "ip:10.0.0.1/x" (RTRS's
+/// spelling), "localhost/x". kInvalid says what is missing. Host names are kept as they are;
+/// resolve() turns them into an IP address.
+base::Result<Target> parse_target(std::string_view text);
+
+/// "10.0.0.1", "10.0.0.1:1234", "[::]:0", ":1234" (any address).
+base::Result<vhca::Address> parse_address(std::string_view text,
+                                          uint16_t default_port = kDefaultPort);
+
+/// "10.0.0.1:1234", "[::1]:1234".
+std::string address_text(const vhca::Address& address);
+
+/// Replaces a host name by its first IP address. May block (DNS).
+base::Result<vhca::Address> resolve(const vhca::Address& address);
+
+/// Bytes from "4096", "64k", "2G", "1.5T", "2GiB": powers of 1024. kInvalid for anything else, and
+/// for 0.
+base::Result<uint64_t> parse_size(std::string_view text);
+
+/// "2.0 GiB", "512 B".
+std::string size_text(uint64_t bytes);
+
+}  // namespace braid::cli

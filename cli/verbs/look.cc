@@ -1,0 +1,126 @@
+// `braid list`, `braid show` and `braid why`: what there is, all about one thing, and what it waits
+// for.
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/control.h"
+#include "cli/table.h"
+#include "cli/target.h"
+#include "cli/verbs/verbs.h"
+
+namespace braid::cli {
+
+using base::Error;
+using base::Result;
+using nlohmann::json;
+
+namespace {
+
+std::string text_of(const json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_null()) return "-";
+  if (value.is_boolean()) return value.get<bool>() ? "yes" : "no";
+  return value.dump();
+}
+
+void list(Context& context) {
+  auto nodes = statuses(context);
+  if (!nodes.ok()) return report(context, nodes.error());
+  if (context.json) return print_json({{"nodes", *nodes}});
+  Table devices({"DEVICE", "NAME", ">SIZE", "ACCESS", "STATE", "TARGET", "NODE"});
+  Table exports({"EXPORT", "KIND", ">SIZE", "OPEN BY", "SERVER", "NODE"});
+  for (const json& node : *nodes) {
+    for (const json& device : node.at("devices"))
+      devices.row({text_of(device.at("device")), text_of(device.at("name")),
+                   size_text(device.at("size_bytes").get<uint64_t>()), text_of(device.at("access")),
+                   text_of(device.at("state")), text_of(device.at("target")),
+                   text_of(node.at("node"))});
+    for (const json& exported : node.at("exports"))
+      exports.row({text_of(exported.at("name")), text_of(exported.at("kind")),
+                   size_text(exported.at("size_bytes").get<uint64_t>()),
+                   text_of(exported.at("open_by")), text_of(exported.at("server")),
+                   text_of(node.at("node"))});
+  }
+  if (nodes->empty()) {
+    std::cout << "no Braid node is running\n";
+  } else if (devices.empty() && exports.empty()) {
+    for (const json& node : *nodes)
+      std::cout << "node " << text_of(node.at("node"))
+                << ": no device is mapped and no export is open\n";
+  }
+  if (!devices.empty()) std::cout << devices.text();
+  if (!devices.empty() && !exports.empty()) std::cout << "\n";
+  if (!exports.empty()) std::cout << exports.text();
+}
+
+/// One line a field; objects inside are indented below their name.
+void print_fields(const json& object, const std::string& indent) {
+  size_t width = 0;
+  for (const auto& [key, value] : object.items())
+    if (!value.is_object()) width = std::max(width, key.size());
+  for (const auto& [key, value] : object.items()) {
+    if (value.is_object()) {
+      std::cout << indent << key << "\n";
+      print_fields(value, indent + "  ");
+    } else if (value.is_array()) {
+      for (const json& item : value) std::cout << indent << key << "  " << text_of(item) << "\n";
+    } else {
+      std::string text = text_of(value);
+      if (key.ends_with("_bytes") && value.is_number_unsigned() && value.get<uint64_t>() >= 1024)
+        text += " (" + size_text(value.get<uint64_t>()) + ")";
+      std::cout << indent << key << std::string(width - key.size() + 2, ' ') << text << "\n";
+    }
+  }
+}
+
+void show(Context& context, const std::string& name) {
+  auto found = find(context, name);
+  if (!found.ok()) return report(context, found.error());
+  const json thing = json::parse(found->thing);
+  if (context.json) return print_json(thing);
+  print_fields(thing, "");
+}
+
+void why(Context& context, const std::string& name) {
+  auto found = find(context, name);
+  if (!found.ok()) return report(context, found.error());
+  const json thing = json::parse(found->thing);
+  const json answer{
+      {"name", thing.at("name")}, {"state", thing.at("state")}, {"why", thing.at("why")}};
+  if (context.json) return print_json(answer);
+  for (const json& sentence : answer.at("why")) std::cout << text_of(sentence) << "\n";
+}
+
+void add_named(CLI::App& app, Context& context, const char* name, const char* what,
+               const char* examples, void (*work)(Context&, const std::string&)) {
+  auto argument = std::make_shared<std::string>();
+  CLI::App* verb = app.add_subcommand(name, what);
+  verb->add_option("NAME", *argument, "a device's name, /dev path or target, or an export's name")
+      ->required();
+  verb->footer(examples);
+  verb->callback([&context, argument, work] { work(context, *argument); });
+}
+
+}  // namespace
+
+void add_list(CLI::App& app, Context& context) {
+  CLI::App* verb =
+      app.add_subcommand("list", "the mapped devices and the exports in use on this host");
+  verb->footer("Examples:\n  braid list\n  braid list --json");
+  verb->callback([&context] { list(context); });
+}
+
+void add_show(CLI::App& app, Context& context) {
+  add_named(app, context, "show",
+            "all about one device or export: limits, guarantees, counters, latencies",
+            "Examples:\n  braid show disk.img\n  braid show /dev/loop0 --json", show);
+}
+
+void add_why(CLI::App& app, Context& context) {
+  add_named(app, context, "why", "what a device waits for, and what would unblock it",
+            "Examples:\n  braid why disk.img", why);
+}
+
+}  // namespace braid::cli

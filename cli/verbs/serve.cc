@@ -1,0 +1,50 @@
+// `braid serve`: exports the files beneath a directory, in the foreground.
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/foreground.h"
+#include "cli/serve_arguments.h"
+#include "cli/verbs/verbs.h"
+
+namespace braid::cli {
+
+using nlohmann::json;
+
+void print_serving(const Context& context, const json& status) {
+  if (context.json) return print_json(status);
+  const json& server = status.at("server");
+  std::cout << "serving " << server.at("what").get<std::string>() << " on "
+            << server.at("listen").get<std::string>() << " through "
+            << server.at("hca").get<std::string>() << "; Ctrl-C ends it\n"
+            << std::flush;
+}
+
+void add_serve(CLI::App& app, Context& context) {
+  auto arguments = std::make_shared<ServeArguments>();
+  CLI::App* verb =
+      app.add_subcommand("serve", "export disks and files beneath a directory, in the foreground");
+  verb->add_option("ROOT", arguments->root,
+                   "the directory; its files are exported by their names beneath it");
+  arguments->add_to(*verb);
+  verb->footer(
+      "Examples:\n"
+      "  braid serve /srv/disks                        then: braid map HOST/disk.img\n"
+      "  braid serve /srv/disks --listen 10.0.0.1:1234 --read-only\n"
+      "  braid serve --memory ram=1G --listen 127.0.0.1:0");
+  verb->callback([&context, arguments] {
+    auto serve = arguments->options();
+    if (!serve.ok()) return report(context, serve.error(), kUsage);
+    NodeOptions options;
+    options.name = context.control.empty() ? "serve." + std::to_string(getpid()) : context.control;
+    options.role = "server";
+    options.serve = std::move(*serve);
+    context.exit_code = run_node(context, std::move(options),
+                                 [&](const json& status) { print_serving(context, status); });
+  });
+}
+
+}  // namespace braid::cli

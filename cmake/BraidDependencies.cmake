@@ -1,0 +1,22 @@
+# Everything comes from the distribution's packages (`./run setup`).
+
+find_package(Threads REQUIRED)
+find_package(PkgConfig REQUIRED)
+find_package(fmt REQUIRED)
+find_package(spdlog REQUIRED)
+find_package(TBB REQUIRED)
+find_package(OpenSSL REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(tomlplusplus REQUIRED)
+pkg_check_modules(uring REQUIRED IMPORTED_TARGET liburing)
+pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
+pkg_check_modules(fuse3 REQUIRED IMPORTED_TARGET fuse3)
+
+if(BRAID_TESTS)
+  find_package(GTest REQUIRED)
+  include(GoogleTest)
+endif()
+if(BRAID_BENCH)
+  find_package(benchmark REQUIRED)
+endif()

@@ -1,0 +1,65 @@
+# Language, warnings, sanitizers and tools, for every target of the project.
+
+option(BRAID_TESTS "Build the tests" ON)
+option(BRAID_BENCH "Build the benchmark program" ON)
+option(BRAID_FUZZ "Build fuzz targets with libFuzzer (clang only)" OFF)
+option(BRAID_CCACHE "Compile through ccache where it is installed" ON)
+option(BRAID_HARDENED_STL "Check the preconditions of the standard library" OFF)
+set(BRAID_SANITIZE "" CACHE STRING "Sanitizers, as for -fsanitize=")
+set(BRAID_BIN_DIR ${CMAKE_BINARY_DIR}/bin CACHE PATH "Where programs are put")
+set(BRAID_LIB_DIR ${CMAKE_BINARY_DIR}/lib CACHE PATH "Where libraries are put")
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_C_STANDARD 17)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+
+include_directories(${CMAKE_SOURCE_DIR})
+add_compile_definitions(_GNU_SOURCE)
+add_compile_options(-Wall -Wextra -Werror
+                    # All of g++'s -Wshadow objects to a constructor's parameter named as a member.
+                    $<IF:$<CXX_COMPILER_ID:GNU>,-Wshadow=local,-Wshadow>
+                    # Options are structs with defaults, given by designated initializers.
+                    -Wno-missing-field-initializers
+                    $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor>
+                    $<$<COMPILE_LANGUAGE:CXX>:-Woverloaded-virtual>
+                    $<$<COMPILE_LANGUAGE:CXX>:-Wold-style-cast>)
+
+# Debug data and __FILE__ do not tell where the tree lies. ccache makes paths relative to the build
+# folder, hence the second map.
+file(RELATIVE_PATH to_root ${CMAKE_BINARY_DIR} ${CMAKE_SOURCE_DIR})
+add_compile_options(-ffile-prefix-map=${CMAKE_SOURCE_DIR}/= -fmacro-prefix-map=${to_root}=)
+
+if(BRAID_HARDENED_STL)
+  add_compile_definitions(_GLIBCXX_ASSERTIONS)
+endif()
+
+if(BRAID_SANITIZE)
+  add_compile_options(-fsanitize=${BRAID_SANITIZE} -fno-sanitize-recover=all
+                      -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${BRAID_SANITIZE})
+  if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+    # The instrumentation hides initialisation from g++ 12: false alarms only.
+    add_compile_options(-Wno-maybe-uninitialized)
+    # It does not model fences; the accesses around ours are atomic, which is all that it needs.
+    add_compile_options(-Wno-tsan)
+  endif()
+endif()
+
+if(BRAID_CCACHE)
+  find_program(BRAID_CCACHE_PROGRAM ccache)
+  if(BRAID_CCACHE_PROGRAM)
+    # With paths relative to the tree, all worktrees of a machine share one cache.
+    set(launcher env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1
+                 ${BRAID_CCACHE_PROGRAM})
+    set(CMAKE_C_COMPILER_LAUNCHER ${launcher})
+    set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
+  endif()
+endif()
+
+find_program(BRAID_LLD ld.lld)
+if(BRAID_LLD)
+  add_link_options(-fuse-ld=lld)
+endif()

@@ -1,0 +1,59 @@
+// Every parser of BNBD messages, as a peer's bytes reach it. What is accepted obeys the rules that
+// later code relies on, and what this side would send for it is accepted again.
+
+#include <algorithm>
+#include <cstdlib>
+#include <vector>
+
+#include "bnbd/wire.h"
+
+namespace {
+
+namespace wire = braid::bnbd::wire;
+
+void require(bool condition) {
+  if (!condition) std::abort();
+}
+
+void fuzz_open(std::span<const std::byte> bytes) {
+  auto open = wire::parse_open(bytes);
+  if (!open.ok()) return;
+  require(!open->name.empty() && open->name.find('\0') == std::string::npos);
+  auto again = wire::make_open(open->name, open->mode);
+  require(again.ok() && wire::parse_open(wire::bytes_of(*again)).ok());
+}
+
+void fuzz_open_answer(std::span<const std::byte> bytes) {
+  auto opened = wire::parse_open_answer(bytes);
+  if (!opened.ok()) return;
+  require(opened->device_id != 0 && opened->logical_block_bytes >= wire::kSectorBytes);
+  require(opened->size_bytes % opened->logical_block_bytes == 0);
+  require(opened->max_io_bytes >= opened->logical_block_bytes);
+  const wire::OpenAnswer answer = wire::make_open_answer(*opened);
+  require(wire::parse_open_answer(wire::bytes_of(answer)).ok());
+}
+
+void fuzz_io(std::span<const std::byte> bytes) {
+  wire::Io io;
+  if (wire::parse_io(bytes, io) != nullptr) return;
+  require(wire::operation_of(io) <= wire::Operation::kWriteZeroes);
+  require(wire::operation_of(io) == wire::Operation::kFlush ||
+          io.sector <= UINT64_MAX / wire::kSectorBytes);
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size_bytes) {
+  // An exact copy, so that a sanitizer sees a read past its end.
+  std::vector<std::byte> copy(size_bytes);
+  std::transform(data, data + size_bytes, copy.begin(), [](uint8_t b) { return std::byte{b}; });
+  const std::span<const std::byte> bytes(copy);
+  (void)wire::request_type(bytes);
+  (void)wire::parse_session_info(bytes, wire::MessageType::kSessionInfo);
+  (void)wire::parse_session_info(bytes, wire::MessageType::kSessionInfoAnswer);
+  (void)wire::parse_close(bytes);
+  fuzz_open(bytes);
+  fuzz_open_answer(bytes);
+  fuzz_io(bytes);
+  return 0;
+}

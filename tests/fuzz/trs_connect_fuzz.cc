@@ -1,0 +1,80 @@
+// What a connection manager hands up as private data, and the info exchange. The first byte chooses
+// the parser. What is accepted obeys the rules that later code relies on.
+
+#include <bit>
+#include <cstdlib>
+#include <vector>
+
+#include "trs/imm.h"
+#include "trs/wire.h"
+
+namespace {
+
+namespace wire = braid::trs::wire;
+
+void require(bool condition) {
+  if (!condition) std::abort();
+}
+
+void fuzz_conn_req(std::span<const std::byte> bytes) {
+  const auto req = wire::parse_conn_req(bytes);
+  if (!req.ok()) return;
+  auto copy = req;
+  require(copy->cid < copy->cid_num);
+  require(copy->cid_num >= 2 && copy->cid_num <= wire::kConnectionsMax);
+  require(wire::parse_conn_req(wire::bytes_of(*copy)).ok());
+}
+
+void fuzz_accept(std::span<const std::byte> bytes) {
+  auto rsp = wire::parse_accept(bytes);
+  if (!rsp.ok()) return;
+  const uint64_t chunk_bytes = uint64_t{rsp->max_io_size} + rsp->max_hdr_size;
+  require(std::has_single_bit(chunk_bytes) && chunk_bytes >= wire::kChunkBytesMin);
+  require(braid::trs::ImmCodec::fits(rsp->queue_depth, chunk_bytes));
+  require(rsp->queue_depth * chunk_bytes <= uint64_t{1} << braid::trs::kImmPayloadBits);
+}
+
+void fuzz_info_req(std::span<const std::byte> bytes) {
+  auto name = wire::parse_info_req(bytes);
+  if (!name.ok()) return;
+  require(!name->empty() && name->size() <= wire::kSessionNameBytesMax);
+}
+
+/// Two bytes say how many chunks are due.
+void fuzz_info_rsp(std::span<const std::byte> bytes) {
+  if (bytes.size() < 2) return;
+  const size_t count = 1 + std::to_integer<size_t>(bytes[0]);
+  const uint32_t chunk_bytes = 4096u << (std::to_integer<unsigned>(bytes[1]) % 8);
+  std::vector<wire::ChunkRegion> chunks(count);
+  if (!wire::parse_info_rsp(bytes.subspan(2), chunk_bytes, chunks).ok()) return;
+  for (const wire::ChunkRegion& chunk : chunks) require(chunk.address <= UINT64_MAX - chunk_bytes);
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size_bytes) {
+  if (size_bytes == 0) return 0;
+  // Of the exact length, so that a read beyond it is seen.
+  const std::vector<std::uint8_t> copy(data + 1, data + size_bytes);
+  const auto bytes = std::as_bytes(std::span(copy));
+  switch (data[0] % 5) {
+    case 0:
+      fuzz_conn_req(bytes);
+      break;
+    case 1:
+      fuzz_accept(bytes);
+      break;
+    case 2: {
+      auto reject = wire::parse_reject(bytes);
+      if (reject.ok()) require(*reject >= 0 && *reject <= 32768);
+      break;
+    }
+    case 3:
+      fuzz_info_req(bytes);
+      break;
+    default:
+      fuzz_info_rsp(bytes);
+      break;
+  }
+  return 0;
+}

@@ -1,0 +1,230 @@
+#!/usr/bin/env python3
+"""The checks find each breach they are there for, and leave good code alone."""
+
+import pathlib
+import tempfile
+import unittest
+
+import co_await_temporaries
+import house_rules
+import include_direction
+import simulated
+
+
+class Tree:
+    """A tree of files in a temporary folder: Tree({"base/a.h": "text"})."""
+
+    def __init__(self, content):
+        self.folder = tempfile.TemporaryDirectory()
+        self.root = pathlib.Path(self.folder.name)
+        for name, text in content.items():
+            path = self.root / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+
+    def __enter__(self):
+        return self.root
+
+    def __exit__(self, *_):
+        self.folder.cleanup()
+
+
+class IncludeDirection(unittest.TestCase):
+    HEADERS = {
+        "base/clock.h": "",
+        "vhca/device.h": "",
+        "vhca/soft/ring.h": "",
+        "trs/session.h": "",
+        "bnbd/block.h": "",
+        "rmr/pool.h": "",
+        "tests/sim/world.h": "",
+    }
+
+    def breaches(self, path, line):
+        with Tree({**self.HEADERS, path: line + "\n"}) as root:
+            return include_direction.problems(root)
+
+    def test_downwards_and_within_a_layer_is_fine(self):
+        for path, line in [
+            ("vhca/qp.cc", '#include "base/clock.h"'),
+            ("vhca/qp.cc", '#include "vhca/soft/ring.h"'),
+            ("cli/braid_main.cc", '#include "bnbd/block.h"'),
+            ("brmr/volume.cc", '#include "rmr/pool.h"'),
+            ("tests/sim/world.cc", '#include "vhca/soft/ring.h"'),
+            ("bench/block.cc", '#include "trs/session.h"'),
+            ("base/host.cc", "#include <sys/mman.h>"),
+            ("base/clock.cc", '// #include "trs/session.h"'),
+        ]:
+            self.assertEqual(self.breaches(path, line), [], (path, line))
+
+    def test_breaches_are_found(self):
+        for path, line, reason in [
+            ("base/clock.cc", '#include "vhca/device.h"', "base may not use vhca"),
+            ("vhca/soft/ring.cc", '#  include "trs/session.h"', "vhca may not use trs"),
+            ("bnbd/block.cc", '#include "rmr/pool.h"', "bnbd may not use rmr"),
+            ("rmr/pool.cc", '#include "bnbd/block.h"', "rmr may not use bnbd"),
+            ("trs/session.cc", '#include "vhca/soft/ring.h"', "private to vhca"),
+            ("trs/session.cc", '#include "tests/sim/world.h"', "trs may not use tests"),
+            ("trs/session.cc", '#include "session.h"', "by their path from its root"),
+            ("trs/session.cc", '#include "trs/../trs/session.h"', "from the root"),
+            ("trs/session.cc", "#include <trs/session.h>", "in quotes"),
+            ("trs/session.cc", '#include "trs/gone.h"', "no such header"),
+            ("extra/session.cc", '#include "base/clock.h"', "no known layer"),
+        ]:
+            found = self.breaches(path, line)
+            self.assertEqual(len(found), 1, (path, line, found))
+            self.assertIn(reason, found[0])
+
+
+class CoAwaitTemporaries(unittest.TestCase):
+    def breaches(self, code):
+        return co_await_temporaries.problems_in("a.cc", code)
+
+    def test_breaches_are_found(self):
+        for statement in [
+            "co_await f(Options{1});",
+            "co_await f({.a = 1});",
+            "co_await f({});",
+            "auto r = co_await f(x,\n    trs::Options{.path = p});",
+            "auto r = co_await f(Pair<int, int>{1, 2});",
+            "if (auto r = co_await f(Options{1}); !r) return;",
+            "if ((co_await f({1})).ok()) { g(); }",
+            "while (co_await f({1})) g();",
+            "g(Options{1}, co_await f());",
+            "co_return g(Options{1}, co_await f());",
+            "Options v{co_await f()};",
+            "Options v = {1, co_await f()};",
+            "g(Options{co_await f()});",
+            "co_await Awaiter{1};",
+            "co_return co_await Awaiter{reactor};",
+            "co_await f([name] { g(name); });",
+            "co_await f([&, n = std::move(n)](int x) { g(x); });",
+            "co_await f([=] { g(); });",
+            "auto r = co_await run([a]() -> Task<Result<int>> { co_return 1; });",
+            "(co_await f()).send(Message{1});",
+            "for (auto x : co_await f({1})) { g(x); }",
+            "co_yield Row{1};",
+        ]:
+            code = f"Task<Result<int>> run() {{\n  {statement}\n}}\n"
+            self.assertEqual(len(self.breaches(code)), 1, statement)
+
+    def test_good_code_is_left_alone(self):
+        for statement in [
+            "Options o{1}; co_await f(o);",
+            "Options o = {.a = 1};\n  co_await f(std::move(o));",
+            "co_await f(1);\n  g(Options{1});",
+            "if (co_await f(x)) { g(Options{1}); } else { g({1}); }",
+            "for (int i = 0; i < 3; ++i) { co_await f(i); }\n  Options o{1};",
+            "while (true) { co_await f(); }",
+            "co_await f([this, &x] { g(Options{1}); });",
+            "co_await f([&](int x) -> Result<int> { return Result<int>{x}; });",
+            "auto c = [o](int x) -> Task<int> { co_await f(x); };",
+            "spawn([]() -> Task<int> { co_await f(); co_return 1; }, Options{1});",
+            "spawn([this]() { return [this]() -> Task<Result<int>> { co_await f(); }; });",
+            "switch (x) { case 1: { co_await f(); break; } default: { g({1}); } }",
+            "co_await f(a[1], b[i]);",
+            "} Awaiter operator co_await() && { return Awaiter{1}; } void f() {",
+            'co_await f("{", \'{\');  // f({1})',
+            "try { co_await f(); } catch (const E&) { g({1}); }",
+            "int a[] = {1, 2}; co_await f(a);",
+            "co_await f(Id{1});  // lint: allow(co_await) Id has a constructor",
+        ]:
+            code = f"Task<Result<int>> run() {{\n  {statement}\n}}\nstruct A {{ int b{{1}}; }};\n"
+            self.assertEqual(self.breaches(code), [], statement)
+
+
+class Simulated(unittest.TestCase):
+    BREACHES = [
+        "#include <unistd.h>",
+        "#include <sys/mman.h>",
+        "#include <chrono>",
+        "auto t = std::chrono::steady_clock::now();",
+        "std::random_device device;",
+        "thread_local int x;",
+        "std::map<Session*, int> sessions_;",
+        "std::set<const trs::Path *> paths_;",
+        "std::unordered_map<int, int> m;\nvoid f() { for (auto& [k, v] : m) g(k); }",
+        "std::unordered_set<int> s{};\nauto i = s.begin();",
+    ]
+
+    def test_breaches_are_found(self):
+        for line in self.BREACHES:
+            with Tree({"trs/a.cc": line + "\n"}) as root:
+                self.assertEqual(len(simulated.problems(root)), 1, line)
+        header = "#pragma once\nstruct A { std::unordered_map<int, int> m_; void f(); };\n"
+        user = '#include "trs/a.h"\nvoid A::f() { for (auto& e : m_) g(e); }\n'
+        with Tree({"trs/a.h": header, "trs/a.cc": user}) as root:
+            self.assertEqual(len(simulated.problems(root)), 1)
+
+    def test_tests_and_wrappers_of_the_system_may(self):
+        for line in self.BREACHES:
+            for path in ["base/linux/a.cc", "trs/a_test.cc", "cli/a.cc", "tests/sim/a.cc"]:
+                with Tree({path: line + "\n"}) as root:
+                    self.assertEqual(simulated.problems(root), [], (path, line))
+
+    def test_good_code_is_left_alone(self):
+        for line in [
+            "#include <sys/uio.h>",
+            "#include <infiniband/verbs.h>",
+            "std::map<int, Session*> sessions_;",
+            "std::unordered_map<int, int> m;\nauto i = m.find(1);",
+            "for (auto& e : sessions_) g(e);",
+            "#include <chrono>  // lint: allow(os) the reason",
+        ]:
+            with Tree({"trs/a.cc": line + "\n"}) as root:
+                self.assertEqual(simulated.problems(root), [], line)
+
+
+class HouseRules(unittest.TestCase):
+    def breaches(self, content, compiled=None):
+        with Tree(content) as root:
+            names = compiled if compiled is not None else [n for n in content if n.endswith(".cc")]
+            return house_rules.problems(root, {root / name for name in names})
+
+    def test_breaches_are_found(self):
+        for path, text, reason in [
+            ("base/a.cc", "int x;\n" * 601, "601 lines"),
+            ("base/a.cc", "//" + "x" * 99 + "\n", "101 columns"),
+            ("base/a_test.cc", "void f() { std::this_thread::sleep_for(t); }\n", "sleeps"),
+            ("tests/system/a.cc", "void f() { usleep(1); }\n", "sleeps"),
+            ("tests/system/a.py", "time.sleep(1)\n", "sleeps"),
+            ("tests/system/a.sh", "  sleep 1\n", "sleeps"),
+            ("tests/system/script", "#!/usr/bin/env bash\nsleep 1\n", "sleeps"),
+            ("CMakeLists.txt", "#" * 101 + "\n", "101 columns"),
+            ("base/a.cc", "// TODO: later\n", "kind"),
+            ("base/a.cc", "// TODO(me): later\n", "kind"),
+            ("base/a.cc", "// FIXME\n", "leftover"),
+            ("base/a.cc", "int a; // XXX why\n", "leftover"),
+            ("base/a.cc", "int x;  \n", "space at the end"),
+            ("base/a.cc", "\tint x;\n", "tab"),
+            ("base/a.cc", "int x;", "end of line"),
+        ]:
+            found = self.breaches({path: text})
+            self.assertEqual(len(found), 1, (path, text[:40], found))
+            self.assertIn(reason, found[0])
+
+    def test_headers(self):
+        user = {"base/b.cc": '#include "base/a.h"\n'}
+        self.assertEqual(self.breaches({"base/a.h": "#pragma once\n", **user}), [])
+        for text in ["int x;\n", "#pragma once\nusing namespace std;\n"]:
+            self.assertEqual(len(self.breaches({"base/a.h": text, **user})), 1, text)
+
+    def test_orphans_are_found(self):
+        self.assertIn("not compiled", self.breaches({"base/a.cc": "int x;\n"}, compiled=[])[0])
+        self.assertIn("not included", self.breaches({"base/a.h": "#pragma once\n"})[0])
+
+    def test_good_code_is_left_alone(self):
+        for path, text in [
+            ("base/a.cc", "int x;\n" * 600),
+            ("base/a.cc", "// TODO(perf): batch these.\n"),
+            ("base/a.cc", 'const char* kName = "/tmp/braid-XXXXXX";\n'),
+            ("base/a.cc", "void f() { usleep(1); }\n"),
+            ("base/a_test.cc", "// A test must not call sleep().\nint asleep(int);\n"),
+            ("base/a.cc", "// TO" + "DO later  // lint: allow(todo) the reason\n"),
+            ("tests/system/a.sh", "setsid sleepy\n"),
+        ]:
+            self.assertEqual(self.breaches({path: text}), [], (path, text[:40]))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+"""Code that also runs in simulation uses nothing that a seed does not decide.
+
+That is all of the layers below cli, tests apart; folders in REAL are where the operating system is
+wrapped. Elsewhere: no headers of the operating system, no clocks and random sources but Host's, no
+thread_local, no container ordered by addresses, no walk over a hash table.
+"""
+
+import re
+import sys
+
+import source
+
+SIMULATED = {"base", "vhca", "trs", "bnbd", "rmr", "brmr"}
+REAL = ("base/linux", "bnbd/frontend", "vhca/ibv", "vhca/shim")
+
+_HEADER = re.compile(
+    r"^\s*#\s*include\s*<(?:unistd|fcntl|poll|pthread|signal|csignal|dlfcn|time|ctime|chrono|"
+    r"thread|random|filesystem|fstream|iostream|sched|spawn|liburing.*|fuse.*|netdb|mqueue|"
+    r"linux/.*|sys/(?!types\b|uio\b).*)(?:\.h)?>"
+)
+_CALL = re.compile(
+    r"\b(?:clock_gettime|gettimeofday|getenv|random_device|s?rand(?:om)?_r|"
+    r"(?:steady|system|high_resolution)_clock)\b|\bstd::s?rand\s*\("
+)
+_HASH_NAME = re.compile(r"\bunordered_(?:flat_)?(?:multi)?(?:map|set)<[^;(){}]*>\s+(\w+)\s*[;={]")
+
+
+def simulated(path):
+    name = path.as_posix()
+    return (
+        path.parts[0] in SIMULATED
+        and not path.stem.endswith("_test")
+        and not name.startswith(tuple(folder + "/" for folder in REAL))
+    )
+
+
+def hash_names(code):
+    return set(_HASH_NAME.findall(code))
+
+
+def problems_in(path, text, names):
+    """`names`: what is a hash table in this file or in the header beside it."""
+    code = source.code_only(text)
+    walk = None
+    if names:
+        one = "|".join(sorted(names))
+        walk = re.compile(rf"\bfor\s*\([^;()]*:\s*(?:this->|\*)?(?:{one})\)|\b(?:{one})\.begin\(\)")
+    rules = [
+        ("os", _HEADER, "the operating system is used through base::Host only"),
+        ("os", _CALL, "time, chance and environment come from base::Host only"),
+        ("thread_local", re.compile(r"\bthread_local\b"), "thread_local mixes simulated processes"),
+        (
+            "order",
+            re.compile(r"\bstd::(?:multi)?(?:map|set)<[\w:\s]+\*\s*[,>]"),
+            "addresses must not decide an order",
+        ),
+        ("order", walk, "a walk over a hash table has no defined order"),
+    ]
+    for i, line in enumerate(code.split("\n"), start=1):
+        for rule, pattern, message in rules:
+            if pattern and pattern.search(line) and not source.allowed(text, i, rule):
+                yield f"{path}:{i}: {message}"
+
+
+def problems(root):
+    texts = {p: (root / p).read_text() for p in source.files(root, ".cc", ".h") if simulated(p)}
+    names = {path: hash_names(source.code_only(text)) for path, text in texts.items()}
+    found = []
+    for path, text in texts.items():
+        beside = names.get(path.with_suffix(".h"), set())
+        found += problems_in(path, text, names[path] | beside)
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(source.report(problems(source.root_argument()), "simulated code"))

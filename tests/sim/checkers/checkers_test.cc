@@ -1,0 +1,245 @@
+// The other checkers catch hand-made bad histories, and nothing else.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <vector>
+
+#include "tests/sim/checkers/completion.h"
+#include "tests/sim/checkers/device_history.h"
+#include "tests/sim/checkers/permits.h"
+#include "tests/sim/checkers/progress.h"
+#include "tests/sim/checkers/stamp.h"
+
+namespace braid::sim {
+namespace {
+
+TEST(CompletionChecker, CatchesMissingAndSecondCompletions) {
+  Violations violations;
+  CompletionChecker checker(violations);
+  checker.posted(1);
+  checker.posted(2);
+  checker.posted(3);
+  checker.completed(1);
+  checker.died(2);
+  EXPECT_EQ(violations.count(), 0u);
+  checker.completed(1);
+  EXPECT_EQ(violations.count(), 1u);
+  checker.at_rest();
+  EXPECT_EQ(violations.count(), 2u) << "post 3";
+  checker.posted(3);
+  EXPECT_EQ(violations.count(), 3u);
+}
+
+TEST(PermitsChecker, CatchesALeak) {
+  Violations violations;
+  check_permits_at_rest(violations, "s", 8, 8);
+  EXPECT_EQ(violations.count(), 0u);
+  check_permits_at_rest(violations, "s", 8, 7);
+  EXPECT_EQ(violations.count(), 1u);
+}
+
+TEST(ProgressChecker, CatchesWhatIsLeftAndWhatIsLate) {
+  Violations violations;
+  ProgressChecker checker(violations, 100);
+  checker.faults_stopped(1000);
+  checker.ended(1100, 0, "");
+  EXPECT_EQ(violations.count(), 0u);
+  checker.ended(1100, 1, "stuck");
+  checker.ended(1101, 0, "");
+  EXPECT_EQ(violations.count(), 2u);
+}
+
+TEST(Stamp, BelongsToOneDeviceSectorAndVersionAndIsWhole) {
+  std::array<std::byte, kSectorBytes> bytes{};
+  EXPECT_EQ(read_stamp(bytes, 1, 2), kZeroes);
+  write_stamp(bytes, {1, 2, 3});
+  EXPECT_EQ(read_stamp(bytes, 1, 2), 3u);
+  EXPECT_FALSE(read_stamp(bytes, 2, 2)) << "another device's";
+  EXPECT_FALSE(read_stamp(bytes, 1, 3)) << "another sector's";
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    auto flipped = bytes;
+    flipped[i] ^= std::byte{1};
+    EXPECT_FALSE(read_stamp(flipped, 1, 2)) << "byte " << i;
+  }
+  std::array<std::byte, kSectorBytes> nearly_zero{};
+  nearly_zero.back() = std::byte{1};
+  EXPECT_FALSE(read_stamp(nearly_zero, 1, 2));
+}
+
+// --- a device
+
+class Device : public ::testing::Test {
+ protected:
+  uint64_t run(OpKind kind, uint64_t first = 0, uint64_t sectors = 0, bool fails = false,
+               bool durable = false) {
+    const uint64_t id = ++ids;
+    history.begin(id, {kind, first, sectors, durable, false});
+    history.end(id, !fails, {});
+    return id;
+  }
+  void read(uint64_t first, const std::vector<uint64_t>& versions, uint64_t device = 5) {
+    std::vector<std::byte> data(versions.size() * kSectorBytes);
+    for (size_t i = 0; i < versions.size(); ++i)
+      if (versions[i] != kZeroes)
+        write_stamp(std::span(data).subspan(i * kSectorBytes, kSectorBytes),
+                    {device, first + i, versions[i]});
+    const uint64_t id = ++ids;
+    history.begin(id, {OpKind::kRead, first, versions.size(), false, false});
+    history.end(id, true, data);
+  }
+
+  Violations violations;
+  DeviceHistory history{violations, 5, 16};
+  uint64_t ids = 0;
+};
+
+TEST_F(Device, ReadsOfManySectorsAreCheckedOneByOne) {
+  const uint64_t a = run(OpKind::kWrite, 0, 4);
+  const uint64_t b = run(OpKind::kWrite, 2, 4);
+  run(OpKind::kZero, 3, 1);
+  read(0, {a, a, b, kZeroes, b, b, kZeroes});
+  EXPECT_EQ(violations.count(), 0u);
+  read(0, {a, a, a});
+  EXPECT_EQ(violations.count(), 1u) << "sector 2 is stale";
+}
+
+TEST_F(Device, AnotherDevicesDataIsCaught) {
+  const uint64_t a = run(OpKind::kWrite, 0, 1);
+  read(0, {a}, 6);
+  EXPECT_EQ(violations.count(), 1u);
+}
+
+TEST_F(Device, TheFirstFlushAfterALossMustFail) {
+  run(OpKind::kWrite, 0, 1);
+  history.power_loss();
+  run(OpKind::kFlush);
+  EXPECT_EQ(violations.count(), 1u);
+  run(OpKind::kFlush);
+  EXPECT_EQ(violations.count(), 1u) << "reported once";
+}
+
+TEST_F(Device, AFlushThatFailsReportsTheLossAndThenAllIsWell) {
+  const uint64_t a = run(OpKind::kWrite, 0, 1);
+  history.power_loss();
+  run(OpKind::kFlush, 0, 0, true);
+  run(OpKind::kFlush);
+  EXPECT_EQ(history.losses_reported(), 1u);
+  read(0, {kZeroes});
+  EXPECT_EQ(violations.count(), 0u);
+  read(0, {a});
+  EXPECT_EQ(violations.count(), 1u);
+}
+
+TEST_F(Device, NothingUnflushedNothingToReport) {
+  run(OpKind::kWrite, 0, 1);
+  run(OpKind::kFlush);
+  run(OpKind::kWrite, 1, 1, false, true);
+  history.power_loss();
+  run(OpKind::kFlush);
+  read(0, {1, 3});
+  EXPECT_EQ(violations.count(), 0u);
+}
+
+TEST_F(Device, AFlushFromBeforeTheLossMaySucceedIfItCoversAll) {
+  run(OpKind::kWrite, 0, 1);
+  history.begin(++ids, {OpKind::kFlush, 0, 0, false, false});
+  history.power_loss();
+  history.end(ids, true, {});
+  run(OpKind::kFlush);
+  EXPECT_EQ(violations.count(), 0u);
+  read(0, {kZeroes});
+  EXPECT_EQ(violations.count(), 1u) << "but then nothing may be missing";
+}
+
+TEST_F(Device, AFlushFromBeforeTheLossDoesNotCoverLaterWrites) {
+  history.begin(++ids, {OpKind::kFlush, 0, 0, false, false});
+  const uint64_t flush = ids;
+  run(OpKind::kWrite, 0, 1);
+  history.power_loss();
+  history.end(flush, true, {});
+  EXPECT_EQ(violations.count(), 0u);
+  run(OpKind::kFlush);
+  EXPECT_EQ(violations.count(), 1u);
+}
+
+TEST_F(Device, AFlushFromBeforeTheLostWritesDoesNotReportThem) {
+  history.begin(++ids, {OpKind::kFlush, 0, 0, false, false});
+  const uint64_t early = ids;
+  run(OpKind::kWrite, 0, 1);
+  history.power_loss();
+  history.end(early, false, {});
+  EXPECT_TRUE(history.owes_report());
+  run(OpKind::kFlush, 0, 0, true);
+  EXPECT_FALSE(history.owes_report());
+  EXPECT_EQ(violations.count(), 0u);
+}
+
+TEST_F(Device, OnlyFlushesThatMetALossMayReportOne) {
+  run(OpKind::kFlush);
+  history.begin(++ids, {OpKind::kFlush, 0, 0, false, false});
+  const uint64_t idle = ids;
+  history.power_loss();
+  EXPECT_FALSE(history.may_report_loss(idle)) << "nothing was acknowledged, nothing is lost";
+  history.end(idle, true, {});
+  run(OpKind::kWrite, 0, 1);
+  history.begin(++ids, {OpKind::kFlush, 0, 0, false, false});
+  history.power_loss();
+  EXPECT_TRUE(history.may_report_loss(ids));
+}
+
+TEST_F(Device, AnAcknowledgementThatArrivesAfterTheLossMayBeOfALostWrite) {
+  history.begin(++ids, {OpKind::kWrite, 0, 1, false, false});
+  const uint64_t write = ids;
+  history.power_loss();
+  history.begin(++ids, {OpKind::kFlush, 0, 0, false, false});
+  const uint64_t flush = ids;
+  history.end(write, true, {});
+  EXPECT_TRUE(history.may_report_loss(flush));
+  EXPECT_FALSE(history.owes_report()) << "it may have been done after the loss";
+  history.end(flush, false, {});
+  history.begin(++ids, {OpKind::kFlush, 0, 0, false, false});
+  EXPECT_TRUE(history.may_report_loss(ids)) << "the first one did not cover the write";
+  history.end(ids, false, {});
+  history.begin(++ids, {OpKind::kFlush, 0, 0, false, false});
+  EXPECT_FALSE(history.may_report_loss(ids));
+}
+
+TEST_F(Device, AFlushThatADiskErrorFailedNeedNotHaveBeenTheReport) {
+  run(OpKind::kWrite, 0, 1);
+  history.power_loss();
+  history.begin(++ids, {OpKind::kFlush, 0, 0, false, false});
+  history.end(ids, false, {}, true);
+  EXPECT_FALSE(history.owes_report()) << "its user was warned";
+  history.begin(++ids, {OpKind::kFlush, 0, 0, false, false});
+  EXPECT_TRUE(history.may_report_loss(ids));
+  history.end(ids, false, {});
+  history.begin(++ids, {OpKind::kFlush, 0, 0, false, false});
+  EXPECT_FALSE(history.may_report_loss(ids));
+}
+
+TEST_F(Device, ANewWriterIsNotToldWhatItsPredecessorLost) {
+  const uint64_t a = run(OpKind::kWrite, 0, 1);
+  history.writer_restarted();
+  history.power_loss();
+  EXPECT_FALSE(history.owes_report());
+  run(OpKind::kFlush);
+  read(0, {kZeroes});
+  EXPECT_EQ(violations.count(), 0u);
+  read(0, {a});
+  EXPECT_EQ(violations.count(), 1u);
+  run(OpKind::kWrite, 0, 1);
+  history.power_loss();
+  EXPECT_TRUE(history.owes_report()) << "of its own writes it is";
+}
+
+TEST_F(Device, RefusesMoreConcurrencyThanItCanJudge) {
+  for (size_t i = 0; i < BlockRegister::kBurstMax; ++i) {
+    EXPECT_TRUE(history.admits(3, 1));
+    history.begin(++ids, {OpKind::kWrite, 3, 1, false, false});
+  }
+  EXPECT_FALSE(history.admits(2, 2));
+  EXPECT_TRUE(history.admits(4, 2));
+}
+
+}  // namespace
+}  // namespace braid::sim

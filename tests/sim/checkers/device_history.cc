@@ -1,0 +1,145 @@
+#include "tests/sim/checkers/device_history.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace braid::sim {
+
+DeviceHistory::DeviceHistory(Violations& violations, uint64_t device, uint64_t size_sectors)
+    : violations_(violations), device_(device), registers_(size_sectors) {}
+
+bool DeviceHistory::admits(uint64_t first_sector, uint64_t sectors) const {
+  for (uint64_t s = first_sector; s < first_sector + sectors; ++s)
+    if (registers_[s].burst() >= BlockRegister::kBurstMax) return false;
+  return true;
+}
+
+bool DeviceHistory::being_written(uint64_t first_sector, uint64_t sectors) const {
+  for (uint64_t s = first_sector; s < first_sector + sectors; ++s)
+    if (registers_[s].being_written()) return true;
+  return false;
+}
+
+void DeviceHistory::begin(uint64_t id, const OpDescription& op) {
+  const Instant now = ++clock_;
+  Running running{op, now};
+  running.saw_loss = running.flushes() && (loss_at_ != 0 || doubtful_ != 0);
+  running_.emplace(id, running);
+  if (op.kind == OpKind::kFlush) return;
+  const auto kind =
+      op.kind == OpKind::kRead ? BlockRegister::Kind::kRead : BlockRegister::Kind::kWrite;
+  const uint64_t written = op.kind == OpKind::kZero ? kZeroes : id;
+  for (uint64_t s = op.first_sector; s < op.first_sector + op.sectors; ++s)
+    registers_[s].begin(id, kind, written, now);
+}
+
+void DeviceHistory::end(uint64_t id, bool succeeded, std::span<const std::byte> read_data,
+                        bool otherwise_explained) {
+  const auto found = running_.find(id);
+  if (found == running_.end()) return;  // CompletionChecker's business
+  const Running running = found->second;
+  running_.erase(found);
+  ++clock_;
+  if (running.flushes()) check_flush(running, succeeded, otherwise_explained);
+  if (running.op.kind == OpKind::kFlush) return;
+  end_sectors(id, running, succeeded, read_data);
+  const bool wrote = running.op.kind == OpKind::kWrite || running.op.kind == OpKind::kZero;
+  if (wrote && !succeeded) last_failed_ = clock_;
+  if (wrote && succeeded && !running.op.durable) write_acknowledged(running);
+}
+
+void DeviceHistory::write_acknowledged(const Running& write) {
+  last_acknowledged_ = clock_;
+  if (write.begin > last_loss_) return;
+  doubtful_ = clock_;
+  loss_seen();
+}
+
+void DeviceHistory::loss_seen() {
+  for (auto& [id, running] : running_) running.saw_loss |= running.flushes();
+}
+
+bool DeviceHistory::may_report_loss(uint64_t id) const {
+  const auto found = running_.find(id);
+  return found != running_.end() && found->second.saw_loss;
+}
+
+void DeviceHistory::end_sectors(uint64_t id, const Running& running, bool succeeded,
+                                std::span<const std::byte> read_data) {
+  const OpDescription& op = running.op;
+  for (uint64_t i = 0; i < op.sectors; ++i) {
+    const uint64_t sector = op.first_sector + i;
+    uint64_t value = op.kind == OpKind::kWrite ? id : kZeroes;
+    bool known = succeeded;
+    if (op.kind == OpKind::kRead && succeeded) {
+      const auto stamp =
+          read_stamp(read_data.subspan(i * kSectorBytes, kSectorBytes), device_, sector);
+      if (!stamp)
+        violations_.add("device {} sector {}: read {} returned what was never written there",
+                        device_, sector, id);
+      known = stamp.has_value();
+      value = stamp.value_or(0);
+    }
+    if (auto wrong = registers_[sector].end(id, known, value, op.durable, clock_, floor_))
+      violations_.add("device {} sector {}: {}", device_, sector, *wrong);
+  }
+}
+
+void DeviceHistory::check_flush(const Running& flush, bool succeeded, bool otherwise_explained) {
+  if (succeeded) {
+    flush_succeeded(flush);
+    return;
+  }
+  // Whatever it failed for: what came back after a power loss may stay.
+  for (BlockRegister& sector : registers_) sector.loss_admitted(floor_);
+  // A flush from before some of the lost writes were acknowledged says nothing about those.
+  if (loss_at_ != 0 && flush.begin > loss_covers_) {
+    ++losses_reported_;
+    loss_at_ = 0;
+    doubtful_ = std::max(doubtful_, loss_covers_);
+  }
+  if (!otherwise_explained && flush.begin > doubtful_) doubtful_ = 0;
+}
+
+void DeviceHistory::flush_succeeded(const Running& flush) {
+  // A flush from before the loss may have been done before it; then it covers what ended before it
+  // began, and the report is still owed for what came later.
+  if (loss_at_ != 0 && flush.begin > loss_covers_) {
+    if (flush.begin > loss_at_)
+      violations_.add(
+          "device {}: a flush succeeded after the server's machine had lost power with "
+          "acknowledged writes unflushed",
+          device_);
+    loss_at_ = 0;
+  }
+  if (flush.begin > doubtful_) doubtful_ = 0;
+  floor_ = std::max(floor_, flush.begin);
+}
+
+void DeviceHistory::power_loss() {
+  const Instant now = ++clock_;
+  last_loss_ = now;
+  for (BlockRegister& sector : registers_) sector.power_loss(now, floor_, writer_since_);
+  if (last_acknowledged_ > std::max(floor_, writer_since_)) {
+    loss_at_ = now;
+    loss_covers_ = last_acknowledged_;
+    loss_seen();
+  }
+  // A long write goes in parts, and the client counts those that were acknowledged, whatever
+  // becomes of the others.
+  const bool writing = std::any_of(running_.begin(), running_.end(), [](const auto& entry) {
+    const OpDescription& op = entry.second.op;
+    return !op.durable && (op.kind == OpKind::kWrite || op.kind == OpKind::kZero);
+  });
+  if (!writing && last_failed_ <= std::max(floor_, writer_since_)) return;
+  doubtful_ = now;
+  loss_seen();
+}
+
+void DeviceHistory::writer_restarted() {
+  writer_since_ = ++clock_;
+  loss_at_ = doubtful_ = last_loss_ = 0;
+  for (BlockRegister& sector : registers_) sector.loss_admitted(floor_);
+}
+
+}  // namespace braid::sim

@@ -1,0 +1,95 @@
+// DeviceHistory: everything that clients did to one device, checked as it happens: each sector as a
+// BlockRegister, flushes and power losses for the device as a whole.
+//
+// Two rules beyond the registers':
+//   - what a read returns is a stamp of this device and sector (checkers/stamp.h);
+//   - when the server's machine lost power while acknowledged writes were not flushed, the next
+//     flush must fail (design section 4: the incarnation rule).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tests/sim/checkers/register.h"
+#include "tests/sim/checkers/stamp.h"
+#include "tests/sim/checkers/violations.h"
+
+namespace braid::sim {
+
+enum class OpKind : uint8_t { kRead, kWrite, kZero, kFlush };  // kZero: discard and write-zeroes
+
+struct OpDescription {
+  OpKind kind = OpKind::kRead;
+  uint64_t first_sector = 0;
+  uint64_t sectors = 0;
+  bool durable = false;   // FUA
+  bool preflush = false;  // a flush of what ended before it began
+};
+
+class DeviceHistory {
+ public:
+  DeviceHistory(Violations& violations, uint64_t device, uint64_t size_sectors);
+
+  uint64_t device() const { return device_; }
+  uint64_t size_sectors() const { return registers_.size(); }
+  /// False: too much is going on at these sectors to be judged; choose others.
+  bool admits(uint64_t first_sector, uint64_t sectors) const;
+  bool being_written(uint64_t first_sector, uint64_t sectors) const;
+
+  /// `id` is unique among all operations of the world, from 1; a write's stamps bear it as version.
+  void begin(uint64_t id, const OpDescription& op);
+  /// `read_data`: what a successful read returned. `otherwise_explained`: it failed, and the disk
+  /// may be the reason; then the client may still owe the report of a loss.
+  void end(uint64_t id, bool succeeded, std::span<const std::byte> read_data,
+           bool otherwise_explained = false);
+  /// The server's machine lost power: what was not flushed may be gone.
+  void power_loss();
+  /// The device's writer is a new process, which has been promised nothing yet: it owes no report
+  /// of what its predecessor lost, and its flushes vouch only for what it wrote itself.
+  void writer_restarted();
+  /// A flush that succeeds now would hide a loss.
+  bool owes_report() const { return loss_at_ != 0; }
+  /// Whether this running operation may fail because of a loss: it flushes, and a loss that was
+  /// not reported, or may have been one, fell into its time.
+  bool may_report_loss(uint64_t id) const;
+
+  uint64_t losses_reported() const { return losses_reported_; }
+
+ private:
+  struct Running {
+    OpDescription op;
+    Instant begin = 0;
+    bool saw_loss = false;  // see may_report_loss
+    bool flushes() const { return op.kind == OpKind::kFlush || op.preflush; }
+  };
+  void write_acknowledged(const Running& write);
+  void loss_seen();
+  void check_flush(const Running& flush, bool succeeded, bool otherwise_explained);
+  void flush_succeeded(const Running& flush);
+  void end_sectors(uint64_t id, const Running& running, bool succeeded,
+                   std::span<const std::byte> read_data);
+
+  Violations& violations_;
+  const uint64_t device_;
+  std::vector<BlockRegister> registers_;
+  std::map<uint64_t, Running> running_;
+  Instant clock_ = 0;
+  Instant floor_ = 0;  // begin of the last successful flush
+  Instant writer_since_ = 0;
+  Instant last_acknowledged_ = 0;  // end of the last successful write that was not durable itself
+  Instant last_failed_ = 0;        // end of the last write that failed
+  // Of the last power loss: when, and the last write acknowledged before it. 0: none, or reported.
+  Instant loss_at_ = 0;
+  Instant loss_covers_ = 0;
+  // Writes from before the last power loss whose acknowledgement came after it may have been lost,
+  // too, and their client knows it: end of the last of them. 0: none, or settled by a flush.
+  Instant last_loss_ = 0;
+  Instant doubtful_ = 0;
+  uint64_t losses_reported_ = 0;
+};
+
+}  // namespace braid::sim

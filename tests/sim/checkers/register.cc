@@ -1,0 +1,284 @@
+#include "tests/sim/checkers/register.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "base/result.h"
+
+namespace braid::sim {
+
+// --- the search through one burst
+
+/// All orders of a burst's operations that respect their intervals. A node is a set of operations
+/// done and the value then; each node is visited once.
+struct BlockRegister::Search {
+  const std::vector<Op>& ops;
+  uint32_t certain = 0;  // operations that must have happened
+  std::set<std::pair<uint32_t, uint64_t>> seen;
+  std::vector<std::pair<uint32_t, uint64_t>> open;
+  std::vector<uint64_t> finals;
+
+  explicit Search(const std::vector<Op>& burst) : ops(burst) {
+    for (size_t i = 0; i < ops.size(); ++i)
+      if (ops[i].certain) certain |= 1u << i;
+  }
+
+  void visit(uint32_t done, uint64_t value) {
+    if (seen.emplace(done, value).second) open.emplace_back(done, value);
+  }
+
+  bool may_be_next(size_t next, uint32_t done) const {
+    if ((done >> next & 1) != 0) return false;
+    for (size_t i = 0; i < ops.size(); ++i) {
+      const bool is_done = (done >> i & 1) != 0;
+      if (is_done && ops[i].begin > ops[next].end) return false;  // its time is over
+      if (!is_done && i != next && ops[i].certain && ops[i].end < ops[next].begin) return false;
+    }
+    return true;
+  }
+
+  /// Anything may be there that was not durable; and a write that is still under way, done once and
+  /// lost, is sent again by its client and done again.
+  void lose_power(const Op& loss, uint32_t then) {
+    uint32_t under_way = 0;
+    for (size_t i = 0; i < ops.size(); ++i)
+      if ((then >> i & 1) != 0 && ops[i].kind == Kind::kWrite && ops[i].end > loss.begin)
+        under_way |= 1u << i;
+    for (uint32_t again = under_way;; again = (again - 1) & under_way) {
+      for (const Candidate& c : loss.restored) visit(then & ~again, c.value);
+      if (again == 0) return;
+    }
+  }
+
+  void step(uint32_t done, uint64_t value) {
+    if ((done & certain) == certain) finals.push_back(value);
+    for (size_t i = 0; i < ops.size(); ++i) {
+      if (!may_be_next(i, done)) continue;
+      const uint32_t then = done | 1u << i;
+      switch (ops[i].kind) {
+        case Kind::kRead:
+          if (ops[i].certain && ops[i].value == value) visit(then, value);
+          break;
+        case Kind::kWrite:
+          visit(then, ops[i].value);
+          break;
+        case Kind::kPowerLoss:
+          lose_power(ops[i], then);
+          break;
+      }
+    }
+  }
+
+  std::vector<uint64_t> run(const std::vector<Candidate>& starts) {
+    for (const Candidate& start : starts) visit(0, start.value);
+    while (!open.empty()) {
+      const auto [done, value] = open.back();
+      open.pop_back();
+      step(done, value);
+    }
+    std::sort(finals.begin(), finals.end());
+    finals.erase(std::unique(finals.begin(), finals.end()), finals.end());
+    return std::move(finals);
+  }
+};
+
+// --- candidates
+
+void BlockRegister::add(std::vector<Candidate>& to, Candidate candidate) {
+  for (Candidate& known : to) {
+    if (known.value != candidate.value) continue;
+    known.until = std::max(known.until, candidate.until);
+    return;
+  }
+  to.push_back(candidate);
+}
+
+void BlockRegister::strike(std::vector<Candidate>& candidates, Instant floor) {
+  if (candidates.size() <= 1) return;
+  Instant latest = 0;
+  for (const Candidate& c : candidates) latest = std::max(latest, c.until);
+  std::erase_if(candidates,
+                [&](const Candidate& c) { return c.until <= floor && c.until < latest; });
+}
+
+std::vector<uint64_t> BlockRegister::possible(Instant floor) const {
+  std::vector<Candidate> now = possible_;
+  strike(now, floor);
+  std::vector<uint64_t> values;
+  for (const Candidate& c : now) values.push_back(c.value);
+  return values;
+}
+
+// --- operations
+
+bool BlockRegister::being_written() const {
+  return std::any_of(burst_.begin(), burst_.end(),
+                     [](const Op& op) { return op.kind == Kind::kWrite && op.end == kForever; });
+}
+
+void BlockRegister::begin(uint64_t id, Kind kind, uint64_t written, Instant now) {
+  Op op;
+  op.id = id;
+  op.value = written;
+  op.begin = now;
+  op.kind = kind;
+  BRAID_ASSERT(burst_.size() < 32);  // one bit each in Search
+  burst_.push_back(std::move(op));
+  ++pending_;
+}
+
+std::optional<std::string> BlockRegister::end(uint64_t id, bool succeeded, uint64_t value,
+                                              bool durable, Instant now, Instant floor) {
+  const auto op = std::find_if(burst_.begin(), burst_.end(), [id](const Op& o) {
+    return o.id == id && o.kind != Kind::kPowerLoss && o.end == kForever;
+  });
+  if (op == burst_.end()) return fmt::format("operation {} ended but was not under way", id);
+  op->end = now;
+  op->certain = succeeded;
+  op->durable = durable && succeeded;
+  if (op->kind == Kind::kRead) op->value = value;
+  if (--pending_ != 0) return std::nullopt;
+  if (burst_.size() == 1 && resolve_plain(now, floor)) return std::nullopt;
+  return resolve(now, floor);
+}
+
+bool BlockRegister::resolve_plain(Instant now, Instant floor) {
+  const Op& op = burst_.front();
+  if (possible_.size() != 1 || !op.certain) return false;
+  if (op.kind == Kind::kRead) {
+    if (possible_.front().value != op.value) return false;
+    possible_.front().until = kForever;
+  } else {
+    if (op.durable) {
+      past_.clear();
+    } else if (possible_.front().value != op.value) {
+      add(past_, {possible_.front().value, now});
+    }
+    possible_.front() = {op.value, kForever};
+    std::erase_if(past_, [floor](const Candidate& c) { return c.until <= floor; });
+  }
+  burst_.clear();
+  return true;
+}
+
+std::optional<std::string> BlockRegister::resolve(Instant now, Instant floor) {
+  strike(possible_, floor);
+  std::optional<std::string> wrong;
+  std::vector<uint64_t> finals = Search(burst_).run(possible_);
+  if (finals.empty()) {
+    wrong = describe();
+    // Go on from what was seen, so that one mistake is one report.
+    for (const Op& op : burst_)
+      if (op.kind != Kind::kPowerLoss) finals.push_back(op.value);
+  }
+  const bool seen = std::any_of(burst_.begin(), burst_.end(),
+                                [](const Op& op) { return op.kind == Kind::kRead && op.certain; });
+  const std::vector<Candidate> before = std::exchange(possible_, {});
+  for (const uint64_t value : finals) {
+    Instant until = kForever;
+    const bool written = std::any_of(burst_.begin(), burst_.end(), [value](const Op& op) {
+      return op.kind == Kind::kWrite && op.value == value;
+    });
+    const auto took_back = [&](const std::vector<Candidate>& from) {
+      for (const Candidate& c : from)
+        if (c.value == value) until = c.until;
+    };
+    if (!written && !seen) {
+      took_back(before);
+      for (const Op& op : burst_) took_back(op.restored);
+    }
+    add(possible_, {value, until});
+  }
+  retire(before, now, floor);
+  burst_.clear();
+  return wrong;
+}
+
+/// When a value was surely no longer current: when a write ended that surely came after it. Null:
+/// a value from before the burst.
+Instant BlockRegister::superseded_at(const Op* write, Instant burst_end) const {
+  Instant at = burst_end;
+  for (const Op& op : burst_)
+    if (op.kind == Kind::kWrite && op.certain && (write == nullptr || op.begin > write->end))
+      at = std::min(at, op.end);
+  return at;
+}
+
+bool BlockRegister::overwritten_durably(const Op* write) const {
+  bool durably = false;
+  for (const Op& op : burst_) {
+    if (op.kind == Kind::kPowerLoss) return false;  // too much at once: assume the least
+    durably |= op.durable && (write == nullptr || op.begin > write->end);
+  }
+  return durably;
+}
+
+void BlockRegister::retire(const std::vector<Candidate>& before, Instant now, Instant floor) {
+  if (overwritten_durably(nullptr)) past_.clear();
+  const auto is_possible = [this](uint64_t value) {
+    return std::any_of(possible_.begin(), possible_.end(),
+                       [value](const Candidate& c) { return c.value == value; });
+  };
+  if (!overwritten_durably(nullptr)) {
+    for (const Candidate& c : before)
+      if (!is_possible(c.value))
+        add(past_, {c.value, std::min(c.until, superseded_at(nullptr, now))});
+  }
+  for (const Op& op : burst_)
+    if (op.kind == Kind::kWrite && !is_possible(op.value) && !overwritten_durably(&op))
+      add(past_, {op.value, superseded_at(&op, now)});
+  std::erase_if(past_, [floor](const Candidate& c) { return c.until <= floor; });
+}
+
+void BlockRegister::power_loss(Instant now, Instant floor, Instant writer_since) {
+  strike(possible_, floor);
+  std::erase_if(past_, [floor](const Candidate& c) { return c.until <= floor; });
+  for (Candidate& c : past_)
+    if (c.until <= writer_since) c.until = kForever;
+  if (burst_.empty()) {
+    for (const Candidate& c : past_) add(possible_, c);
+    past_.clear();
+    return;
+  }
+  Op loss;
+  loss.id = 0;
+  loss.value = 0;
+  loss.begin = loss.end = now;
+  loss.kind = Kind::kPowerLoss;
+  loss.certain = true;
+  loss.restored = past_;
+  const Instant superseded = superseded_at(nullptr, kForever);
+  for (const Candidate& c : possible_) add(loss.restored, {c.value, std::min(c.until, superseded)});
+  for (const Op& op : burst_) {
+    if (op.kind == Kind::kWrite) add(loss.restored, {op.value, superseded_at(&op, kForever)});
+    // What an earlier power loss brought back may be there still, or again.
+    for (const Candidate& c : op.restored) add(loss.restored, c);
+  }
+  burst_.push_back(std::move(loss));
+}
+
+void BlockRegister::loss_admitted(Instant floor) {
+  strike(possible_, floor);
+  for (Candidate& c : possible_) c.until = kForever;
+  for (Op& op : burst_)
+    for (Candidate& c : op.restored) c.until = kForever;
+}
+
+std::string BlockRegister::describe() const {
+  std::string text = "no order of these explains the values (instants of begin and end):";
+  for (const Op& op : burst_) {
+    const char* const kind = op.kind == Kind::kRead    ? "read"
+                             : op.kind == Kind::kWrite ? "write"
+                                                       : "power loss";
+    text += fmt::format(" {} #{} value {} [{}, {}] {};", kind, op.id, op.value, op.begin, op.end,
+                        op.certain ? "ok" : "failed");
+  }
+  text += " before them:";
+  for (const Candidate& c : possible_) text += fmt::format(" {}", c.value);
+  return text;
+}
+
+}  // namespace braid::sim

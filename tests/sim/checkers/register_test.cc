@@ -1,0 +1,223 @@
+// The register checker accepts what the promises allow and catches hand-made bad histories.
+#include "tests/sim/checkers/register.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace braid::sim {
+namespace {
+
+using Kind = BlockRegister::Kind;
+
+/// A register with a clock and a floor; each step is a line of a history.
+class History {
+ public:
+  void begin(uint64_t id, Kind kind) { r_.begin(id, kind, id, ++now_); }
+  bool ok(uint64_t id, uint64_t value = 0, bool durable = false) {
+    return !r_.end(id, true, value, durable, ++now_, floor_);
+  }
+  bool fail(uint64_t id) { return !r_.end(id, false, 0, false, ++now_, floor_); }
+  bool write(uint64_t id, bool durable = false) {
+    begin(id, Kind::kWrite);
+    return ok(id, 0, durable);
+  }
+  bool read(uint64_t value) {
+    const uint64_t id = 1000 + ++reads_;
+    begin(id, Kind::kRead);
+    return ok(id, value);
+  }
+  void flush() { floor_ = ++now_; }
+  void flush_began_at(Instant at) { floor_ = at; }
+  void flush_fails() { r_.loss_admitted(floor_); }
+  void power_loss() { r_.power_loss(++now_, floor_); }
+  Instant now() const { return now_; }
+  std::vector<uint64_t> possible() const {
+    auto values = r_.possible(floor_);
+    std::sort(values.begin(), values.end());
+    return values;
+  }
+
+ private:
+  BlockRegister r_;
+  Instant now_ = 0;
+  Instant floor_ = 0;
+  uint64_t reads_ = 0;
+};
+
+using Values = std::vector<uint64_t>;
+
+TEST(BlockRegister, ReadsSeeTheLastWrite) {
+  History h;
+  EXPECT_TRUE(h.read(0));
+  EXPECT_TRUE(h.write(1));
+  EXPECT_TRUE(h.read(1));
+  EXPECT_TRUE(h.write(2));
+  EXPECT_FALSE(h.read(1)) << "stale";
+}
+
+TEST(BlockRegister, AValueThatWasNeverWrittenIsCaught) {
+  History h;
+  EXPECT_TRUE(h.write(1));
+  EXPECT_FALSE(h.read(7));
+}
+
+TEST(BlockRegister, AnAcknowledgedWriteThatIsGoneIsCaught) {
+  History h;
+  EXPECT_TRUE(h.write(1));
+  EXPECT_FALSE(h.read(0));
+}
+
+TEST(BlockRegister, ConcurrentWritesMayEndInEitherOrderButStayThere) {
+  for (const uint64_t winner : {1, 2}) {
+    History h;
+    h.begin(1, Kind::kWrite);
+    h.begin(2, Kind::kWrite);
+    EXPECT_TRUE(h.ok(1));
+    EXPECT_TRUE(h.ok(2));
+    EXPECT_EQ(h.possible(), (Values{1, 2}));
+    EXPECT_TRUE(h.read(winner));
+    EXPECT_FALSE(h.read(3 - winner)) << "it cannot change back";
+  }
+}
+
+TEST(BlockRegister, AReadDuringAWriteSeesOldOrNewAndNeverGoesBack) {
+  History h;
+  h.begin(1, Kind::kWrite);
+  h.begin(2, Kind::kRead);
+  EXPECT_TRUE(h.ok(2, 1));
+  h.begin(3, Kind::kRead);
+  EXPECT_TRUE(h.ok(3, 0));
+  EXPECT_FALSE(h.ok(1)) << "read 2 saw the new value, read 3 began later and saw the old one";
+}
+
+TEST(BlockRegister, AFailedWriteHappenedOrNot) {
+  for (const uint64_t seen : {0, 1}) {
+    History h;
+    h.begin(1, Kind::kWrite);
+    EXPECT_TRUE(h.fail(1));
+    EXPECT_EQ(h.possible(), (Values{0, 1}));
+    EXPECT_TRUE(h.read(seen));
+    EXPECT_FALSE(h.read(1 - seen));
+  }
+}
+
+TEST(BlockRegister, AnAbandonedWriteMustNotLandAfterANewerOne) {
+  History h;
+  h.begin(1, Kind::kWrite);
+  EXPECT_TRUE(h.fail(1));
+  EXPECT_TRUE(h.write(2));
+  EXPECT_FALSE(h.read(1));
+}
+
+TEST(BlockRegister, FlushedAndFuaWritesSurviveAPowerLoss) {
+  History flushed;
+  EXPECT_TRUE(flushed.write(1));
+  EXPECT_TRUE(flushed.write(2));
+  flushed.flush();
+  flushed.power_loss();
+  EXPECT_EQ(flushed.possible(), (Values{2}));
+  EXPECT_FALSE(flushed.read(1));
+
+  History fua;
+  EXPECT_TRUE(fua.write(1));
+  EXPECT_TRUE(fua.write(2, true));
+  fua.power_loss();
+  EXPECT_EQ(fua.possible(), (Values{2}));
+  EXPECT_FALSE(fua.read(1));
+}
+
+TEST(BlockRegister, UnflushedWritesMayBeLostInAPowerLossToAnyOlderVersion) {
+  History h;
+  EXPECT_TRUE(h.write(1));
+  h.flush();
+  EXPECT_TRUE(h.write(2));
+  EXPECT_TRUE(h.write(3));
+  h.power_loss();
+  EXPECT_EQ(h.possible(), (Values{1, 2, 3}));
+  EXPECT_TRUE(h.read(2));
+  EXPECT_FALSE(h.read(3)) << "it is gone now";
+}
+
+TEST(BlockRegister, AFlushCoversOnlyWhatEndedBeforeItBegan) {
+  History h;
+  EXPECT_TRUE(h.write(1));
+  const Instant before = h.now();
+  EXPECT_TRUE(h.write(2));
+  h.flush_began_at(before);
+  h.power_loss();
+  EXPECT_EQ(h.possible(), (Values{1, 2}));
+}
+
+TEST(BlockRegister, AFlushThatSucceedsAfterALossVouchesForTheLatestWrite) {
+  History h;
+  EXPECT_TRUE(h.write(1));
+  h.power_loss();
+  EXPECT_EQ(h.possible(), (Values{0, 1}));
+  h.flush();
+  EXPECT_EQ(h.possible(), (Values{1}));
+  EXPECT_FALSE(h.read(0)) << "acknowledged, flushed, lost";
+}
+
+TEST(BlockRegister, AFlushThatFailsAdmitsTheLoss) {
+  History h;
+  EXPECT_TRUE(h.write(1));
+  h.power_loss();
+  h.flush_fails();
+  h.flush();
+  EXPECT_EQ(h.possible(), (Values{0, 1}));
+  EXPECT_TRUE(h.read(0));
+  EXPECT_FALSE(h.read(1));
+}
+
+TEST(BlockRegister, AWriteUnderWayDuringAPowerLossIsDoneAfterItWhenAcknowledged) {
+  History h;
+  EXPECT_TRUE(h.write(1));
+  h.begin(2, Kind::kWrite);
+  h.power_loss();
+  EXPECT_TRUE(h.ok(2));
+  EXPECT_EQ(h.possible(), (Values{0, 1, 2})) << "it may have been acknowledged, then lost";
+}
+
+TEST(BlockRegister, AWriteThatWasSeenAndLostIsSentAgain) {
+  History h;
+  h.begin(1, Kind::kWrite);
+  EXPECT_TRUE(h.read(1));
+  h.power_loss();
+  EXPECT_TRUE(h.read(0));
+  EXPECT_TRUE(h.ok(1)) << "done twice, with a loss between";
+  EXPECT_EQ(h.possible(), (Values{0, 1})) << "or once, and the answer came late";
+
+  History without_loss;
+  without_loss.begin(1, Kind::kWrite);
+  EXPECT_TRUE(without_loss.read(1));
+  EXPECT_TRUE(without_loss.read(0));
+  EXPECT_FALSE(without_loss.ok(1));
+}
+
+TEST(BlockRegister, AReadAcrossAPowerLossSeesBeforeOrAfter) {
+  for (const uint64_t seen : {0, 1}) {
+    History h;
+    EXPECT_TRUE(h.write(1));
+    h.begin(2, Kind::kRead);
+    h.power_loss();
+    EXPECT_TRUE(h.ok(2, seen));
+  }
+}
+
+TEST(BlockRegister, ZeroesAreAValueLikeAnyOther) {
+  History h;
+  EXPECT_TRUE(h.write(1));
+  h.begin(2, Kind::kWrite);
+  EXPECT_TRUE(h.ok(2));
+  EXPECT_FALSE(h.read(0));
+}
+
+TEST(BlockRegister, AnEndWithoutABeginningIsCaught) {
+  History h;
+  EXPECT_FALSE(h.ok(1));
+}
+
+}  // namespace
+}  // namespace braid::sim

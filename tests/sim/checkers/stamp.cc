@@ -1,0 +1,47 @@
+#include "tests/sim/checkers/stamp.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+namespace braid::sim {
+namespace {
+
+using Words = std::array<uint64_t, kSectorBytes / 8>;
+
+uint64_t mix(uint64_t z) {
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+  return z ^ (z >> 31);
+}
+
+/// Word 0 is the version; the others depend on all of the stamp and on their place, which makes
+/// them the checksum.
+Words words_of(const Stamp& stamp) {
+  Words words;
+  words[0] = stamp.version;
+  uint64_t state = mix(stamp.device * 0x9e3779b97f4a7c15 + stamp.sector) ^ mix(stamp.version);
+  for (size_t i = 1; i < words.size(); ++i) words[i] = state += 0x9e3779b97f4a7c15 * (state | 1);
+  return words;
+}
+
+}  // namespace
+
+void write_stamp(std::span<std::byte> sector_bytes, const Stamp& stamp) {
+  const Words words = words_of(stamp);
+  std::memcpy(sector_bytes.data(), words.data(), kSectorBytes);
+}
+
+std::optional<uint64_t> read_stamp(std::span<const std::byte> sector_bytes, uint64_t device,
+                                   uint64_t sector) {
+  Words words;
+  std::memcpy(words.data(), sector_bytes.data(), kSectorBytes);
+  if (words[0] == kZeroes) {
+    const bool all = std::all_of(words.begin(), words.end(), [](uint64_t w) { return w == 0; });
+    return all ? std::optional(kZeroes) : std::nullopt;
+  }
+  if (words != words_of({device, sector, words[0]})) return std::nullopt;
+  return words[0];
+}
+
+}  // namespace braid::sim

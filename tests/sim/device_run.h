@@ -1,0 +1,80 @@
+// DeviceRun: one client's work on one open device: bursts of random requests, or a pass over all.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/reactor.h"
+#include "base/sim.h"
+#include "bnbd/block.h"
+#include "tests/sim/judge.h"
+#include "tests/sim/plan.h"
+
+namespace braid::sim {
+
+/// What a client is asked to do now.
+enum class Activity : uint8_t { kWork, kRest, kVerify, kClose };
+
+/// What the runs of one client process share. Outlives them.
+struct WorkContext {
+  base::sim::SimHost& host;
+  base::Reactor& reactor;
+  Judge& judge;
+  const Plan& plan;
+  size_t client;
+  base::sim::SimRandom random;
+  Activity activity = Activity::kWork;
+  const ClientPlan& me() const { return plan.clients[client]; }
+};
+
+class DeviceRun {
+ public:
+  DeviceRun(WorkContext& context, size_t device, bool writes);
+  ~DeviceRun();
+
+  base::Status opened(std::unique_ptr<bnbd::BlockDevice> device);
+  void activity_changed();
+  size_t device() const { return device_index_; }
+  bool writes() const { return writes_; }
+  bool idle() const { return in_flight_ == 0; }
+  bool verified() const { return verify_at_ >= sectors() && in_flight_ == 0; }
+  /// Null until opened.
+  bnbd::BlockDevice* block_device() { return block_device_.get(); }
+
+ private:
+  struct Slot {
+    DeviceRun* run = nullptr;
+    bnbd::BlockRequest request;
+    std::byte* memory = nullptr;     // in the region
+    std::vector<std::byte> foreign;  // memory that no region holds
+    uint64_t id = 0;
+    bool busy = false;
+  };
+  uint64_t sectors() const;
+  Judge& judge() { return context_.judge; }
+  static void tick(base::Timer& timer);
+  void pump();
+  void work();
+  void verify();
+  Slot* free_slot();
+  OpDescription draw_op();
+  void draw_range(OpDescription& op, uint64_t sectors_max);
+  bool allowed(const OpDescription& op);
+  void submit(Slot& slot, const OpDescription& op);
+  void fill(Slot& slot, const OpDescription& op);
+  static void done(bnbd::BlockRequest& request, base::Errc status);
+
+  WorkContext& context_;
+  const size_t device_index_;
+  const bool writes_;
+  std::unique_ptr<bnbd::BlockDevice> block_device_;
+  std::unique_ptr<bnbd::Region> region_;
+  std::vector<std::unique_ptr<Slot>> slots_;
+  uint32_t in_flight_ = 0;
+  uint64_t verify_at_ = 0;
+  uint64_t io_sectors_max_ = 0;
+  base::Timer timer_;
+};
+
+}  // namespace braid::sim

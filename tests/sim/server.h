@@ -1,0 +1,36 @@
+// The server process of a round: the shipping export server on a simulated machine.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "base/reactor.h"
+#include "base/sim.h"
+#include "bnbd/server.h"
+#include "tests/sim/plan.h"
+#include "vhca/soft_device.h"
+
+namespace braid::sim {
+
+inline constexpr uint16_t kServerPort = 1234;
+inline constexpr char kExportRoot[] = "/exports";
+
+class ServerProgram : public base::sim::SimProgram {
+ public:
+  ServerProgram(base::sim::SimHost& host, const Plan& plan);
+
+  /// Ends all sessions; for the end of a round.
+  void stop();
+  bool stopped() const { return stopped_; }
+
+ private:
+  base::Task<void> stop_task();
+
+  std::vector<std::unique_ptr<base::Reactor>> reactors_;
+  std::unique_ptr<vhca::Device> device_;
+  std::unique_ptr<bnbd::ExportServer> server_;
+  bool stopped_ = false;
+  base::Task<void> stopping_;  // last: ends before what it uses
+};
+
+}  // namespace braid::sim

@@ -1,0 +1,175 @@
+// braid-sim: the shipping client and server under simulated faults, judged by checkers.
+//
+//   braid-sim --seed 7                one round
+//   braid-sim --seed 7 --hours 2      rounds until two hours are simulated
+//   braid-sim --seeds 1..50           one round each
+//
+// Exit status: 0 all well, 1 a checker found a violation, 2 wrong usage, 3 a fault kind never had
+// an effect in a run of fifty rounds or more.
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdio>
+#include <ctime>
+#include <optional>
+
+#include "tests/sim/campaign.h"
+
+namespace braid::sim {
+namespace {
+
+struct Arguments {
+  uint64_t seed = 1;
+  std::string seeds;
+  double hours = 0;
+  double round_seconds = 15;
+  std::vector<std::string> mutants;
+  bool trace = false;
+  std::string log;
+  bool keep_going = false;
+};
+
+double real_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+double cpu_seconds() {
+  return static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
+}
+
+std::string replay_command(const Arguments& arguments, uint64_t seed) {
+  std::string command = fmt::format("./run sim --seed {}", seed);
+  if (arguments.round_seconds != Arguments().round_seconds)
+    command += fmt::format(" --round-seconds {}", arguments.round_seconds);
+  for (const std::string& mutant : arguments.mutants) command += " --mutant " + mutant;
+  return command;
+}
+
+RoundOptions round_options(const Arguments& arguments, uint64_t seed) {
+  RoundOptions options;
+  options.seed = seed;
+  options.fault_phase_ns = static_cast<uint64_t>(arguments.round_seconds * 1e9);
+  options.mutants = arguments.mutants;
+  if (arguments.log == "info") options.log_level = base::LogLevel::kInfo;
+  if (arguments.log == "debug") options.log_level = base::LogLevel::kDebug;
+  if (arguments.trace)
+    options.trace = [](const base::sim::EventQueue::Due& event) {
+      fmt::print("{} {} kind {} subject {}\n", event.at_ns, event.order,
+                 static_cast<int>(event.kind), event.subject);
+    };
+  return options;
+}
+
+void print_failure(const Arguments& arguments, uint64_t seed, const RoundReport& round) {
+  fmt::print("seed {}: {} violations\n", seed, round.violation_count);
+  for (const std::string& text : round.violations) fmt::print("  {}\n", text);
+  fmt::print("replay: {}\n", replay_command(arguments, seed));
+}
+
+/// One line: the total, by second of real time and by second of processor time.
+void print_line(std::string_view name, double total, double seconds, double cpu_seconds) {
+  fmt::print("{:<24}{:>14.0f}{:>18.2f}{:>18.2f}\n", name, total, total / seconds,
+             total / cpu_seconds);
+}
+
+void print_sum(const CampaignReport& sum, double seconds, double cpu_seconds) {
+  fmt::print("rounds {}, {:.1f} s of real time, {:.1f} s of processor time, trace {:016x}\n",
+             sum.rounds, seconds, cpu_seconds, sum.trace_hash);
+  fmt::print("{:<24}{:>14}{:>18}{:>18}\n", "", "total", "per real second", "per cpu second");
+  const auto line = [&](std::string_view name, double total) {
+    print_line(name, total, seconds, cpu_seconds);
+  };
+  line("simulated seconds", static_cast<double>(sum.simulated_ns) / 1e9);
+  line("completed I/Os", static_cast<double>(sum.completed));
+  line("  of them failed", static_cast<double>(sum.failed));
+  line("losses reported", static_cast<double>(sum.losses_reported));
+  line("reactor turns", static_cast<double>(sum.turns));
+  line("events", static_cast<double>(sum.events));
+  for (size_t i = 0; i < kFaultKinds; ++i)
+    line(to_string(static_cast<FaultKind>(i)), static_cast<double>(sum.faults[i]));
+}
+
+/// Which seeds to run: the n-th, or nothing when the run is over.
+class Seeds {
+ public:
+  explicit Seeds(const Arguments& arguments)
+      : first_(arguments.seed), until_ns_(static_cast<uint64_t>(arguments.hours * 3600e9)) {}
+  bool parse_range(const std::string& text) {
+    const size_t dots = text.find("..");
+    if (dots == std::string::npos) return false;
+    first_ = std::stoull(text.substr(0, dots));
+    last_ = std::stoull(text.substr(dots + 2));
+    range_ = true;
+    return last_ >= first_;
+  }
+  std::optional<uint64_t> next(const CampaignReport& sum) const {
+    const uint64_t nth = first_ + sum.rounds;
+    if (range_) return nth <= last_ ? std::optional(nth) : std::nullopt;
+    if (sum.rounds != 0 && sum.simulated_ns >= until_ns_) return std::nullopt;
+    return round_seed(first_, sum.rounds);
+  }
+
+ private:
+  uint64_t first_;
+  uint64_t last_ = 0;
+  bool range_ = false;
+  const uint64_t until_ns_;
+};
+
+int run(const Arguments& arguments) {
+  Seeds seeds(arguments);
+  if (!arguments.seeds.empty() && !seeds.parse_range(arguments.seeds)) {
+    fmt::print(stderr, "--seeds {}: two numbers with two dots between, as in 1..50\n",
+               arguments.seeds);
+    return 2;
+  }
+  CampaignReport sum;
+  const double begin = real_seconds();
+  double said = begin;
+  while (const auto seed = seeds.next(sum)) {
+    const RoundReport round = run_round(round_options(arguments, *seed));
+    sum.add(*seed, round);
+    if (round.violation_count != 0) {
+      print_failure(arguments, *seed, round);
+      if (!arguments.keep_going) break;
+    }
+    if (real_seconds() - said > 10) {
+      said = real_seconds();
+      fmt::print(stderr, "round {}, {:.0f} simulated seconds, {} I/Os\n", sum.rounds,
+                 static_cast<double>(sum.simulated_ns) / 1e9, sum.completed);
+    }
+  }
+  print_sum(sum, real_seconds() - begin, cpu_seconds());
+  if (!sum.failing_seeds.empty()) return 1;
+  const std::vector<FaultKind> missing = sum.missing_faults();
+  if (sum.rounds < kRoundsForAllFaults || missing.empty()) return 0;
+  for (const FaultKind kind : missing) fmt::print("no {} had an effect\n", to_string(kind));
+  return 3;
+}
+
+}  // namespace
+}  // namespace braid::sim
+
+int main(int argc, char** argv) {
+  braid::sim::Arguments arguments;
+  CLI::App app("The shipping client and server of Braid under simulated faults");
+  app.add_option("--seed", arguments.seed, "what decides everything")->capture_default_str();
+  app.add_option("--hours", arguments.hours, "simulated time; without it: one round");
+  app.add_option("--seeds", arguments.seeds, "A..B: one round for each seed");
+  app.add_option("--round-seconds", arguments.round_seconds, "length of a round's fault phase")
+      ->capture_default_str();
+  app.add_option("--mutant", arguments.mutants, "switch a planted bug on, to see it found");
+  app.add_flag("--trace", arguments.trace, "print every event");
+  app.add_option("--log", arguments.log,
+                 "info: log lines of product and faults, with simulated time; debug: and every "
+                 "operation")
+      ->check(CLI::IsMember({"info", "debug"}));
+  app.add_flag("--keep-going", arguments.keep_going, "do not stop at the first violation");
+  app.footer(
+      "Planted bugs: double-completion, lost-flush, permit-leak.\n"
+      "Example: braid-sim --seed 7 --hours 1");
+  CLI11_PARSE(app, argc, argv);
+  return braid::sim::run(arguments);
+}

@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Ctrl-C at any step of the demo leaves nothing behind.
+source "$(dirname "$0")/lib.sh"
+need_root
+need mkfs.ext4 fsck.ext4 fio losetup python3 setsid
+[[ -e /dev/fuse && -e /dev/loop-control ]] || skip "needs /dev/fuse and /dev/loop-control"
+
+export BRAID_BIN=$BRAID_BIN_DIR BRAID_DEMO_COPY_MB=40 BRAID_DEMO_FIO_SECONDS=1 TMPDIR=$work
+for moment in '^\[1/9\]' '^\[3/9\]' 'the copy waits' '^\[6/9\]' '^\[7/9\]'; do
+  : >"$work/demo.log"
+  # A shell without job control starts background commands deaf to SIGINT: undo that.
+  python3 -c 'import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+os.setsid()
+os.execvp(sys.argv[1], sys.argv[1:])' scripts/demo >"$work/demo.log" 2>&1 &
+  demo=$!
+  reached() {
+    running "$demo" || fail "the demo ended before \"$moment\""
+    grep -q "$moment" "$work/demo.log"
+  }
+  wait_for 90 "\"$moment\"" reached
+  # As a terminal does: to the whole foreground group.
+  kill -INT -- "-$demo"
+  status=0
+  wait "$demo" || status=$?
+  ((status == 130)) || fail "interrupted at \"$moment\", the demo ended with $status"
+  grep -qF "nothing is left behind" "$work/demo.log" || fail "after \"$moment\" something is left"
+  [[ -z $(find "$work" -maxdepth 1 -name 'braid-demo.*') ]] || fail "\"$moment\": a folder is left"
+  if grep -q "$work" /proc/self/mounts; then fail "a mount is left after \"$moment\""; fi
+done

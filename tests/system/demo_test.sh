@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# The demo, shortened, runs to its end and says that nothing is left behind.
+source "$(dirname "$0")/lib.sh"
+need_root
+need mkfs.ext4 fsck.ext4 fio losetup python3
+[[ -e /dev/fuse && -e /dev/loop-control ]] || skip "needs /dev/fuse and /dev/loop-control"
+
+export BRAID_BIN=$BRAID_BIN_DIR BRAID_DEMO_COPY_MB=40 BRAID_DEMO_FIO_SECONDS=1 TMPDIR=$work
+scripts/demo >"$work/demo.log" 2>&1 || fail "the demo ended with $?"
+for text in "kill -9 of the server" "no I/O error" "checksums are equal" "nothing is left behind" \
+  "all 9 steps done"; do
+  grep -qF "$text" "$work/demo.log" || fail "the demo did not say \"$text\""
+done

@@ -1,0 +1,231 @@
+// Session: what its user calls, and what its queues report.
+#include "trs/client/session.h"
+
+#include <algorithm>
+
+namespace braid::trs {
+
+base::Task<base::Result<std::unique_ptr<ClientSession>>> ClientSession::open(vhca::Device& device,
+                                                                             vhca::Pd& pd,
+                                                                             ClientOptions options,
+                                                                             SessionUser& user) {
+  using base::Errc;
+  if (options.reactors.empty() || options.reactors.size() >= wire::kConnectionsMax) {
+    co_return base::make_error(Errc::kInvalid, "a session over {} reactors; 1 to {} are right",
+                               options.reactors.size(), wire::kConnectionsMax - 1);
+  }
+  const std::string& name = options.session_name;
+  const bool printable =
+      std::all_of(name.begin(), name.end(), [](char c) { return c > 0x20 && c < 0x7f; });
+  if (name.empty() || name.size() > wire::kSessionNameBytesMax || !printable) {
+    co_return base::make_error(
+        Errc::kInvalid, "session name '{}': 1 to {} printable characters without blanks are right",
+        name, wire::kSessionNameBytesMax);
+  }
+  if (options.server.port == 0) options.server.port = wire::kDefaultPort;
+  auto session = std::make_unique<client::Session>(device, pd, std::move(options), user);
+  base::Status status = co_await session->start();
+  if (!status.ok()) co_return status.error();
+  co_return std::unique_ptr<ClientSession>(std::move(session));
+}
+
+namespace client {
+
+using base::Errc;
+using base::make_error;
+
+namespace {
+
+wire::Uuid random_uuid(base::Host& host) {
+  wire::Uuid uuid;
+  host.random(std::as_writable_bytes(std::span(uuid.bytes)));
+  return uuid;
+}
+
+}  // namespace
+
+Session::Session(vhca::Device& device, vhca::Pd& pd, ClientOptions options, SessionUser& user)
+    : device_(device),
+      pd_(pd),
+      options_(std::move(options)),
+      user_(user),
+      home_(*options_.reactors.front()),
+      log_(home_.log().child("trs")),
+      path_(ClientPathState::kConnecting, log_),
+      sess_uuid_(random_uuid(home_.host())),
+      paths_uuid_(random_uuid(home_.host())),
+      heartbeat_(home_, options_.heartbeat, *this),
+      give_up_timer_(&give_up, this),
+      wake_timer_([](base::Timer& timer) { static_cast<Session*>(timer.context)->wake(); }, this),
+      changed_(std::make_shared<base::Signal>(home_)) {
+  const auto cid_num = static_cast<uint16_t>(options_.reactors.size() + 1);
+  queues_.push_back(std::make_unique<Queue>(*this, uint16_t{0}, cid_num, home_));
+  for (size_t i = 0; i < options_.reactors.size(); ++i) {
+    queues_.push_back(std::make_unique<Queue>(*this, static_cast<uint16_t>(1 + i), cid_num,
+                                              *options_.reactors[i]));
+  }
+}
+
+Session::~Session() = default;
+
+ClientQueue& Session::queue(size_t reactor_index) {
+  return *queues_.at(1 + reactor_index);
+}
+
+base::Task<void> Session::close() {
+  if (path_.is(ClientPathState::kDead)) co_return;
+  const std::shared_ptr<base::Signal> changed = changed_;
+  closing_ = true;
+  lose(make_error(Errc::kCanceled, "the session is being closed"));
+  wake();
+  while (!path_.is(ClientPathState::kClosed)) {
+    if (path_.is(ClientPathState::kDead)) co_return;  // another close() was first
+    co_await changed->wait();
+  }
+  path_.set(ClientPathState::kDead, "removed");
+  wake();
+}
+
+base::Task<Errc> Session::admin(Direction direction, std::span<const std::byte> user_header,
+                                DataBuffer data) {
+  const std::shared_ptr<base::Signal> changed = changed_;
+  Queue& service = *queues_.front();
+  Permit permit;
+  while (!closing_ && (admin_busy_ || !(permit = service.acquire()))) co_await changed->wait();
+  if (closing_) co_return Errc::kCanceled;
+  admin_busy_ = true;
+  ClientRequest& request = admin_request_;
+  request.direction = direction;
+  request.user_header = user_header;
+  request.data = data;
+  request.permit = std::move(permit);
+  request.context = this;
+  request.done = &admin_done;
+  // `result` and not a member tells this call that it is over: the next may begin before it runs.
+  const auto result = std::make_shared<std::optional<Errc>>();
+  admin_result_ = result;
+  service.submit(request);
+  while (!result->has_value()) co_await changed->wait();
+  co_return **result;
+}
+
+void Session::admin_done(ClientRequest& request, Errc status) {
+  auto& self = *static_cast<Session*>(request.context);
+  *self.admin_result_ = status;
+  self.admin_busy_ = false;
+  self.wake();
+}
+
+void Session::queue_connected(Queue&, ConnectOutcome outcome) {
+  outcome_ = std::move(outcome);
+  wake();
+}
+
+void Session::queue_fenced(Queue&) {
+  --fences_due_;
+  wake();
+}
+
+void Session::queue_stopped(Queue&) {
+  --stops_due_;
+  wake();
+}
+
+void Session::trouble(base::Error why) {
+  lose(std::move(why));
+}
+
+/// Takes the path, or the attempt to make it, down; once. maintain() does the rest.
+void Session::lose(base::Error why) {
+  if (lost_) return;
+  lost_ = true;
+  const auto level = usable_ && !closing_ ? base::LogLevel::kWarning : base::LogLevel::kDebug;
+  log_.log(level, "path to {}:{} lost: {}", options_.server.ip, options_.server.port,
+           why.message());
+  if (usable_) {
+    down_since_ns_ = home_.host().now_ns();
+    const uint64_t limit_ns = options_.reconnect.give_up_after_ns;
+    if (limit_ns != base::kNever && !closing_) home_.schedule_after(give_up_timer_, limit_ns);
+  }
+  usable_ = false;
+  heartbeat_.stop();
+  why_ = std::move(why);
+  // At once, for those who wait for an answer over this path.
+  for (auto& queue : queues_) {
+    ++fences_due_;
+    queue->fence();
+  }
+  wake();
+}
+
+void Session::info_received(std::span<const std::byte> message) {
+  const uint32_t chunk_bytes = granted_.max_io_size + granted_.max_hdr_size;
+  map_ = std::make_shared<PathMap>(granted_.queue_depth);
+  map_->braid_peer = granted_.braid_magic == wire::kBraidMagic;
+  info_ = wire::parse_info_rsp(message, chunk_bytes, map_->chunks);
+  wake();
+}
+
+uint64_t Session::received_count() const {
+  uint64_t sum = 0;
+  for (const auto& queue : queues_) sum += queue->received_count();
+  return sum;
+}
+
+void Session::send_heartbeat() {
+  queues_.front()->send_imm({ImmType::kHeartbeat, 0});
+}
+
+void Session::peer_silent(uint64_t silent_ns) {
+  lose(make_error(Errc::kTimedOut, "no sign of life from the server for {} ms",
+                  silent_ns / base::kMillisecond));
+}
+
+void Session::give_up(base::Timer& timer) {
+  auto& self = *static_cast<Session*>(timer.context);
+  self.log_.warning("no path for {} ms: requests fail from now on",
+                    self.options_.reconnect.give_up_after_ns / base::kMillisecond);
+  for (size_t cid = 1; cid < self.queues_.size(); ++cid) {
+    self.queues_[cid]->refuse(Errc::kTimedOut);
+  }
+}
+
+SessionState Session::state() const {
+  switch (path_.state()) {
+    case ClientPathState::kConnected:
+      return usable_ ? SessionState::kConnected : SessionState::kReconnecting;
+    case ClientPathState::kClosing:
+    case ClientPathState::kClosed:
+    case ClientPathState::kDead:
+      return SessionState::kClosed;
+    default:
+      return limits_known_ ? SessionState::kReconnecting : SessionState::kConnecting;
+  }
+}
+
+std::string Session::explain() const {
+  const std::string server = fmt::format("{}:{}", options_.server.ip, options_.server.port);
+  const std::string why = why_ ? why_->message() : std::string("not tried yet");
+  switch (state()) {
+    case SessionState::kConnected:
+      return fmt::format("connected to {}", server);
+    case SessionState::kConnecting:
+      return fmt::format("connecting to {}", server);
+    case SessionState::kReconnecting: {
+      const uint64_t ms = (home_.host().now_ns() - down_since_ns_) / base::kMillisecond;
+      return fmt::format("reconnecting to {} for {}.{} s: {}", server, ms / 1000, ms % 1000 / 100,
+                         why);
+    }
+    case SessionState::kClosed:
+      return fmt::format("closed: {}", why);
+  }
+  return {};
+}
+
+std::string Session::peer_text() const {
+  const std::string text = queues_.front()->peer_text();
+  return text.empty() ? fmt::format("{}:{}", options_.server.ip, options_.server.port) : text;
+}
+
+}  // namespace client
+}  // namespace braid::trs

@@ -1,0 +1,134 @@
+// Connection: one RC QP with its CQ, as both roles of TRS use it. Counts send credits, keeps a
+// header buffer per send slot, reposts receives, and drains after a failure.
+//
+//   kSetup --attach()--> kOpen --fence()--> kDraining --both flush markers seen--> kDrained
+//
+// Send slots. A WR occupies a slot of the send queue until a signalled completion at or behind it
+// has been polled; `signal_every` of them share one. Slot s owns header(s), so header memory is
+// never rewritten while the device may still read it: posted - completed <= send_depth.
+//
+// Receives are empty (what arrives are RDMA writes with immediate), except the first one of
+// connection 0, which takes a message of the info exchange.
+//
+// Thread: the reactor given; the creation too.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/reactor.h"
+#include "vhca/device.h"
+
+namespace braid::trs {
+
+class Connection;
+
+/// Who owns a connection. Calls come from poll(); none destroys the connection.
+class ConnectionUser {
+ public:
+  virtual ~ConnectionUser() = default;
+  /// An RDMA write with immediate of the peer (host order), whose data has `bytes`. While draining,
+  /// what arrived before the fence still comes.
+  virtual void received_imm(Connection& connection, uint32_t imm, uint32_t bytes) = 0;
+  /// The SEND that the message receive took. Valid during the call.
+  virtual void received_message(Connection& connection, std::span<const std::byte> message) = 0;
+  /// A completion failed, or the CQ was overrun. At most once; not after fence().
+  virtual void failed(Connection& connection, base::Error why) = 0;
+};
+
+struct ConnectionOptions {
+  uint32_t send_depth = 64;     // WRs under way, the flush marker apart
+  uint32_t receive_depth = 64;  // empty receives
+  uint32_t header_bytes = 0;    // per send slot
+  uint32_t message_bytes = 0;   // buffer of the message receive; 0: none
+  vhca::CompChannel* channel = nullptr;
+  vhca::Td* td = nullptr;
+};
+
+class Connection {
+ public:
+  /// Makes QP (in INIT) and CQ. Receives are not posted yet.
+  static base::Result<std::unique_ptr<Connection>> create(vhca::Device& device, vhca::Pd& pd,
+                                                          base::Reactor& reactor,
+                                                          const ConnectionOptions& options,
+                                                          ConnectionUser& user);
+  ~Connection();
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  vhca::Qp& qp() { return *qp_; }
+  /// Posts all receives. `message_bytes` replaces the option if that was not known at creation.
+  base::Status post_receives(uint32_t message_bytes);
+  /// Takes the established connection. `lost` runs when the peer ends it.
+  void attach(std::unique_ptr<vhca::Connection> established, std::function<void()> lost);
+  std::string peer_text() const;
+
+  // --- data path
+  bool can_send() const { return posted_ - completed_ < options_.send_depth; }
+  /// The header buffer of the next WR; its lkey.
+  std::byte* next_header() {
+    return headers_->data() + posted_ % options_.send_depth * options_.header_bytes;
+  }
+  uint32_t header_lkey() const { return header_mr_->lkey; }
+  static constexpr uint32_t kInlineBytes = 64;  // the most that a WR with IBV_SEND_INLINE carries
+  /// Posts one WR (its wr_id is set here, its signalled flag as needed). Only if can_send(). False:
+  /// the connection failed, which its user has been told.
+  bool post(vhca::SendWr& wr);
+  /// An RDMA WRITE_WITH_IMM without data.
+  bool post_imm(uint32_t imm);
+  /// Polls once. True if there was anything.
+  bool poll();
+  void arm() { cq_->arm(); }
+  bool open() const { return state_ == State::kOpen; }
+  uint64_t posted() const { return posted_; }
+
+  // --- the end
+  /// QP to ERR; nothing of the peer lands here any more. Poll until drained(). Idempotent.
+  void fence();
+  /// Every completion that could come has come: no buffer is in use by the device any more.
+  bool drained() const { return state_ == State::kDrained; }
+
+ private:
+  enum class State : uint8_t { kSetup, kOpen, kDraining, kDrained };
+  Connection(base::Reactor& reactor, const ConnectionOptions& options, ConnectionUser& user);
+  base::Status build(vhca::Device& device, vhca::Pd& pd);
+  bool repost_receives();
+  void complete(const vhca::Wc& wc);
+  void completed_receive(const vhca::Wc& wc);
+  void fail(base::Error why);
+
+  base::Reactor& reactor_;
+  const ConnectionOptions options_;
+  ConnectionUser& user_;
+  State state_ = State::kSetup;
+  bool failed_ = false;
+  unsigned markers_due_ = 0;
+
+  // Counts of WRs: 0 <= posted_ - completed_ <= send_depth.
+  uint64_t posted_ = 0;
+  uint64_t completed_ = 0;
+  uint64_t last_signaled_ = 0;
+  uint32_t signal_every_ = 1;
+  uint32_t receives_used_ = 0;  // and not yet posted again
+
+  vhca::Pd* pd_ = nullptr;
+  std::unique_ptr<base::Segment> headers_;
+  std::vector<std::byte> message_;
+  std::unique_ptr<vhca::Mr> header_mr_;
+  std::unique_ptr<vhca::Mr> message_mr_;
+  std::unique_ptr<vhca::Cq> cq_;
+  std::unique_ptr<vhca::Qp> qp_;
+  std::unique_ptr<vhca::Connection> established_;
+  static constexpr uint32_t kRepostBatch = 32;
+  std::array<vhca::RecvWr, kRepostBatch> receive_chain_{};
+};
+
+/// "work request flushed", "retry count exceeded": for logs and errors.
+const char* to_string(ibv_wc_status status);
+
+}  // namespace braid::trs

@@ -1,0 +1,47 @@
+#include "trs/heartbeat.h"
+
+#include <algorithm>
+
+namespace braid::trs {
+
+Heartbeat::Verdict Heartbeat::check(uint64_t now_ns, uint64_t received, uint64_t lateness_ns) {
+  const uint64_t half_ns = options_.interval_ns / 2;
+  const bool too_soon = now_ns - last_check_ns_ < half_ns;  // checks piled up by a pause
+  last_check_ns_ = now_ns;
+  if (received != last_received_) {
+    last_received_ = received;
+    missed_ = 0;
+    return Verdict::kAlive;
+  }
+  if (too_soon || lateness_ns > half_ns) return Verdict::kAlive;
+  ++missed_;
+  if (missed_ >= std::max(options_.missed_max, 2u)) return Verdict::kSilent;
+  return missed_ == 1 ? Verdict::kAsk : Verdict::kAlive;
+}
+
+void HeartbeatDriver::start() {
+  heartbeat_.emplace(options_, reactor_.now_ns());
+  reactor_.schedule_after(timer_, options_.interval_ns);
+}
+
+void HeartbeatDriver::stop() {
+  reactor_.cancel(timer_);
+}
+
+void HeartbeatDriver::tick(base::Timer& timer) {
+  auto& self = *static_cast<HeartbeatDriver*>(timer.context);
+  base::Reactor& reactor = self.reactor_;
+  const uint64_t now_ns = reactor.now_ns();
+  const uint64_t late_ns =
+      std::max(reactor.last_lateness_ns(), now_ns - std::min(now_ns, timer.deadline_ns()));
+  const Heartbeat::Verdict verdict =
+      self.heartbeat_->check(now_ns, self.owner_.received_count(), late_ns);
+  if (verdict == Heartbeat::Verdict::kSilent) {
+    self.owner_.peer_silent(self.options_.interval_ns * (self.heartbeat_->missed() + 1));
+    return;
+  }
+  if (verdict == Heartbeat::Verdict::kAsk) self.owner_.send_heartbeat();
+  reactor.schedule_after(timer, self.options_.interval_ns);
+}
+
+}  // namespace braid::trs

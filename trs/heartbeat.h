@@ -1,0 +1,63 @@
+// Heartbeat: is the peer's processor alive? The judgement (Heartbeat, pure) and what drives it
+// (HeartbeatDriver, a timer on the path's home reactor). Both sides of a path run one, on
+// connection 0.
+//
+// Anything received from the peer is a sign of life, so a busy path sends no heartbeats. A check in
+// which nothing new had come is a miss; the first miss asks (HB_MSG) and each further one only
+// counts, since the connection is reliable and one question under way is enough. Detection takes at
+// most interval * (missed_max + 1), and never less than two checks that are apart in time.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "base/reactor.h"
+#include "trs/client.h"
+
+namespace braid::trs {
+
+class Heartbeat {
+ public:
+  enum class Verdict : uint8_t { kAlive, kAsk, kSilent };
+
+  Heartbeat(const HeartbeatOptions& options, uint64_t now_ns)
+      : options_(options), last_check_ns_(now_ns) {}
+
+  /// One check. `received` counts what has come from the peer since ever; `lateness_ns` is how late
+  /// this reactor itself was: if it was, the peer's answer may lie unseen, and the check is void.
+  Verdict check(uint64_t now_ns, uint64_t received, uint64_t lateness_ns);
+  unsigned missed() const { return missed_; }
+
+ private:
+  const HeartbeatOptions options_;
+  uint64_t last_check_ns_;
+  uint64_t last_received_ = 0;
+  unsigned missed_ = 0;
+};
+
+/// What a heartbeat needs of its path.
+class HeartbeatOwner {
+ public:
+  virtual ~HeartbeatOwner() = default;
+  virtual uint64_t received_count() const = 0;
+  virtual void send_heartbeat() = 0;
+  virtual void peer_silent(uint64_t silent_ns) = 0;
+};
+
+class HeartbeatDriver {
+ public:
+  HeartbeatDriver(base::Reactor& reactor, const HeartbeatOptions& options, HeartbeatOwner& owner)
+      : reactor_(reactor), options_(options), owner_(owner), timer_(&tick, this) {}
+  void start();
+  void stop();
+
+ private:
+  static void tick(base::Timer& timer);
+  base::Reactor& reactor_;
+  const HeartbeatOptions options_;
+  HeartbeatOwner& owner_;
+  base::Timer timer_;
+  std::optional<Heartbeat> heartbeat_;
+};
+
+}  // namespace braid::trs

@@ -1,0 +1,66 @@
+#include "trs/heartbeat.h"
+
+#include <gtest/gtest.h>
+
+namespace braid::trs {
+namespace {
+
+using base::kMillisecond;
+using Verdict = Heartbeat::Verdict;
+
+constexpr HeartbeatOptions kOptions{.interval_ns = 150 * kMillisecond, .missed_max = 3};
+
+/// Checks at each interval.
+class HeartbeatTest : public testing::Test {
+ protected:
+  Verdict next(uint64_t received, uint64_t lateness_ns = 0) {
+    now_ns_ += kOptions.interval_ns;
+    return heartbeat_.check(now_ns_, received, lateness_ns);
+  }
+  uint64_t now_ns_ = 0;
+  Heartbeat heartbeat_{kOptions, 0};
+};
+
+TEST_F(HeartbeatTest, DataIsASignOfLifeAndAsksNothing) {
+  for (uint64_t received = 1; received < 100; ++received)
+    EXPECT_EQ(next(received), Verdict::kAlive);
+}
+
+TEST_F(HeartbeatTest, SilentPeerIsAskedOnceAndCutOffWithinTheBound) {
+  EXPECT_EQ(next(1), Verdict::kAlive);  // it came just after the check before
+  EXPECT_EQ(next(1), Verdict::kAsk);
+  EXPECT_EQ(next(1), Verdict::kAlive);
+  EXPECT_EQ(next(1), Verdict::kSilent);
+  EXPECT_LE(now_ns_, kOptions.interval_ns * (kOptions.missed_max + 1));
+}
+
+TEST_F(HeartbeatTest, AnswerClearsWhatWasMissed) {
+  EXPECT_EQ(next(0), Verdict::kAsk);
+  EXPECT_EQ(next(0), Verdict::kAlive);
+  EXPECT_EQ(next(1), Verdict::kAlive);
+  EXPECT_EQ(next(1), Verdict::kAsk);
+}
+
+TEST_F(HeartbeatTest, LateReactorGivesThePeerAnotherInterval) {
+  EXPECT_EQ(next(0), Verdict::kAsk);
+  EXPECT_EQ(next(0), Verdict::kAlive);
+  EXPECT_EQ(next(0, 80 * kMillisecond), Verdict::kAlive);
+  EXPECT_EQ(next(0, 2000 * kMillisecond), Verdict::kAlive);
+  EXPECT_EQ(next(0), Verdict::kSilent);
+}
+
+TEST_F(HeartbeatTest, ChecksThatPileUpAfterAPauseCountOnce) {
+  EXPECT_EQ(next(0), Verdict::kAsk);
+  EXPECT_EQ(next(0), Verdict::kAlive);
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(heartbeat_.check(++now_ns_, 0, 0), Verdict::kAlive);
+  EXPECT_EQ(next(0), Verdict::kSilent);
+}
+
+TEST(Heartbeat, NeedsTwoChecksWhateverTheOptions) {
+  Heartbeat heartbeat({.interval_ns = 100, .missed_max = 0}, 0);
+  EXPECT_EQ(heartbeat.check(100, 0, 0), Verdict::kAsk);
+  EXPECT_EQ(heartbeat.check(200, 0, 0), Verdict::kSilent);
+}
+
+}  // namespace
+}  // namespace braid::trs

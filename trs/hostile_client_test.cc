@@ -1,0 +1,289 @@
+// A client that breaks the rules, written with raw verbs: the server refuses it, says why, ends its
+// session and nobody else's.
+#include <gmock/gmock.h>
+
+#include <cerrno>
+
+#include "trs/raw_peer.h"
+
+namespace braid::trs::testing {
+namespace {
+
+using base::Errc;
+using base::kSecond;
+
+constexpr const char* kHostileIp = "10.0.0.3";
+
+std::vector<std::byte> to_vector(std::span<const std::byte> bytes) {
+  return {bytes.begin(), bytes.end()};
+}
+
+class HostileClient : public SessionRig {
+ protected:
+  void SetUp() override {
+    connect();  // an honest client, who must not notice anything
+    auto& machine = world.add_machine("hostile");
+    world.fabric().add_port(machine, kHostileIp);
+    auto& host = machine.start_process("hostile");
+    auto program = std::make_unique<RawPeer>(host, kHostileIp);
+    raw = program.get();
+    host.run(std::move(program));
+  }
+  void TearDown() override {
+    auto io = client->make_io(Direction::kWrite, 0, 4096);
+    client->submit(*io);
+    ASSERT_TRUE(until([&] { return io->done; }));
+    EXPECT_EQ(io->status, Errc::kOk);
+    EXPECT_EQ(client->disconnected_calls, 0u) << "the honest client was disturbed";
+    cid0.reset();
+    cid1.reset();
+  }
+
+  static wire::ConnReq conn_req(uint16_t cid) {
+    wire::ConnReq req;
+    req.cid = cid;
+    req.cid_num = uint16_t{2};
+    req.recon_cnt = uint16_t{1};
+    req.sess_uuid.bytes.fill(1);
+    req.paths_uuid.bytes.fill(2);
+    req.flags = wire::kFirstConn;
+    req.braid_magic = wire::kBraidMagic;
+    req.braid_features = wire::kFeatures;
+    return req;
+  }
+  std::unique_ptr<RawConnection> try_connect(std::span<const std::byte> private_data) {
+    auto connection = raw->make();
+    raw->connect(*connection, to_vector(private_data));
+    EXPECT_TRUE(until([&] { return connection->decided; }));
+    return connection;
+  }
+  /// Both connections, no info exchange.
+  void handshake(const wire::ConnReq& first = conn_req(0),
+                 const wire::ConnReq& second = conn_req(1)) {
+    cid0 = try_connect(wire::bytes_of(first));
+    cid1 = try_connect(wire::bytes_of(second));
+    ASSERT_TRUE(cid0->connection && cid1->connection);
+  }
+  void send_info() {
+    wire::InfoReq req;
+    std::memcpy(req.session_name.data(), "hostile", 7);
+    raw->send(*cid0, wire::bytes_of(req));
+  }
+  /// A session with everything; chunks are known.
+  void open_session() {
+    handshake();
+    send_info();
+    ASSERT_TRUE(until([&] {
+      cid0->poll();
+      return cid0->completions.size() >= 2;  // the SEND, and the answer
+    }));
+    ASSERT_TRUE(wire::parse_info_rsp(raw->received(0, 24), 32 << 10, chunks).ok());
+    sessions_before = store.closed;
+  }
+  /// Puts bytes at an offset of a chunk and announces a message at `imm_offset`.
+  void request(RawConnection& by, uint32_t chunk, uint32_t at, std::vector<uint8_t> bytes,
+               uint32_t imm_offset) {
+    const uint32_t imm = ImmCodec(16).encode({chunk, imm_offset});
+    raw->write_imm(by, std::as_bytes(std::span(bytes)), chunks[chunk % 16].address + at,
+                   chunks[chunk % 16].key, imm);
+  }
+  void expect_session_ended() {
+    EXPECT_TRUE(until([&] { return cid0->lost() && cid1->lost(); }, 5 * kSecond));
+    EXPECT_TRUE(until([&] { return server->server->sessions().size() == 1; }, 5 * kSecond));
+  }
+
+  RawPeer* raw = nullptr;
+  std::unique_ptr<RawConnection> cid0, cid1;
+  std::vector<wire::ChunkRegion> chunks = std::vector<wire::ChunkRegion>(16);
+  uint64_t sessions_before = 0;
+};
+
+TEST_F(HostileClient, NonsenseInTheConnectRequestIsRejected) {
+  const std::vector<std::byte> nothing;
+  EXPECT_EQ(try_connect(nothing)->reject_errno, ECONNRESET);
+  const std::vector<std::byte> ones(56, std::byte{0xff});
+  EXPECT_EQ(try_connect(ones)->reject_errno, ECONNRESET);
+  wire::ConnReq old_version = conn_req(0);
+  old_version.version = uint16_t{0x0100};
+  EXPECT_EQ(try_connect(wire::bytes_of(old_version))->reject_errno, ECONNRESET);
+  wire::ConnReq late = conn_req(0);
+  late.flags = 0;
+  EXPECT_EQ(try_connect(wire::bytes_of(late))->reject_errno, ENXIO);
+  EXPECT_EQ(try_connect(wire::bytes_of(conn_req(1)))->reject_errno, ECONNRESET);
+}
+
+TEST_F(HostileClient, SameConnectionTwiceIsRejected) {
+  handshake();
+  EXPECT_EQ(try_connect(wire::bytes_of(conn_req(0)))->reject_errno, ECONNRESET);
+  EXPECT_EQ(try_connect(wire::bytes_of(conn_req(1)))->reject_errno, ECONNRESET);
+}
+
+TEST_F(HostileClient, HalfOpenPathIsClosedAfterATime) {
+  handshake();
+  EXPECT_FALSE(until([&] { return cid0->lost(); }, 9 * kSecond));
+  EXPECT_TRUE(until([&] { return cid0->lost() && cid1->lost(); }, 2 * kSecond));
+}
+
+TEST_F(HostileClient, InfoRequestDoesNotKeepAnIncompletePathOpen) {
+  cid0 = try_connect(wire::bytes_of(conn_req(0)));  // and never connection 1
+  ASSERT_TRUE(cid0->connection);
+  send_info();
+  EXPECT_FALSE(until([&] { return cid0->lost(); }, 9 * kSecond));
+  EXPECT_TRUE(until([&] { return cid0->lost(); }, 2 * kSecond));
+  EXPECT_TRUE(until([&] { return server->server->sessions().size() == 1; }, 5 * kSecond));
+}
+
+TEST_F(HostileClient, RequestBeforeTheInfoExchangeEndsTheSession) {
+  handshake();
+  raw->write_imm(*cid1, {}, 0, 0, ImmCodec(16).encode({1, 0}));
+  expect_session_ended();
+}
+
+TEST_F(HostileClient, BadInfoRequestsEndTheSession) {
+  handshake();
+  wire::InfoReq endless;
+  endless.session_name.fill('x');
+  raw->send(*cid0, wire::bytes_of(endless));
+  expect_session_ended();
+}
+
+TEST_F(HostileClient, InfoRequestOfTheWrongLengthEndsTheSession) {
+  handshake();
+  const std::vector<std::byte> bytes(300);
+  raw->send(*cid0, bytes);
+  expect_session_ended();
+}
+
+TEST_F(HostileClient, ImmediateInPlaceOfTheInfoRequestEndsTheSession) {
+  handshake();
+  raw->write_imm(*cid0, {}, 0, 0, encode_imm({ImmType::kHeartbeat, 0}));
+  expect_session_ended();
+}
+
+TEST_F(HostileClient, HonestRawSessionWorks) {
+  open_session();
+  // A write of 4 bytes without a user header, which the store's server finds invalid.
+  request(*cid1, 1, 0, {1, 2, 3, 4, 2, 0, 0, 0}, 4);
+  ASSERT_TRUE(until([&] { return !cid1->immediates().empty(); }));
+  const Imm imm = cid1->immediates()[0];
+  EXPECT_EQ(imm.type, ImmType::kAnswer);
+  EXPECT_EQ(decode_answer(imm.payload).request_id, 1u);
+  EXPECT_EQ(decode_answer(imm.payload).sys_errno, static_cast<uint32_t>(EINVAL));
+}
+
+TEST_F(HostileClient, SecondMessageEndsTheSession) {
+  open_session();
+  send_info();
+  expect_session_ended();
+}
+
+TEST_F(HostileClient, OffsetBeyondTheChunkEndsTheSession) {
+  open_session();
+  raw->write_imm(*cid1, {}, 0, 0, encode_imm({ImmType::kRequest, 0x1ffffff}));
+  expect_session_ended();
+}
+
+TEST_F(HostileClient, ImmediateOfUnknownTypeEndsTheSession) {
+  open_session();
+  raw->write_imm(*cid1, {}, 0, 0, 0x70000000u);
+  expect_session_ended();
+}
+
+TEST_F(HostileClient, AnswerSentToTheServerEndsTheSession) {
+  open_session();
+  raw->write_imm(*cid1, {}, 0, 0, encode_answer({1, 0}));
+  expect_session_ended();
+}
+
+TEST_F(HostileClient, MessageAcrossTheChunksEndEndsTheSession) {
+  open_session();
+  request(*cid1, 1, (32 << 10) - 4, {3, 0, 0, 0}, (32 << 10) - 4);
+  expect_session_ended();
+}
+
+TEST_F(HostileClient, UserHeaderLongerThanItsOffsetEndsTheSession) {
+  open_session();
+  request(*cid1, 1, 0, {0, 0, 2, 0, 0xff, 0xff}, 2);
+  expect_session_ended();
+}
+
+TEST_F(HostileClient, ReadOfMoreThanTheDataAreaEndsTheSession) {
+  open_session();
+  std::vector<uint8_t> read = {3, 0, 0, 0, 0, 0, 1, 0};
+  read.resize(24, 0);
+  read[20] = 65;  // length, of an area of 64
+  request(*cid1, 1, 64, read, 64);
+  expect_session_ended();
+}
+
+TEST_F(HostileClient, WriteOfMoreThanGrantedEndsTheSession) {
+  open_session();
+  request(*cid1, 1, (16 << 10) + 1, {2, 0, 0, 0}, (16 << 10) + 1);
+  expect_session_ended();
+}
+
+TEST_F(HostileClient, SecondRequestForABusyChunkEndsTheSession) {
+  open_session();
+  store.hold = true;
+  request(*cid1, 1, 0, {2, 0, 0, 0}, 0);
+  ASSERT_TRUE(until([&] { return server->held.size() == 1; }));
+  request(*cid1, 1, 0, {2, 0, 0, 0}, 0);
+  EXPECT_TRUE(until([&] { return cid1->lost(); }, 5 * kSecond));
+  EXPECT_EQ(store.closed, sessions_before) << "its first request is still running";
+  store.hold = false;
+  server->release();
+  expect_session_ended();
+}
+
+TEST_F(HostileClient, ChunkOfAnotherConnectionEndsTheSession) {
+  open_session();
+  request(*cid0, 1, 0, {2, 0, 0, 0}, 0);
+  expect_session_ended();
+}
+
+TEST_F(HostileClient, WrongKeyEndsTheSession) {
+  open_session();
+  chunks[1].key ^= 1;
+  request(*cid1, 1, 0, {2, 0, 0, 0}, 0);
+  expect_session_ended();
+}
+
+TEST_F(HostileClient, WriteBehindTheLastChunkEndsTheSession) {
+  open_session();
+  request(*cid1, 15, (32 << 10) - 2, {2, 0, 0, 0}, 0);
+  expect_session_ended();
+}
+
+TEST_F(HostileClient, ReadIntoMemoryThatIsNotItsOwnEndsTheSession) {
+  open_session();
+  StoreOp op;
+  std::vector<uint8_t> read(64 + sizeof(op) + 24, 0);
+  read[64 + sizeof(op)] = 3;
+  read[64 + sizeof(op) + 2] = sizeof(op);
+  read[64 + sizeof(op) + 6] = 1;
+  read[64 + sizeof(op) + 8 + 12] = 64;  // address and key are zero
+  request(*cid1, 1, 0, read, 64 + sizeof(op));
+  expect_session_ended();
+}
+
+TEST_F(HostileClient, KernelClientMayUseAnyConnectionForAnyChunk) {
+  wire::ConnReq first = conn_req(0), second = conn_req(1);
+  for (wire::ConnReq* req : {&first, &second}) {
+    req->braid_magic = 0u;
+    req->braid_features = 0u;
+  }
+  handshake(first, second);
+  send_info();
+  ASSERT_TRUE(until([&] {
+    cid0->poll();
+    return cid0->completions.size() >= 2;
+  }));
+  ASSERT_TRUE(wire::parse_info_rsp(raw->received(0, 24), 32 << 10, chunks).ok());
+  request(*cid0, 1, 0, {2, 0, 0, 0}, 0);
+  ASSERT_TRUE(until([&] { return !cid0->immediates().empty(); }));
+  request(*cid1, 0, 0, {2, 0, 0, 0}, 0);
+  ASSERT_TRUE(until([&] { return !cid1->immediates().empty(); }));
+}
+
+}  // namespace
+}  // namespace braid::trs::testing

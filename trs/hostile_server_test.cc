@@ -1,0 +1,194 @@
+// A server that breaks the rules, written with raw verbs: the client says what was wrong, keeps its
+// requests and its memory, and finds an honest server afterwards.
+#include <gmock/gmock.h>
+
+#include "trs/raw_peer.h"
+
+namespace braid::trs::testing {
+namespace {
+
+using base::Errc;
+using base::kSecond;
+using ::testing::HasSubstr;
+
+/// Accepts whoever comes with given bytes; the info request is answered with given bytes.
+class RawServer final : public RawPeer {
+ public:
+  explicit RawServer(base::sim::SimHost& process) : RawPeer(process, kServerIp) {
+    answer.queue_depth = uint16_t{16};
+    answer.max_io_size = 16u << 10;
+    answer.max_hdr_size = 16u << 10;
+    answer.braid_magic = wire::kBraidMagic;
+    listener = std::move(*device->listen(home(), {kServerIp, kPort}, 16));
+    task = accept_loop();
+    task.start();
+  }
+
+  /// The info answer for chunks at the start of this peer's memory.
+  std::vector<std::byte> info() const {
+    struct {
+      wire::InfoRsp head;
+      wire::SgDescriptor region;
+    } message;
+    message.head.sg_cnt = uint16_t{1};
+    message.region.address = reinterpret_cast<uint64_t>(memory.data());
+    message.region.key = mr->rkey;
+    message.region.length = 16u * (32u << 10);
+    std::vector<std::byte> bytes(sizeof(message));
+    std::memcpy(bytes.data(), &message, sizeof(message));
+    return bytes;
+  }
+
+  wire::ConnRsp answer;
+  std::vector<std::unique_ptr<RawConnection>> accepted;
+  std::unique_ptr<vhca::Listener> listener;
+  base::Task<void> task;
+
+ private:
+  base::Task<void> accept_loop() {
+    for (;;) {
+      auto request = co_await listener->next();
+      if (!request.ok()) co_return;
+      accepted.push_back(make());
+      RawConnection& raw = *accepted.back();
+      vhca::ConnectParameters parameters;
+      parameters.private_data = wire::bytes_of(answer);
+      auto result = co_await (*request)->accept(home(), *raw.qp, parameters);
+      if (result.ok()) raw.connection = std::move(*result);
+    }
+  }
+};
+
+class HostileServer : public SessionRig {
+ protected:
+  void start_hostile() {
+    server_host = &server_machine->start_process("hostile");
+    auto program = std::make_unique<RawServer>(*server_host);
+    raw = program.get();
+    server_host->run(std::move(program));
+  }
+  void SetUp() override {
+    start_hostile();
+    start_client();
+  }
+  std::string open_error() {
+    client->open([](ClientOptions& options) { options.reconnect.attempt_timeout_ns = kSecond; });
+    EXPECT_TRUE(until([&] { return client->open_error || client->opened; }));
+    return client->open_error ? client->open_error->message() : "it opened";
+  }
+  /// Opens a session with the raw server; it then has one write in flight, by permit 1.
+  void open_with_write_in_flight() {
+    client->open();
+    ASSERT_TRUE(
+        until([&] { return raw->accepted.size() == 2 && !received(*raw->accepted[0]).empty(); }));
+    raw->send(*raw->accepted[0], raw->info());
+    ASSERT_TRUE(until([&] { return client->opened; }));
+    io = client->make_io(Direction::kRead, 0, 512);
+    fill(std::span(store.bytes).first(512), 5);
+    client->submit(*io);
+    ASSERT_TRUE(until([&] { return !raw->accepted[1]->immediates().empty(); }));
+  }
+  std::vector<vhca::Wc> received(RawConnection& connection) {
+    connection.poll();
+    std::vector<vhca::Wc> all;
+    for (const vhca::Wc& wc : connection.completions) {
+      if (wc.wr_id >= 1000) all.push_back(wc);
+    }
+    return all;
+  }
+  /// The path goes down because of `complaint`; an honest server then completes the request.
+  void expect_lost(const std::string& complaint) {
+    ASSERT_TRUE(until([&] { return client->disconnected_calls == 1; }));
+    EXPECT_THAT(client->disconnected_why, HasSubstr(complaint));
+    EXPECT_FALSE(io->done);
+    server_host->kill();
+    start_server();
+    ASSERT_TRUE(until([&] { return io->done; }));
+    EXPECT_EQ(io->status, Errc::kOk);
+    EXPECT_TRUE(filled(io->buffer, 5));
+    EXPECT_EQ(io->completions, 1u);
+    expect_all_permits_back();
+  }
+  void answer(RawConnection& by, uint32_t imm) { raw->write_imm(by, {}, 0, 0, imm); }
+
+  RawServer* raw = nullptr;
+  std::unique_ptr<Io> io;
+};
+
+TEST_F(HostileServer, AnswerOfAnotherProtocolIsNamed) {
+  raw->answer.magic = uint16_t{0x1234};
+  EXPECT_THAT(open_error(), HasSubstr("magic 0x1234"));
+}
+
+TEST_F(HostileServer, ImpossibleLimitsAreNamed) {
+  raw->answer.queue_depth = uint16_t{0xffff};
+  EXPECT_THAT(open_error(), HasSubstr("28 bits address"));
+}
+
+TEST_F(HostileServer, TooFewPermitsAreNamed) {
+  raw->answer.queue_depth = uint16_t{1};
+  EXPECT_THAT(open_error(), HasSubstr("too few for 1 reactors"));
+}
+
+TEST_F(HostileServer, SilenceInTheInfoExchangeTimesOut) {
+  EXPECT_THAT(open_error(), HasSubstr("did not answer the info request"));
+}
+
+TEST_F(HostileServer, BadInfoAnswerIsNamed) {
+  client->open();
+  ASSERT_TRUE(
+      until([&] { return raw->accepted.size() == 2 && !received(*raw->accepted[0]).empty(); }));
+  auto info = raw->info();
+  info[20] = std::byte{1};
+  raw->send(*raw->accepted[0], info);
+  ASSERT_TRUE(until([&] { return client->open_error.has_value(); }));
+  EXPECT_THAT(client->open_error->message(), HasSubstr("info answer with a region"));
+}
+
+TEST_F(HostileServer, AnswerToNoRequestTakesThePathDown) {
+  open_with_write_in_flight();
+  answer(*raw->accepted[1], encode_answer({5, 0}));
+  expect_lost("answer to request 5, which is not in flight");
+}
+
+TEST_F(HostileServer, AnswerByTheWrongConnectionTakesThePathDown) {
+  open_with_write_in_flight();
+  answer(*raw->accepted[0], encode_answer({1, 0}));
+  expect_lost("answer to request 1, which is not in flight there");
+}
+
+TEST_F(HostileServer, AnswerToARequestOutOfRangeTakesThePathDown) {
+  open_with_write_in_flight();
+  answer(*raw->accepted[1], encode_answer({kImmRequestIdMax, 0}));
+  expect_lost("not in flight");
+}
+
+TEST_F(HostileServer, ReadAnsweredWithoutItsDataTakesThePathDown) {
+  open_with_write_in_flight();
+  answer(*raw->accepted[1], encode_answer({1, 0}));
+  expect_lost("carries 0 bytes, not 512");
+}
+
+TEST_F(HostileServer, ImmediateForServersTakesThePathDown) {
+  open_with_write_in_flight();
+  answer(*raw->accepted[1], ImmCodec(16).encode({1, 0}));
+  expect_lost("is none for a client");
+}
+
+TEST_F(HostileServer, MessageOutOfPlaceTakesThePathDown) {
+  open_with_write_in_flight();
+  raw->send(*raw->accepted[1], raw->info());
+  ASSERT_TRUE(until([&] { return client->disconnected_calls == 1; }));
+  EXPECT_FALSE(io->done);
+}
+
+TEST_F(HostileServer, EveryErrnoComesThrough) {
+  open_with_write_in_flight();
+  answer(*raw->accepted[1], encode_answer({1, 511}));
+  ASSERT_TRUE(until([&] { return io->done; }));
+  EXPECT_EQ(io->status, base::errc_from_errno(511));
+  EXPECT_NE(io->status, Errc::kOk);
+}
+
+}  // namespace
+}  // namespace braid::trs::testing

@@ -1,0 +1,95 @@
+// The server side of TRS: listens, accepts sessions, hands each request to its user, sends the
+// answers.
+//
+// The user gets data in the chunk the client wrote it to (no copy) and answers from the chunk, or
+// for a read from any registered memory (no copy either). Connection r of every session is served
+// by reactor r mod R, cid 0 by the home reactor. A client that reconnects is admitted only after
+// every request of its former path has ended at the user and the former QPs are fenced: an
+// abandoned write can never land after a newer one.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/reactor.h"
+#include "trs/client.h"
+#include "vhca/device.h"
+
+namespace braid::trs {
+
+class ServerSession;
+
+/// A request at the server, from ServerUser::request until answer(). Lives in the session's
+/// preallocated table.
+class ServerRequest {
+ public:
+  Direction direction = Direction::kRead;
+  std::span<const std::byte> user_header;  // a private copy: the client cannot change it any more
+  std::span<std::byte>
+      data;  // in the chunk. Write: what came. Read: where the answer goes, of the asked length
+  ServerSession* session = nullptr;
+  base::Reactor* reactor = nullptr;  // where it came and must be answered
+  void* context = nullptr;           // the user's
+  /// Ends the request: `status` goes to the client as errno. A successful read sends all of `data`,
+  /// or of `source` if given (registered by Server::register_memory; same length). The object may
+  /// be reused at once.
+  virtual void answer(base::Errc status, const DataBuffer* source = nullptr) = 0;
+
+ protected:
+  ~ServerRequest() = default;
+};
+
+/// One client session, as the user sees it.
+class ServerSession {
+ public:
+  virtual const std::string& name() const = 0;  // as the client says: not an identity
+  virtual std::string peer_text() const = 0;
+  virtual bool braid_peer() const = 0;
+  virtual uint32_t queue_depth() const = 0;
+  virtual uint32_t max_io_bytes() const = 0;
+  void* context = nullptr;  // the user's
+
+ protected:
+  ~ServerSession() = default;
+};
+
+class ServerUser {
+ public:
+  virtual ~ServerUser() = default;
+  /// Home reactor. The session's path is up / has ended and no request of it is left.
+  virtual void session_opened(ServerSession& session) = 0;
+  virtual void session_closed(ServerSession& session) = 0;
+  /// On the request's reactor. Must lead to exactly one answer(), now or later, also if the client
+  /// is gone by then.
+  virtual void request(ServerRequest& request) = 0;
+};
+
+struct ServerOptions {
+  vhca::Address listen;
+  std::vector<base::Reactor*> reactors;  // [0] is the home reactor
+  uint32_t queue_depth = 128;            // chunks per session
+  uint32_t max_io_bytes =
+      1 << 20;  // payload per request; chunk = this + 4 KiB for headers, rounded to a power of two
+  unsigned sessions_max = 64;
+  HeartbeatOptions heartbeat;
+};
+
+class Server {
+ public:
+  virtual ~Server() = default;  // stop() first, unless the host is dead
+  static base::Result<std::unique_ptr<Server>> create(vhca::Device& device, ServerOptions options,
+                                                      ServerUser& user);
+  virtual vhca::Address address() const = 0;  // with the chosen port
+  /// Memory outside the chunks from which reads may be answered. Stays registered while the object
+  /// lives.
+  virtual base::Result<std::unique_ptr<vhca::Mr>> register_memory(std::byte* address,
+                                                                  uint64_t length_bytes) = 0;
+  /// Closes all sessions and waits for their requests.
+  virtual base::Task<void> stop() = 0;
+  virtual std::vector<ServerSession*> sessions() = 0;  // home reactor
+};
+
+}  // namespace braid::trs

@@ -1,0 +1,167 @@
+// Queue: life cycle and polling. Requests and answers are in answer.cc.
+#include "trs/server/queue.h"
+
+#include "trs/server/server_impl.h"
+#include "trs/server/session.h"
+#include "trs/server/worker.h"
+
+namespace braid::trs::server {
+
+using base::Errc;
+using base::make_error;
+
+namespace {
+
+// Receives beyond one per chunk: heartbeats, and a batch not posted again yet.
+constexpr uint32_t kSpareReceives = 16;
+
+}  // namespace
+
+Queue::Queue(Session& session, Worker& worker, uint16_t cid)
+    : session_(session), worker_(worker), cid_(cid) {}
+
+Queue::~Queue() = default;
+
+template <typename Function>
+void Queue::run_here(Function function) {
+  worker_.reactor().post(
+      [alive = std::weak_ptr<char>(alive_), run = std::move(function)]() mutable {
+        if (!alive.expired()) run();
+      });
+}
+
+void Queue::accept(std::unique_ptr<vhca::ConnectRequest> request, const wire::ConnRsp& answer) {
+  answer_ = answer;
+  accepting_ = true;
+  // std::function wants to be copied.
+  auto holder = std::make_shared<std::unique_ptr<vhca::ConnectRequest>>(std::move(request));
+  run_here([this, holder] {
+    if (closing_) return;
+    accept_task_ = run_accept(std::move(*holder));
+    accept_task_.start();
+  });
+}
+
+base::Task<void> Queue::run_accept(std::unique_ptr<vhca::ConnectRequest> request) {
+  base::Status status = co_await try_accept(*request);
+  accepting_ = false;
+  if (!status.ok()) connection_.reset();
+  session_.post_home(
+      [this, result = std::move(status)]() mutable { session_.queue_accepted(std::move(result)); });
+}
+
+base::Task<base::Status> Queue::try_accept(vhca::ConnectRequest& request) {
+  const uint32_t depth = session_.queue_depth();
+  ConnectionOptions options;
+  options.send_depth = depth + depth / 2 + 8;
+  options.receive_depth = depth + kSpareReceives;
+  options.channel = &worker_.channel();
+  options.td = &worker_.td();
+  ServerImpl& server = session_.server();
+  auto created =
+      Connection::create(server.device(), server.pd(), worker_.reactor(), options, *this);
+  if (!created.ok()) co_return created.error();
+  connection_ = std::move(created).value();
+  const auto message_bytes = static_cast<uint32_t>(cid_ == 0 ? sizeof(wire::InfoReq) : 0);
+  base::Status posted = connection_->post_receives(message_bytes);
+  if (!posted.ok()) co_return posted;
+
+  vhca::ConnectParameters parameters;
+  parameters.private_data = wire::bytes_of(answer_);
+  auto accepted = co_await request.accept(worker_.reactor(), connection_->qp(), parameters);
+  if (!accepted.ok()) co_return accepted.error();
+  connection_->attach(std::move(*accepted), [this] {
+    const auto why = make_error(Errc::kDisconnected, "the client ended connection {}", cid_);
+    session_.post_home([this, why] { session_.trouble(why); });
+  });
+  worker_.add(*this);
+  co_return base::Status();
+}
+
+void Queue::open() {
+  run_here([this] {
+    open_ = !closing_;
+    session_.post_home([this] { session_.queue_opened(); });
+  });
+}
+
+void Queue::close() {
+  run_here([this] { begin_close(); });
+}
+
+void Queue::begin_close() {
+  closing_ = true;
+  open_ = false;
+  if (accepting_) {
+    accept_task_ = {};
+    connection_.reset();
+  }
+  while (Request* const request = waiting_.pop_front()) end(*request);
+  if (connection_) connection_->fence();
+  report_quiet();
+}
+
+/// Lets go of the connection as soon as it is drained, so that the client is told; and reports when
+/// nothing more is to come, neither completion nor answer.
+void Queue::report_quiet() {
+  if (!closing_ || quiet_) return;
+  if (connection_) {
+    if (!connection_->drained()) return;
+    connection_.reset();
+    base::ListNode::unlink();
+  }
+  if (at_user_ > 0) return;
+  quiet_ = true;
+  session_.post_home([this] { session_.queue_quiet(); });
+}
+
+bool Queue::poll() {
+  if (!connection_) return false;
+  const bool did = connection_->poll();
+  if (closing_) {
+    report_quiet();
+    return did;
+  }
+  while (!waiting_.empty() && connection_->can_send() && !closing_) {
+    send_answer(*waiting_.pop_front());
+  }
+  return did;
+}
+
+void Queue::arm() {
+  if (connection_) connection_->arm();
+}
+
+void Queue::failed(Connection&, base::Error why) {
+  session_.post_home([this, error = why.with("connection {}", cid_)] { session_.trouble(error); });
+}
+
+void Queue::violation(std::string what) {
+  open_ = false;
+  const auto why = make_error(Errc::kProtocol, "connection {}: {}", cid_, what);
+  session_.post_home([this, why] { session_.trouble(why); });
+}
+
+bool Queue::send_message(std::span<const std::byte> message) {
+  if (!connection_ || !connection_->open() || !connection_->can_send()) return false;
+  vhca::Sge piece = {reinterpret_cast<uint64_t>(message.data()),
+                     static_cast<uint32_t>(message.size()), 0};
+  vhca::SendWr wr{};
+  wr.opcode = IBV_WR_SEND;
+  wr.send_flags = IBV_SEND_INLINE;
+  wr.sg_list = &piece;
+  wr.num_sge = 1;
+  return connection_->post(wr);
+}
+
+bool Queue::send_imm(Imm imm) {
+  if (!connection_ || !connection_->open() || !connection_->can_send()) return false;
+  return connection_->post_imm(encode_imm(imm));
+}
+
+void Queue::received_message(Connection&, std::span<const std::byte> message) {
+  received_.store(received_count() + 1, std::memory_order_relaxed);
+  if (!closing_) session_.info_requested(message);
+}
+
+}  // namespace braid::trs::server

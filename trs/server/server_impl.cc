@@ -1,0 +1,182 @@
+#include "trs/server/server_impl.h"
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+
+namespace braid::trs {
+
+base::Result<std::unique_ptr<Server>> Server::create(vhca::Device& device, ServerOptions options,
+                                                     ServerUser& user) {
+  using base::Errc;
+  using base::make_error;
+  if (options.reactors.empty()) return make_error(Errc::kInvalid, "a server without a reactor");
+  if (options.queue_depth < 2 || options.queue_depth > wire::kQueueDepthMax) {
+    return make_error(Errc::kInvalid, "queue depth {}: 2 to {} are right", options.queue_depth,
+                      wire::kQueueDepthMax);
+  }
+  if (options.max_io_bytes < wire::kChunkBytesMin || options.max_io_bytes > 1u << 27 ||
+      !ImmCodec::fits(options.queue_depth,
+                      std::bit_ceil(options.max_io_bytes + wire::kChunkBytesMin))) {
+    return make_error(Errc::kInvalid,
+                      "{} requests of {} bytes: requests have at least {} bytes, and all of them "
+                      "with their headers, each rounded up to a power of two, at most 256 MiB",
+                      options.queue_depth, options.max_io_bytes, wire::kChunkBytesMin);
+  }
+  auto server = std::make_unique<server::ServerImpl>(device, std::move(options), user);
+  BRAID_CHECK(server->start());
+  return std::unique_ptr<Server>(std::move(server));
+}
+
+namespace server {
+namespace {
+
+constexpr int kBacklog = 128;
+constexpr uint64_t kAcceptPauseNs = 100 * base::kMillisecond;  // after a failure of the listener
+constexpr unsigned kComplaintsPerSecond = 10;
+
+}  // namespace
+
+ServerImpl::ServerImpl(vhca::Device& device, ServerOptions options, ServerUser& user)
+    : device_(device),
+      options_(std::move(options)),
+      chunk_bytes_(std::bit_ceil(options_.max_io_bytes + wire::kChunkBytesMin)),
+      user_(user),
+      home_(*options_.reactors.front()),
+      log_(home_.log().child("trs-server")),
+      changed_(std::make_shared<base::Signal>(home_)) {}
+
+ServerImpl::~ServerImpl() = default;
+
+base::Status ServerImpl::start() {
+  BRAID_TRY(pd_, device_.alloc_pd());
+  for (base::Reactor* reactor : options_.reactors) {
+    BRAID_TRY(auto channel, device_.create_comp_channel());
+    workers_.push_back(std::make_unique<Worker>(device_, *reactor, std::move(channel)));
+  }
+  BRAID_TRY(listener_, device_.listen(home_, options_.listen, kBacklog));
+  for (auto& worker : workers_) worker->start();
+  accept_task_ = accept_loop();
+  accept_task_.start();
+  return {};
+}
+
+base::Task<void> ServerImpl::accept_loop() {
+  for (;;) {
+    auto request = co_await listener_->next();
+    if (request.ok()) {
+      handle(std::move(*request));
+      continue;
+    }
+    complain(fmt::format("accepting a connection: {}", request.error().message()));
+    co_await home_.sleep_ns(kAcceptPauseNs);
+  }
+}
+
+void ServerImpl::handle(std::unique_ptr<vhca::ConnectRequest> request) {
+  auto parsed = wire::parse_conn_req(request->private_data());
+  if (!parsed.ok()) {
+    reject(*request, ECONNRESET, parsed.error().message());
+    return;
+  }
+  Session* session = newest(parsed->paths_uuid);
+  const KnownPath known = session != nullptr ? session->known_path(parsed->cid) : KnownPath();
+  const bool room = sessions_.size() < options_.sessions_max;
+  const Admission admission = admit(*parsed, session != nullptr ? &known : nullptr, room);
+  if (admission.kind == Admission::Kind::kReject) {
+    reject(*request, admission.sys_errno,
+           fmt::format("connection {} of session {}", uint16_t{parsed->cid},
+                       wire::to_string(parsed->paths_uuid)));
+    return;
+  }
+  if (admission.kind == Admission::Kind::kReplace) session->close("its client came back");
+  if (admission.kind != Admission::Kind::kJoin) {
+    sessions_.push_back(std::make_unique<Session>(*this, *parsed, request->peer_text()));
+    session = sessions_.back().get();
+  }
+  session->join(parsed->cid, std::move(request));
+}
+
+void ServerImpl::reject(vhca::ConnectRequest& request, int sys_errno, const std::string& why) {
+  wire::ConnRsp answer;
+  answer.error = static_cast<uint16_t>(-sys_errno);
+  complain(fmt::format("{} refused with errno {}: {}", request.peer_text(), sys_errno, why));
+  request.reject(wire::bytes_of(answer));
+}
+
+Session* ServerImpl::newest(const wire::Uuid& paths_uuid) {
+  for (auto it = sessions_.rbegin(); it != sessions_.rend(); ++it) {
+    if ((*it)->paths_uuid() == paths_uuid) return it->get();
+  }
+  return nullptr;
+}
+
+bool ServerImpl::has_predecessor(const Session& session) const {
+  for (const auto& other : sessions_) {
+    if (other.get() == &session) return false;
+    if (other->paths_uuid() == session.paths_uuid()) return true;
+  }
+  return false;
+}
+
+/// The session may be in the middle of a call, so it goes in the next turn.
+void ServerImpl::session_ended(Session& session) {
+  home_.post([this, alive = std::weak_ptr<char>(alive_), ended = &session] {
+    if (alive.expired()) return;
+    std::erase_if(sessions_, [ended](const auto& each) { return each.get() == ended; });
+    changed_->notify_all();
+  });
+}
+
+void ServerImpl::complain(const std::string& line) {
+  const uint64_t now_ns = home_.now_ns();
+  if (now_ns - complaints_since_ns_ >= base::kSecond) {
+    if (complaints_swallowed_ > 0)
+      log_.warning("{} more lines of this kind", complaints_swallowed_);
+    complaints_since_ns_ = now_ns;
+    complaints_ = 0;
+    complaints_swallowed_ = 0;
+  }
+  if (++complaints_ > kComplaintsPerSecond) {
+    ++complaints_swallowed_;
+  } else {
+    log_.warning("{}", line);
+  }
+}
+
+base::Result<std::unique_ptr<vhca::Mr>> ServerImpl::register_memory(std::byte* address,
+                                                                    uint64_t length_bytes) {
+  return pd_->reg_mr(address, length_bytes, IBV_ACCESS_LOCAL_WRITE);
+}
+
+std::vector<ServerSession*> ServerImpl::sessions() {
+  std::vector<ServerSession*> open;
+  for (const auto& session : sessions_) {
+    if (session->opened()) open.push_back(session.get());
+  }
+  return open;
+}
+
+base::Task<void> ServerImpl::stop() {
+  if (stopping_) co_return;
+  stopping_ = true;
+  const std::shared_ptr<base::Signal> changed = changed_;
+  accept_task_ = {};
+  listener_.reset();
+  for (const auto& session : sessions_) session->close("the server stops");
+  while (!sessions_.empty()) co_await changed->wait();
+  for (const auto& worker : workers_) {
+    ++stops_due_;
+    worker->stop([this] {
+      home_.post([this, alive = std::weak_ptr<char>(alive_)] {
+        if (alive.expired()) return;
+        --stops_due_;
+        changed_->notify_all();
+      });
+    });
+  }
+  while (stops_due_ > 0) co_await changed->wait();
+}
+
+}  // namespace server
+}  // namespace braid::trs

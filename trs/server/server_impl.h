@@ -1,0 +1,70 @@
+// ServerImpl: listens, admits, and keeps the sessions. Thread: the home reactor, apart from
+// options() and user() for queues.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "trs/server.h"
+#include "trs/server/session.h"
+#include "trs/server/worker.h"
+
+namespace braid::trs::server {
+
+class ServerImpl final : public Server {
+ public:
+  ServerImpl(vhca::Device& device, ServerOptions options, ServerUser& user);
+  ~ServerImpl() override;
+  base::Status start();
+
+  // --- Server
+  vhca::Address address() const override { return listener_->address(); }
+  base::Result<std::unique_ptr<vhca::Mr>> register_memory(std::byte* address,
+                                                          uint64_t length_bytes) override;
+  base::Task<void> stop() override;
+  std::vector<ServerSession*> sessions() override;
+
+  // --- for sessions and queues
+  vhca::Device& device() { return device_; }
+  vhca::Pd& pd() { return *pd_; }
+  const ServerOptions& options() const { return options_; }
+  uint32_t chunk_bytes() const { return chunk_bytes_; }
+  ServerUser& user() { return user_; }
+  base::Reactor& home() { return home_; }
+  Worker& worker(size_t index) { return *workers_[index % workers_.size()]; }
+  /// Whether an older session of the same client has not ended yet.
+  bool has_predecessor(const Session& session) const;
+  /// Waits for the end of some session.
+  base::Signal& session_changed() { return *changed_; }
+  void session_ended(Session& session);
+  /// A line about a peer that misbehaves; at most a few per second are written.
+  void complain(const std::string& line);
+
+ private:
+  base::Task<void> accept_loop();
+  void handle(std::unique_ptr<vhca::ConnectRequest> request);
+  Session* newest(const wire::Uuid& paths_uuid);
+  void reject(vhca::ConnectRequest& request, int sys_errno, const std::string& why);
+
+  vhca::Device& device_;
+  const ServerOptions options_;
+  const uint32_t chunk_bytes_;
+  ServerUser& user_;
+  base::Reactor& home_;
+  base::Logger log_;
+  std::unique_ptr<vhca::Pd> pd_;
+  std::unique_ptr<vhca::Listener> listener_;
+  std::vector<std::unique_ptr<Worker>> workers_;
+  bool stopping_ = false;
+  size_t stops_due_ = 0;
+  uint64_t complaints_since_ns_ = 0;
+  unsigned complaints_ = 0;
+  uint64_t complaints_swallowed_ = 0;
+  // Shared with stop(), which may be destroyed after the server when a simulated process dies.
+  const std::shared_ptr<base::Signal> changed_;
+  std::vector<std::unique_ptr<Session>> sessions_;  // the newest last
+  const std::shared_ptr<char> alive_ = std::make_shared<char>();
+  base::Task<void> accept_task_;  // last: goes first
+};
+
+}  // namespace braid::trs::server

@@ -1,0 +1,259 @@
+// A session that nothing disturbs: open, requests of every shape, admin requests, close.
+#include <gmock/gmock.h>
+
+#include "trs/session_rig.h"
+
+namespace braid::trs::testing {
+namespace {
+
+using base::Errc;
+using base::kMillisecond;
+using base::kSecond;
+using ::testing::HasSubstr;
+
+class Session : public SessionRig {};
+
+TEST_F(Session, OpensWithTheLimitsOfTheServer) {
+  connect();
+  EXPECT_EQ(client->session->state(), SessionState::kConnected);
+  EXPECT_EQ(client->session->limits().queue_depth, 16u);
+  EXPECT_EQ(client->session->limits().max_io_bytes, 16u << 10);
+  EXPECT_TRUE(client->session->limits().braid_peer);
+  EXPECT_EQ(server->last_name, "client");
+  EXPECT_THAT(client->session->explain(), HasSubstr("connected to 10.0.0.1:1234"));
+  expect_all_permits_back();
+}
+
+TEST_F(Session, WriteReachesTheStoreAndReadBringsItBack) {
+  connect();
+  auto write = client->make_io(Direction::kWrite, 4096, 10'000);
+  fill(write->buffer, 7);
+  client->submit(*write);
+  ASSERT_TRUE(until([&] { return write->done; }));
+  EXPECT_EQ(write->status, Errc::kOk);
+  EXPECT_TRUE(filled(std::span(store.bytes).subspan(4096, 10'000), 7));
+
+  auto read = client->make_io(Direction::kRead, 4096, 10'000);
+  client->submit(*read);
+  ASSERT_TRUE(until([&] { return read->done; }));
+  EXPECT_EQ(read->status, Errc::kOk);
+  EXPECT_TRUE(filled(read->buffer, 7));
+  expect_all_permits_back();
+}
+
+TEST_F(Session, ReadMayBeAnsweredFromMemoryOutsideTheChunks) {
+  connect();
+  fill(std::span(store.bytes).subspan(100, 5000), 3);
+  auto read = client->make_io(Direction::kRead, 100, 5000);
+  read->op.from_store = 1;
+  client->submit(*read);
+  ASSERT_TRUE(until([&] { return read->done; }));
+  EXPECT_TRUE(filled(read->buffer, 3));
+}
+
+TEST_F(Session, EveryStatusOfTheServersUserComesBack) {
+  connect();
+  for (const Direction direction : {Direction::kRead, Direction::kWrite}) {
+    for (const Errc status : {Errc::kIo, Errc::kNoSpace, Errc::kReadOnly, Errc::kInvalid}) {
+      auto io = client->make_io(direction, 0, 512);
+      io->op.fail_errno = static_cast<uint32_t>(base::errno_from_errc(status));
+      client->submit(*io);
+      ASSERT_TRUE(until([&] { return io->done; }));
+      EXPECT_EQ(io->status, status);
+    }
+  }
+  expect_all_permits_back();
+}
+
+TEST_F(Session, SmallestAndLargestRequestsWork) {
+  connect();
+  for (const uint32_t length : {0u, 1u, 63u, 4096u, 16u << 10}) {
+    auto write = client->make_io(Direction::kWrite, 0, length);
+    fill(write->buffer, length);
+    client->submit(*write);
+    ASSERT_TRUE(until([&] { return write->done; }));
+    EXPECT_EQ(write->status, Errc::kOk) << length;
+    auto read = client->make_io(Direction::kRead, 0, length);
+    client->submit(*read);
+    ASSERT_TRUE(until([&] { return read->done; }));
+    EXPECT_EQ(read->status, Errc::kOk) << length;
+    EXPECT_TRUE(filled(read->buffer, length)) << length;
+  }
+}
+
+TEST_F(Session, RequestBeyondTheLimitsIsRefusedAndDisturbsNobody) {
+  connect();
+  auto large = client->make_io(Direction::kWrite, 0, (16 << 10) + 1);
+  client->submit(*large);
+  ASSERT_TRUE(until([&] { return large->done; }));
+  EXPECT_EQ(large->status, Errc::kInvalid);
+  EXPECT_EQ(client->session->state(), SessionState::kConnected);
+  expect_all_permits_back();
+}
+
+TEST_F(Session, EachIoIsTwoMessagesAndCompletesOnce) {
+  connect();
+  constexpr unsigned io_count = 3000;
+  constexpr unsigned depth = 15;
+  std::vector<std::unique_ptr<Io>> ios;
+  unsigned started = 0, finished = 0, wrong = 0;
+  // Each of `depth` lanes writes a block of its own, reads it back, and so on.
+  const auto start = [&](Io& io) {
+    ++started;
+    client->submit(io);
+  };
+  for (unsigned lane = 0; lane < depth; ++lane) {
+    ios.push_back(client->make_io(Direction::kWrite, lane * 8192, 512 + lane * 300));
+    fill(ios.back()->buffer, lane);
+    ios.back()->after = [&, lane](Io& io) {
+      ++finished;
+      if (io.status != Errc::kOk) ++wrong;
+      if (io.request.direction == Direction::kRead && !filled(io.buffer, lane)) {
+        ++wrong;
+      }
+      const bool was_write = io.request.direction == Direction::kWrite;
+      io.request.direction = was_write ? Direction::kRead : Direction::kWrite;
+      if (was_write) std::memset(io.buffer.data(), 0, io.buffer.size());
+      if (started < io_count) start(io);
+    };
+  }
+  const ClientStatistics before = client->session->queue(0).statistics();
+  for (auto& io : ios) start(*io);
+  ASSERT_TRUE(until([&] { return finished == started && finished >= io_count; }));
+  EXPECT_EQ(wrong, 0u);
+  const ClientStatistics after = client->session->queue(0).statistics();
+  EXPECT_EQ(after.messages_sent - before.messages_sent, finished);
+  EXPECT_EQ(after.messages_received - before.messages_received, finished);
+  EXPECT_EQ(after.reads + after.writes, finished);
+  EXPECT_EQ(after.in_flight, 0u);
+  EXPECT_EQ(store.requests, finished);
+  expect_all_permits_back();
+}
+
+TEST_F(Session, WaitersGetPermitsInTurn) {
+  connect();
+  std::vector<Permit> all;
+  while (Permit permit = client->session->queue(0).acquire()) all.push_back(std::move(permit));
+  struct Waiter : PermitWaiter {
+    std::vector<int>* order = nullptr;
+    int number = 0;
+  };
+  std::vector<int> order;
+  std::array<Waiter, 3> waiters;
+  for (int i = 0; i < 3; ++i) {
+    Waiter& waiter = waiters[static_cast<size_t>(i)];
+    waiter.order = &order;
+    waiter.number = i;
+    waiter.permit_free = [](PermitWaiter& base_waiter) {
+      auto& self = static_cast<Waiter&>(base_waiter);
+      self.order->push_back(self.number);
+    };
+    client->session->queue(0).wait_for_permit(waiter);
+  }
+  world.run_for(10 * kMillisecond);
+  EXPECT_TRUE(order.empty());
+  all.pop_back();
+  client->home().wake();
+  ASSERT_TRUE(until([&] { return order.size() >= 1; }));
+  ASSERT_TRUE(until([&] { return order.size() == 3; }));  // the permit was not taken
+  EXPECT_EQ(order, (std::vector<int>{0, 1, 2}));
+}
+
+TEST_F(Session, AdminRequestsGoByConnectionZeroOneAfterTheOther) {
+  connect();
+  std::vector<Errc> results;
+  StoreOp op;
+  StoreOp failing;
+  failing.fail_errno = 30;
+  auto buffer = client->make_io(Direction::kRead, 0, 512);
+  fill(std::span(store.bytes).first(512), 9);
+  const auto ask = [&](const StoreOp& header, DataBuffer data) -> base::Task<void> {
+    const auto bytes = std::as_bytes(std::span(&header, 1));
+    const Errc status = co_await client->session->admin(Direction::kRead, bytes, data);
+    results.push_back(status);
+  };
+  client->home().spawn(ask(op, buffer->request.data));
+  client->home().spawn(ask(failing, {}));
+  client->home().spawn(ask(op, {}));
+  client->home().wake();
+  ASSERT_TRUE(until([&] { return results.size() == 3; }));
+  EXPECT_EQ(results[0], Errc::kOk);
+  EXPECT_EQ(results[1], Errc::kReadOnly);
+  EXPECT_EQ(results[2], Errc::kOk);
+  EXPECT_TRUE(filled(buffer->buffer, 9));
+}
+
+TEST_F(Session, IdleSessionStaysUpByHeartbeats) {
+  connect();
+  world.run_for(20 * kSecond);
+  EXPECT_EQ(client->disconnected_calls, 0u);
+  EXPECT_EQ(client->session->state(), SessionState::kConnected);
+  EXPECT_EQ(store.closed, 0u);
+}
+
+TEST_F(Session, CloseCancelsWhatIsInFlightAndTellsTheServer) {
+  connect();
+  store.hold = true;
+  std::vector<std::unique_ptr<Io>> ios;
+  for (unsigned i = 0; i < 15; ++i) {
+    ios.push_back(client->make_io(Direction::kWrite, i * 4096, 4096));
+    client->submit(*ios.back());
+  }
+  ASSERT_TRUE(until([&] { return server->held.size() == 15; }));
+  client->close();
+  ASSERT_TRUE(until([&] { return client->closed; }));
+  for (auto& io : ios) {
+    EXPECT_EQ(io->completions, 1u);
+    EXPECT_EQ(io->status, Errc::kCanceled);
+  }
+  EXPECT_EQ(client->session->state(), SessionState::kClosed);
+  world.run_for(100 * kMillisecond);
+  EXPECT_EQ(store.closed, 0u) << "the session ends when its last request has ended";
+  server->release();
+  ASSERT_TRUE(until([&] { return store.closed == 1; }));
+  EXPECT_TRUE(server->server->sessions().empty());
+}
+
+TEST_F(Session, ServerStopsInOrder) {
+  connect();
+  bool stopped = false;
+  const auto stop = [&]() -> base::Task<void> {
+    co_await server->server->stop();
+    stopped = true;
+  };
+  server->home().spawn(stop());
+  server->home().wake();
+  ASSERT_TRUE(until([&] { return stopped; }));
+  EXPECT_EQ(store.closed, 1u);
+  ASSERT_TRUE(until([&] { return client->disconnected_calls == 1; }));
+}
+
+TEST_F(Session, NobodyListeningIsSaidInWords) {
+  start_client();
+  client->open();
+  ASSERT_TRUE(until([&] { return client->open_error.has_value(); }));
+  EXPECT_EQ(client->open_error->code(), Errc::kRefused);
+  EXPECT_THAT(client->open_error->message(), HasSubstr("connecting to 10.0.0.1:1234"));
+}
+
+TEST_F(Session, BadNamesAreRefusedBeforeAnythingIsSent) {
+  start_client();
+  for (const std::string& name : {std::string(), std::string("a b"), std::string(255, 'x')}) {
+    client->open_error.reset();
+    client->open([&](ClientOptions& options) { options.session_name = name; });
+    ASSERT_TRUE(until([&] { return client->open_error.has_value(); }));
+    EXPECT_EQ(client->open_error->code(), Errc::kInvalid);
+  }
+}
+
+TEST_F(Session, FullServerRefusesInWords) {
+  adjust_server = [](ServerOptions& options) { options.sessions_max = 0; };
+  start_server();
+  start_client();
+  client->open();
+  ASSERT_TRUE(until([&] { return client->open_error.has_value(); }));
+  EXPECT_THAT(client->open_error->message(), HasSubstr("no room for another session"));
+}
+
+}  // namespace
+}  // namespace braid::trs::testing

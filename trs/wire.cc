@@ -1,0 +1,228 @@
+#include "trs/wire.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cstring>
+
+#include "trs/imm.h"
+
+namespace braid::trs::wire {
+namespace {
+
+using base::Errc;
+using base::make_error;
+
+/// Copies out of memory that a peer may be writing to: the compiler must not look there twice.
+void copy_once(void* to, const std::byte* from, size_t length_bytes) {
+  std::memcpy(to, from, length_bytes);
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+}
+
+template <typename T>
+base::Result<T> take(std::span<const std::byte> bytes, std::string_view what) {
+  if (bytes.size() < sizeof(T)) {
+    return make_error(Errc::kProtocol, "{} of {} bytes; it has {}", what, bytes.size(), sizeof(T));
+  }
+  T message;
+  copy_once(&message, bytes.data(), sizeof(T));
+  return message;
+}
+
+template <typename T>
+base::Status check_magic(const T& message, std::string_view what) {
+  if (message.magic != kMagic) {
+    return make_error(Errc::kProtocol, "{} with magic {:#06x}; {:#06x} is right", what,
+                      uint16_t{message.magic}, kMagic);
+  }
+  if (message.version >> 8 != kVersionMajor) {
+    return make_error(Errc::kProtocol, "{} of protocol {}.{}; this is {}.{}", what,
+                      message.version >> 8, message.version & 0xff, kVersionMajor, kVersionMinor);
+  }
+  return {};
+}
+
+template <typename T>
+base::Status check_reserved(const T& message, std::string_view what) {
+  const bool braid = message.braid_magic == kBraidMagic;
+  const bool silent = message.braid_magic == 0 && message.braid_features == 0;
+  const bool rest_zero = std::all_of(message.reserved.begin(), message.reserved.end(),
+                                     [](uint8_t byte) { return byte == 0; });
+  if ((braid || silent) && rest_zero) return {};
+  return make_error(Errc::kProtocol, "{} with reserved bytes that are not zero", what);
+}
+
+}  // namespace
+
+std::string to_string(const Uuid& uuid) {
+  return fmt::format("{:02x}", fmt::join(uuid.bytes, ""));
+}
+
+base::Result<ConnReq> parse_conn_req(std::span<const std::byte> private_data) {
+  constexpr std::string_view what = "connect request";
+  BRAID_TRY(const ConnReq req, take<ConnReq>(private_data, what));
+  BRAID_CHECK(check_magic(req, what));
+  BRAID_CHECK(check_reserved(req, what));
+  if (req.cid_num < 2 || req.cid_num > kConnectionsMax) {
+    return make_error(Errc::kProtocol, "{} for {} connections; 2 to {} are right", what,
+                      uint16_t{req.cid_num}, kConnectionsMax);
+  }
+  if (req.cid >= req.cid_num) {
+    return make_error(Errc::kProtocol, "{} for connection {} of {}", what, uint16_t{req.cid},
+                      uint16_t{req.cid_num});
+  }
+  if ((req.flags & ~kFirstConn) != 0) {
+    return make_error(Errc::kProtocol, "{} with unknown flags {:#x}", what, req.flags);
+  }
+  return req;
+}
+
+base::Result<ConnRsp> parse_accept(std::span<const std::byte> private_data) {
+  constexpr std::string_view what = "connect answer";
+  BRAID_TRY(const ConnRsp rsp, take<ConnRsp>(private_data, what));
+  BRAID_CHECK(check_magic(rsp, what));
+  BRAID_CHECK(check_reserved(rsp, what));
+  if (rsp.error != 0) {
+    return make_error(Errc::kProtocol, "{} that accepts with error {}", what,
+                      static_cast<int16_t>(uint16_t{rsp.error}));
+  }
+  if ((rsp.flags & ~kNewRkey) != 0) {
+    return make_error(Errc::kProtocol, "{} with unknown flags {:#x}", what, uint32_t{rsp.flags});
+  }
+  if ((rsp.flags & kNewRkey) != 0) {
+    return make_error(Errc::kNotSupported,
+                      "the server changes its keys after each request, which this version does "
+                      "not follow; set always_invalidate=N there");
+  }
+  const uint64_t chunk_bytes = uint64_t{rsp.max_io_size} + rsp.max_hdr_size;
+  if (rsp.queue_depth == 0 || rsp.max_io_size == 0 || chunk_bytes < kChunkBytesMin ||
+      !std::has_single_bit(chunk_bytes)) {
+    return make_error(Errc::kProtocol,
+                      "{} with {} chunks of {} + {} bytes; chunks are a power of "
+                      "two of at least {}",
+                      what, uint16_t{rsp.queue_depth}, uint32_t{rsp.max_io_size},
+                      uint32_t{rsp.max_hdr_size}, kChunkBytesMin);
+  }
+  if (!ImmCodec::fits(rsp.queue_depth, chunk_bytes)) {
+    return make_error(Errc::kProtocol, "{} with {} chunks of {} bytes, more than {} bits address",
+                      what, uint16_t{rsp.queue_depth}, chunk_bytes, kImmPayloadBits);
+  }
+  return rsp;
+}
+
+base::Result<int> parse_reject(std::span<const std::byte> private_data) {
+  constexpr std::string_view what = "reject";
+  BRAID_TRY(const ConnRsp rsp, take<ConnRsp>(private_data, what));
+  if (rsp.magic != kMagic) {
+    return make_error(Errc::kProtocol, "{} with magic {:#06x}; {:#06x} is right", what,
+                      uint16_t{rsp.magic}, kMagic);
+  }
+  const int value = static_cast<int16_t>(uint16_t{rsp.error});
+  return value < 0 ? -value : value;
+}
+
+base::Result<std::string> parse_info_req(std::span<const std::byte> message) {
+  constexpr std::string_view what = "info request";
+  if (message.size() != sizeof(InfoReq)) {
+    return make_error(Errc::kProtocol, "{} of {} bytes; it has {}", what, message.size(),
+                      sizeof(InfoReq));
+  }
+  BRAID_TRY(const InfoReq req, take<InfoReq>(message, what));
+  if (req.type != static_cast<uint16_t>(MessageType::kInfoReq)) {
+    return make_error(Errc::kProtocol, "message of type {} where an {} is due", uint16_t{req.type},
+                      what);
+  }
+  const auto end = std::find(req.session_name.begin(), req.session_name.end(), '\0');
+  if (end == req.session_name.end()) {
+    return make_error(Errc::kProtocol, "{} whose session name does not end", what);
+  }
+  std::string name(req.session_name.begin(), end);
+  const bool printable =
+      std::all_of(name.begin(), name.end(), [](char c) { return c > 0x20 && c < 0x7f; });
+  if (name.empty() || !printable) {
+    return make_error(Errc::kProtocol,
+                      "{} with a session name that is empty or not of printable characters", what);
+  }
+  return name;
+}
+
+base::Status parse_info_rsp(std::span<const std::byte> message, uint32_t chunk_bytes,
+                            std::span<ChunkRegion> chunks) {
+  constexpr std::string_view what = "info answer";
+  BRAID_TRY(const InfoRsp rsp, take<InfoRsp>(message, what));
+  if (rsp.type != static_cast<uint16_t>(MessageType::kInfoRsp)) {
+    return make_error(Errc::kProtocol, "message of type {} where an {} is due", uint16_t{rsp.type},
+                      what);
+  }
+  const size_t count = rsp.sg_cnt;
+  if (count == 0 || chunks.size() % count != 0) {
+    return make_error(Errc::kProtocol, "{} with {} regions for {} chunks", what, count,
+                      chunks.size());
+  }
+  if (message.size() != sizeof(InfoRsp) + count * sizeof(SgDescriptor)) {
+    return make_error(Errc::kProtocol, "{} of {} bytes for {} regions", what, message.size(),
+                      count);
+  }
+  const size_t per_region = chunks.size() / count;
+  for (size_t i = 0; i < count; ++i) {
+    SgDescriptor region;
+    copy_once(&region, message.data() + sizeof(InfoRsp) + i * sizeof(region), sizeof(region));
+    if (region.length != per_region * chunk_bytes || region.address > UINT64_MAX - region.length) {
+      return make_error(Errc::kProtocol, "{} with a region of {} bytes at {:#x}; {} are right",
+                        what, uint32_t{region.length}, uint64_t{region.address},
+                        per_region * chunk_bytes);
+    }
+    for (size_t j = 0; j < per_region; ++j) {
+      chunks[i * per_region + j] = {region.address + j * chunk_bytes, region.key};
+    }
+  }
+  return {};
+}
+
+const char* parse_request(std::span<const std::byte> chunk, uint32_t offset, uint32_t max_io_bytes,
+                          std::span<std::byte> user_header, ParsedRequest& out) {
+  const uint64_t chunk_bytes = chunk.size();
+  if (uint64_t{offset} + sizeof(WriteMsg) > chunk_bytes) return "message beyond the chunk's end";
+  const std::byte* const at = chunk.data() + offset;
+  WriteMsg head;  // read requests begin alike
+  copy_once(&head, at, sizeof(head));
+
+  uint32_t asked_bytes = 0;
+  if (head.type == static_cast<uint16_t>(MessageType::kRead)) {
+    ReadMsg read;
+    if (uint64_t{offset} + sizeof(read) > chunk_bytes) return "message beyond the chunk's end";
+    copy_once(&read, at, sizeof(read));
+    if (read.type != head.type || read.usr_len != head.usr_len) return "message changed underway";
+    if ((read.flags & ~kNeedInvalidate) != 0) return "unknown flags in a read request";
+    if (read.sg_cnt > 1) return "more than one target in a read request";
+    out.direction = Direction::kRead;
+    out.target = {};
+    if (read.sg_cnt == 1) {
+      if (uint64_t{offset} + kMessageBytesMax > chunk_bytes)
+        return "message beyond the chunk's end";
+      copy_once(&out.target, at + sizeof(read), sizeof(out.target));
+      asked_bytes = out.target.length;
+    }
+  } else if (head.type == static_cast<uint16_t>(MessageType::kWrite)) {
+    out.direction = Direction::kWrite;
+  } else {
+    return "unknown message type";
+  }
+
+  const uint32_t usr_len = head.usr_len;
+  if (usr_len > offset) return "user header longer than what precedes the message";
+  if (usr_len > kUserHeaderBytesMax || usr_len > user_header.size()) return "user header too long";
+  const uint32_t area_bytes = offset - usr_len;  // where data lies, or would lie
+  if (area_bytes > max_io_bytes) return "more data than the session allows";
+  if (out.direction == Direction::kRead && asked_bytes > area_bytes) {
+    return "read of more than its data area";
+  }
+  copy_once(user_header.data(), chunk.data() + area_bytes, usr_len);
+  out.data_bytes = out.direction == Direction::kRead ? asked_bytes : area_bytes;
+  out.user_header_bytes = usr_len;
+  return nullptr;
+}
+
+}  // namespace braid::trs::wire

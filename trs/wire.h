@@ -1,0 +1,205 @@
+// The messages of TRS: RTRS 2.0 byte for byte (docs/trs-wire.md).
+//
+// Everything is little-endian; the immediate (imm.h) is the exception. Structures are views of wire
+// bytes: no padding, any alignment. The parse functions are the only way in: they copy what a peer
+// sent into private memory, check every field and say in words what is wrong.
+// Threads: any. Nothing here allocates but the text of an error.
+#pragma once
+
+#include <array>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+#include "base/endian.h"
+#include "base/result.h"
+#include "trs/client.h"
+
+namespace braid::trs::wire {
+
+inline constexpr uint16_t kMagic = 0x1BBD;
+inline constexpr uint16_t kVersionMajor = 2;
+inline constexpr uint16_t kVersionMinor = 0;
+inline constexpr uint16_t kVersion = kVersionMajor << 8 | kVersionMinor;
+inline constexpr uint16_t kDefaultPort = 1234;
+
+/// Between Braid peers, in bytes that the protocol reserves.
+inline constexpr uint32_t kBraidMagic = 0x44415242;  // "BRAD" in memory order
+/// Permit 0 is used on connection 0 only, permit k on connection 1 + k mod (cid_num - 1) only: so
+/// one thread of the server owns each chunk.
+inline constexpr uint32_t kFeaturePinnedPermits = 1u << 0;
+inline constexpr uint32_t kFeatures = kFeaturePinnedPermits;
+
+inline constexpr uint16_t kConnectionsMax = 4096;  // cid_num
+inline constexpr uint32_t kQueueDepthMax = 65535;
+inline constexpr uint32_t kChunkBytesMin = 4096;
+inline constexpr uint32_t kUserHeaderBytesMax = 1024;
+inline constexpr size_t kSessionNameBytesMax = 254;
+
+/// Offset and size checks of one message.
+template <typename T>
+inline constexpr bool kIsWireStruct =
+    std::is_trivially_copyable_v<T>&& std::has_unique_object_representations_v<T> &&
+    alignof(T) == 1;
+
+struct Uuid {
+  std::array<uint8_t, 16> bytes{};
+  auto operator<=>(const Uuid&) const = default;
+};
+std::string to_string(const Uuid& uuid);
+
+// --- connection manager private data
+
+struct ConnReq {
+  std::array<uint8_t, 2> owned_by_cm{};  // zero; the kernel's CM writes here for AF_IB
+  base::le16 magic = kMagic;
+  base::le16 version = kVersion;
+  base::le16 cid;
+  base::le16 cid_num;
+  base::le16 recon_cnt;  // counts the attempts of a path
+  Uuid sess_uuid;        // names the path
+  Uuid paths_uuid;       // names the session
+  uint8_t flags = 0;     // kFirstConn
+  base::le32 braid_magic;
+  base::le32 braid_features;
+  std::array<uint8_t, 3> reserved{};
+};
+inline constexpr uint8_t kFirstConn = 1;
+static_assert(sizeof(ConnReq) == 56 && kIsWireStruct<ConnReq>);
+static_assert(offsetof(ConnReq, magic) == 2 && offsetof(ConnReq, version) == 4);
+static_assert(offsetof(ConnReq, cid) == 6 && offsetof(ConnReq, cid_num) == 8);
+static_assert(offsetof(ConnReq, recon_cnt) == 10 && offsetof(ConnReq, sess_uuid) == 12);
+static_assert(offsetof(ConnReq, paths_uuid) == 28 && offsetof(ConnReq, flags) == 44);
+static_assert(offsetof(ConnReq, braid_magic) == 45 && offsetof(ConnReq, braid_features) == 49);
+
+struct ConnRsp {
+  base::le16 magic = kMagic;
+  base::le16 version = kVersion;
+  base::le16 error;  // 0, or a negative errno (two's complement)
+  base::le16 queue_depth;
+  base::le32 max_io_size;
+  base::le32 max_hdr_size;
+  base::le32 flags;  // kNewRkey
+  base::le32 braid_magic;
+  base::le32 braid_features;
+  std::array<uint8_t, 28> reserved{};
+};
+inline constexpr uint32_t kNewRkey =
+    2;  // the server gives each chunk a new rkey after each request
+static_assert(sizeof(ConnRsp) == 56 && kIsWireStruct<ConnRsp>);
+static_assert(offsetof(ConnRsp, version) == 2 && offsetof(ConnRsp, error) == 4);
+static_assert(offsetof(ConnRsp, queue_depth) == 6 && offsetof(ConnRsp, max_io_size) == 8);
+static_assert(offsetof(ConnRsp, max_hdr_size) == 12 && offsetof(ConnRsp, flags) == 16);
+static_assert(offsetof(ConnRsp, braid_magic) == 20 && offsetof(ConnRsp, reserved) == 28);
+
+// --- SENDs on connection 0
+
+enum class MessageType : uint16_t {
+  kInfoReq = 0,
+  kInfoRsp = 1,
+  kWrite = 2,
+  kRead = 3,
+  kRkeyRsp = 4,
+};
+
+struct InfoReq {
+  base::le16 type = uint16_t{0};
+  std::array<char, 255> session_name{};  // NUL-terminated
+  std::array<uint8_t, 15> reserved{};
+};
+static_assert(sizeof(InfoReq) == 272 && kIsWireStruct<InfoReq>);
+static_assert(offsetof(InfoReq, session_name) == 2 && offsetof(InfoReq, reserved) == 257);
+
+/// A stretch of the sender's memory that the receiver of the message may access.
+struct SgDescriptor {
+  base::le64 address;
+  base::le32 key;
+  base::le32 length;
+};
+static_assert(sizeof(SgDescriptor) == 16 && kIsWireStruct<SgDescriptor>);
+static_assert(offsetof(SgDescriptor, key) == 8 && offsetof(SgDescriptor, length) == 12);
+
+/// Followed by sg_cnt descriptors that cover all chunks in order.
+struct InfoRsp {
+  base::le16 type = uint16_t{1};
+  base::le16 sg_cnt;
+  std::array<uint8_t, 4> reserved{};
+};
+static_assert(sizeof(InfoRsp) == 8 && kIsWireStruct<InfoRsp>);
+static_assert(offsetof(InfoRsp, sg_cnt) == 2);
+
+// --- at the end of what an RDMA WRITE_WITH_IMM puts into a chunk: [data | user header | message]
+
+struct WriteMsg {
+  base::le16 type = uint16_t{2};
+  base::le16 usr_len;
+};
+static_assert(sizeof(WriteMsg) == 4 && kIsWireStruct<WriteMsg>);
+static_assert(offsetof(WriteMsg, usr_len) == 2);
+
+/// Followed by sg_cnt (0 or 1) descriptors: where the data goes.
+struct ReadMsg {
+  base::le16 type = uint16_t{3};
+  base::le16 usr_len;
+  base::le16 flags;  // kNeedInvalidate
+  base::le16 sg_cnt;
+};
+inline constexpr uint16_t kNeedInvalidate = 1;
+static_assert(sizeof(ReadMsg) == 8 && kIsWireStruct<ReadMsg>);
+static_assert(offsetof(ReadMsg, flags) == 4 && offsetof(ReadMsg, sg_cnt) == 6);
+
+/// The longest of them.
+inline constexpr uint32_t kMessageBytesMax = sizeof(ReadMsg) + sizeof(SgDescriptor);
+
+struct RkeyRsp {
+  base::le16 type = uint16_t{4};
+  base::le16 buf_id;
+  base::le32 rkey;
+};
+static_assert(sizeof(RkeyRsp) == 8 && kIsWireStruct<RkeyRsp>);
+static_assert(offsetof(RkeyRsp, buf_id) == 2 && offsetof(RkeyRsp, rkey) == 4);
+
+// --- validation. Private data may be padded by the connection manager: what follows is ignored.
+
+base::Result<ConnReq> parse_conn_req(std::span<const std::byte> private_data);
+/// Of an accept: what the server grants. kProtocol for nonsense, kNotSupported for an always-
+/// invalidating server.
+base::Result<ConnRsp> parse_accept(std::span<const std::byte> private_data);
+/// Of a reject: the positive errno in it.
+base::Result<int> parse_reject(std::span<const std::byte> private_data);
+/// The session name.
+base::Result<std::string> parse_info_req(std::span<const std::byte> message);
+/// The base of all chunks and their key; `queue_depth` chunks of `chunk_bytes`. Several regions are
+/// accepted and come out one per `chunks_per_region` chunks.
+struct ChunkRegion {
+  uint64_t address = 0;
+  uint32_t key = 0;
+};
+/// Fills `chunks` (queue_depth entries) with the address and key of each chunk.
+base::Status parse_info_rsp(std::span<const std::byte> message, uint32_t chunk_bytes,
+                            std::span<ChunkRegion> chunks);
+
+/// A request as it lies in a chunk, checked.
+struct ParsedRequest {
+  Direction direction = Direction::kRead;
+  uint32_t data_bytes = 0;  // write: what came, at the chunk's start; read: how much to answer
+  uint32_t user_header_bytes = 0;
+  SgDescriptor target{};  // read with data: where the answer goes
+};
+/// Reads the message at `offset` of a chunk that its client may be writing to: each byte is copied
+/// once, before it is looked at. `user_header` gets the user header (kUserHeaderBytesMax bytes).
+/// Null if all is well, else what is wrong; then nothing of `out` may be used. No allocation.
+const char* parse_request(std::span<const std::byte> chunk, uint32_t offset, uint32_t max_io_bytes,
+                          std::span<std::byte> user_header, ParsedRequest& out);
+
+template <typename T>
+std::span<const std::byte> bytes_of(const T& message) {
+  static_assert(kIsWireStruct<T>);
+  return std::as_bytes(std::span<const T, 1>(&message, 1));
+}
+
+}  // namespace braid::trs::wire

@@ -1,0 +1,304 @@
+// The messages against bytes put together by hand from the offsets of the protocol
+// (docs/trs-wire.md), and each rule of the parsers.
+#include "trs/wire.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+namespace braid::trs::wire {
+namespace {
+
+using base::Errc;
+using testing::HasSubstr;
+
+using Bytes = std::vector<uint8_t>;
+
+Bytes bytes(std::span<const std::byte> from) {
+  Bytes out(from.size());
+  std::memcpy(out.data(), from.data(), from.size());
+  return out;
+}
+
+std::span<const std::byte> view(const Bytes& from) {
+  return std::as_bytes(std::span(from));
+}
+
+void put(Bytes& at, size_t offset, std::initializer_list<uint8_t> values) {
+  std::copy(values.begin(), values.end(), at.begin() + static_cast<std::ptrdiff_t>(offset));
+}
+
+ConnReq conn_req() {
+  ConnReq req;
+  req.cid = uint16_t{1};
+  req.cid_num = uint16_t{3};
+  req.recon_cnt = uint16_t{0x0405};
+  req.sess_uuid.bytes.fill(0xaa);
+  req.paths_uuid.bytes.fill(0xbb);
+  req.flags = kFirstConn;
+  req.braid_magic = kBraidMagic;
+  req.braid_features = 0x01u;
+  return req;
+}
+
+Bytes golden_conn_req() {
+  Bytes golden(56, 0);
+  put(golden, 2, {0xbd, 0x1b});                // magic
+  put(golden, 4, {0x00, 0x02});                // version 2.0
+  put(golden, 6, {1, 0});                      // cid
+  put(golden, 8, {3, 0});                      // cid_num
+  put(golden, 10, {5, 4});                     // recon_cnt
+  std::fill_n(golden.begin() + 12, 16, 0xaa);  // sess_uuid
+  std::fill_n(golden.begin() + 28, 16, 0xbb);  // paths_uuid
+  put(golden, 44, {1});                        // first_conn
+  put(golden, 45, {'B', 'R', 'A', 'D', 1, 0, 0, 0});
+  return golden;
+}
+
+Bytes golden_conn_rsp() {
+  Bytes golden(56, 0);
+  put(golden, 0, {0xbd, 0x1b, 0x00, 0x02});
+  put(golden, 6, {0x00, 0x02});               // queue_depth 512
+  put(golden, 8, {0x00, 0xf0, 0x01, 0x00});   // max_io_size 126976
+  put(golden, 12, {0x00, 0x10, 0x00, 0x00});  // max_hdr_size 4096
+  return golden;
+}
+
+TEST(Wire, ConnectRequestHasItsGoldenBytes) {
+  EXPECT_EQ(bytes(bytes_of(conn_req())), golden_conn_req());
+  auto parsed = parse_conn_req(view(golden_conn_req()));
+  ASSERT_TRUE(parsed.ok()) << parsed.error().message();
+  EXPECT_EQ(parsed->cid, 1);
+  EXPECT_EQ(parsed->cid_num, 3);
+  EXPECT_EQ(parsed->recon_cnt, 0x0405);
+  EXPECT_EQ(parsed->braid_magic, kBraidMagic);
+}
+
+TEST(Wire, ConnectRequestOfAKernelClientIsTaken) {
+  Bytes kernel = golden_conn_req();
+  std::fill(kernel.begin() + 45, kernel.end(), 0);
+  put(kernel, 0, {7, 4});  // written by its connection manager
+  EXPECT_TRUE(parse_conn_req(view(kernel)).ok());
+}
+
+TEST(Wire, ConnectRequestMayBePaddedByTheConnectionManager) {
+  Bytes padded = golden_conn_req();
+  padded.resize(92, 0x5a);
+  EXPECT_TRUE(parse_conn_req(view(padded)).ok());
+}
+
+struct Damage {
+  const char* name;
+  size_t offset;
+  std::initializer_list<uint8_t> value;
+  const char* complaint;
+};
+
+TEST(Wire, EveryBadFieldOfAConnectRequestIsNamed) {
+  const Damage damages[] = {
+      {"magic", 2, {0xbe}, "magic 0x1bbe"},
+      {"version", 4, {0, 3}, "protocol 3.0"},
+      {"cid beyond", 6, {3, 0}, "connection 3 of 3"},
+      {"no I/O connection", 8, {1, 0}, "for 1 connections"},
+      {"too many", 8, {1, 0x10}, "for 4097 connections"},
+      {"flags", 44, {3}, "unknown flags"},
+      {"reserved", 53, {1}, "reserved"},
+      {"features without magic", 45, {0, 0, 0, 0}, "reserved"},
+  };
+  for (const Damage& damage : damages) {
+    Bytes bad = golden_conn_req();
+    put(bad, damage.offset, damage.value);
+    auto parsed = parse_conn_req(view(bad));
+    ASSERT_FALSE(parsed.ok()) << damage.name;
+    EXPECT_EQ(parsed.code(), Errc::kProtocol) << damage.name;
+    EXPECT_THAT(parsed.error().message(), HasSubstr(damage.complaint)) << damage.name;
+  }
+  Bytes cut = golden_conn_req();
+  cut.pop_back();
+  EXPECT_THAT(parse_conn_req(view(cut)).error().message(), HasSubstr("55 bytes"));
+}
+
+TEST(Wire, ConnectAnswerHasItsGoldenBytes) {
+  ConnRsp rsp;
+  rsp.queue_depth = uint16_t{512};
+  rsp.max_io_size = 131072u - 4096u;
+  rsp.max_hdr_size = 4096u;
+  EXPECT_EQ(bytes(bytes_of(rsp)), golden_conn_rsp());
+  auto parsed = parse_accept(view(golden_conn_rsp()));
+  ASSERT_TRUE(parsed.ok()) << parsed.error().message();
+  EXPECT_EQ(parsed->queue_depth, 512);
+  EXPECT_EQ(parsed->max_io_size, 126976u);
+}
+
+TEST(Wire, EveryBadFieldOfAConnectAnswerIsNamed) {
+  const Damage damages[] = {
+      {"magic", 0, {0}, "magic"},
+      {"version", 3, {1}, "protocol 1.0"},
+      {"error", 4, {0xfa, 0xff}, "error -6"},
+      {"no chunks", 6, {0, 0}, "0 chunks"},
+      {"chunk not a power of two", 8, {1}, "power of two"},
+      {"too much for the immediate", 6, {0x00, 0x20}, "28 bits"},
+      {"flags", 16, {4}, "unknown flags"},
+      {"reserved", 50, {1}, "reserved"},
+  };
+  for (const Damage& damage : damages) {
+    Bytes bad = golden_conn_rsp();
+    put(bad, damage.offset, damage.value);
+    auto parsed = parse_accept(view(bad));
+    ASSERT_FALSE(parsed.ok()) << damage.name;
+    EXPECT_THAT(parsed.error().message(), HasSubstr(damage.complaint)) << damage.name;
+  }
+  Bytes invalidating = golden_conn_rsp();
+  put(invalidating, 16, {2});
+  EXPECT_EQ(parse_accept(view(invalidating)).code(), Errc::kNotSupported);
+}
+
+TEST(Wire, RejectCarriesANegativeErrno) {
+  Bytes reject(56, 0);
+  put(reject, 0, {0xbd, 0x1b, 0x00, 0x02, 0xfa, 0xff});  // -6
+  auto parsed = parse_reject(view(reject));
+  ASSERT_TRUE(parsed.ok());
+  EXPECT_EQ(*parsed, 6);
+  EXPECT_FALSE(parse_reject({}).ok());
+}
+
+TEST(Wire, InfoRequestHasItsGoldenBytes) {
+  InfoReq req;
+  std::memcpy(req.session_name.data(), "node7", 5);
+  Bytes golden(272, 0);
+  put(golden, 2, {'n', 'o', 'd', 'e', '7'});
+  EXPECT_EQ(bytes(bytes_of(req)), golden);
+  auto name = parse_info_req(view(golden));
+  ASSERT_TRUE(name.ok());
+  EXPECT_EQ(*name, "node7");
+
+  Bytes other_type = golden;
+  other_type[0] = 1;
+  EXPECT_FALSE(parse_info_req(view(other_type)).ok());
+  Bytes endless = golden;
+  std::fill(endless.begin() + 2, endless.begin() + 257, 'x');
+  EXPECT_THAT(parse_info_req(view(endless)).error().message(), HasSubstr("does not end"));
+  Bytes control = golden;
+  control[3] = '\n';
+  EXPECT_FALSE(parse_info_req(view(control)).ok());
+  Bytes unnamed(272, 0);
+  EXPECT_FALSE(parse_info_req(view(unnamed)).ok());
+  golden.push_back(0);
+  EXPECT_FALSE(parse_info_req(view(golden)).ok());
+}
+
+Bytes golden_info_rsp() {
+  Bytes golden(8 + 2 * 16, 0);
+  put(golden, 0, {1, 0, 2, 0});
+  put(golden, 8, {0x00, 0x00, 0x10, 0, 0, 0, 0, 0, 1, 2, 3, 4, 0x00, 0x40, 0, 0});
+  put(golden, 24, {0x00, 0x00, 0x20, 0, 0, 0, 0, 0, 5, 6, 7, 8, 0x00, 0x40, 0, 0});
+  return golden;
+}
+
+TEST(Wire, InfoAnswerGivesEachChunkItsPlaceAndKey) {
+  std::vector<ChunkRegion> chunks(4);
+  ASSERT_TRUE(parse_info_rsp(view(golden_info_rsp()), 0x2000, chunks).ok());
+  EXPECT_EQ(chunks[0].address, 0x100000u);
+  EXPECT_EQ(chunks[1].address, 0x102000u);
+  EXPECT_EQ(chunks[2].address, 0x200000u);
+  EXPECT_EQ(chunks[1].key, 0x04030201u);
+  EXPECT_EQ(chunks[3].key, 0x08070605u);
+}
+
+TEST(Wire, InfoAnswerMustCoverAllChunksExactly) {
+  std::vector<ChunkRegion> chunks(4);
+  std::vector<ChunkRegion> odd(3);
+  EXPECT_FALSE(parse_info_rsp(view(golden_info_rsp()), 0x1000, chunks).ok());
+  EXPECT_FALSE(parse_info_rsp(view(golden_info_rsp()), 0x2000, odd).ok());
+  Bytes no_regions = golden_info_rsp();
+  no_regions[2] = 0;
+  EXPECT_FALSE(parse_info_rsp(view(no_regions), 0x2000, chunks).ok());
+  Bytes wrapping = golden_info_rsp();
+  std::fill_n(wrapping.begin() + 8, 8, 0xff);
+  EXPECT_FALSE(parse_info_rsp(view(wrapping), 0x2000, chunks).ok());
+  Bytes cut = golden_info_rsp();
+  cut.pop_back();
+  EXPECT_FALSE(parse_info_rsp(view(cut), 0x2000, chunks).ok());
+}
+
+/// A chunk of 4 KiB with a request in it.
+class Request : public testing::Test {
+ protected:
+  void place(size_t offset, std::initializer_list<uint8_t> values) { put(chunk_, offset, values); }
+  const char* parse(uint32_t offset, uint32_t max_io_bytes = 2048) {
+    return parse_request(view(chunk_), offset, max_io_bytes, header_, out_);
+  }
+  Bytes chunk_ = Bytes(4096, 0);
+  std::array<std::byte, kUserHeaderBytesMax> header_{};
+  ParsedRequest out_;
+};
+
+TEST_F(Request, WriteIsDataThenUserHeaderThenMessage) {
+  place(512, {'h', 'e', 'a', 'd'});
+  place(516, {2, 0, 4, 0});
+  ASSERT_EQ(parse(516), nullptr);
+  EXPECT_EQ(out_.direction, Direction::kWrite);
+  EXPECT_EQ(out_.data_bytes, 512u);
+  EXPECT_EQ(out_.user_header_bytes, 4u);
+  EXPECT_EQ(std::memcmp(header_.data(), "head", 4), 0);
+}
+
+TEST_F(Request, ReadNamesItsTarget) {
+  place(1024, {'h', 'i'});
+  place(1026, {3, 0, 2, 0, 1, 0, 1, 0});
+  place(1034, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 0x00, 0x04, 0, 0});
+  ASSERT_EQ(parse(1026), nullptr);
+  EXPECT_EQ(out_.direction, Direction::kRead);
+  EXPECT_EQ(out_.data_bytes, 1024u);
+  EXPECT_EQ(out_.target.address, 0x0807060504030201u);
+  EXPECT_EQ(out_.target.key, 0x0c0b0a09u);
+}
+
+TEST_F(Request, ReadWithoutTargetAsksForNothing) {
+  place(0, {3, 0, 0, 0, 0, 0, 0, 0});
+  ASSERT_EQ(parse(0), nullptr);
+  EXPECT_EQ(out_.data_bytes, 0u);
+}
+
+TEST_F(Request, ReadOfMoreThanItsDataAreaIsRefused) {
+  place(1026, {3, 0, 2, 0, 0, 0, 1, 0});
+  place(1034, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x01, 0x04, 0, 0});
+  EXPECT_STREQ(parse(1026), "read of more than its data area");
+  place(1034 + 12, {0xff, 0xff, 0xff, 0xff});
+  EXPECT_STREQ(parse(1026), "read of more than its data area");
+}
+
+TEST_F(Request, UserHeaderLongerThanItsOffsetIsRefused) {
+  place(16, {2, 0, 17, 0});
+  EXPECT_STREQ(parse(16), "user header longer than what precedes the message");
+  place(2048, {2, 0, 0x01, 0x04});
+  EXPECT_STREQ(parse(2048), "user header too long");
+}
+
+TEST_F(Request, MessageThatStraddlesTheChunksEndIsRefused) {
+  EXPECT_STREQ(parse(4093), "message beyond the chunk's end");
+  EXPECT_STREQ(parse(4096), "message beyond the chunk's end");
+  EXPECT_STREQ(parse(UINT32_MAX), "message beyond the chunk's end");
+  place(4090, {3, 0, 0, 0});
+  EXPECT_STREQ(parse(4090), "message beyond the chunk's end");
+  place(4080, {3, 0, 0, 0, 0, 0, 1, 0});
+  EXPECT_STREQ(parse(4080), "message beyond the chunk's end");
+}
+
+TEST_F(Request, MoreDataThanGrantedIsRefused) {
+  place(2052, {2, 0, 0, 0});
+  EXPECT_STREQ(parse(2052), "more data than the session allows");
+}
+
+TEST_F(Request, UnknownTypesFlagsAndTargetCountsAreRefused) {
+  place(0, {4, 0, 0, 0});
+  EXPECT_STREQ(parse(0), "unknown message type");
+  place(0, {3, 0, 0, 0, 2, 0, 0, 0});
+  EXPECT_STREQ(parse(0), "unknown flags in a read request");
+  place(0, {3, 0, 0, 0, 0, 0, 2, 0});
+  EXPECT_STREQ(parse(0), "more than one target in a read request");
+}
+
+}  // namespace
+}  // namespace braid::trs::wire

@@ -1,0 +1,157 @@
+#include "vhca/conformance/pair.h"
+
+namespace braid::vhca::conformance {
+
+End Pair::make_end(int side, const EndOptions& options) {
+  Device& device = rig->device(side);
+  End end;
+  end.side = side;
+  end.buffer = rig->allocate(side, kBufferBytes);
+  end.pd = std::move(*device.alloc_pd());
+  end.mr = std::move(*end.pd->reg_mr(end.buffer.data(), end.buffer.size(), options.mr_access));
+  if (options.with_channel) end.channel = std::move(*device.create_comp_channel());
+  if (GetParam().thread_domain) end.td = device.create_td();
+  CqOptions cq_options{
+      .capacity = options.cq_capacity, .channel = end.channel.get(), .td = end.td.get()};
+  end.send_cq = std::move(*device.create_cq(cq_options));
+  end.recv_cq = std::move(*device.create_cq(cq_options));
+  QpOptions qp_options = options.qp;
+  qp_options.send_cq = end.send_cq.get();
+  qp_options.recv_cq = end.recv_cq.get();
+  qp_options.td = end.td.get();
+  end.qp = std::move(*end.pd->create_qp(qp_options));
+  if (options.qp_access.has_value()) {
+    EXPECT_TRUE(to_init(*end.qp, *options.qp_access).ok());
+  }
+  return end;
+}
+
+base::Status Pair::to_init(Qp& qp, int access) {
+  QpAttr attr{};
+  attr.qp_state = IBV_QPS_INIT;
+  attr.port_num = 1;
+  attr.qp_access_flags = static_cast<unsigned>(access);
+  return qp.modify(attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+}
+
+namespace {
+
+base::Task<base::Result<std::unique_ptr<Connection>>> accept_one(Listener& listener,
+                                                                 base::Reactor& reactor, Qp& qp,
+                                                                 ConnectParameters parameters) {
+  BRAID_CO_TRY(std::unique_ptr<ConnectRequest> request, co_await listener.next());
+  co_return co_await request->accept(reactor, qp, parameters);
+}
+
+base::Task<void> keep_connection(base::Task<base::Result<std::unique_ptr<Connection>>> task,
+                                 std::unique_ptr<Connection>* to) {
+  base::Result<std::unique_ptr<Connection>> result = co_await std::move(task);
+  EXPECT_TRUE(result.ok()) << result.error().message();
+  if (result.ok()) *to = std::move(*result);
+}
+
+}  // namespace
+
+void Pair::connect(const EndOptions& client_options, const EndOptions& server_options,
+                   const ConnectParameters& client_parameters,
+                   const ConnectParameters& server_parameters) {
+  client = make_end(kClient, client_options);
+  server = make_end(kServer, server_options);
+  base::Reactor& server_reactor = rig->reactor(kServer);
+  const Address address = rig->server_address();
+  auto listener = std::move(*rig->device(kServer).listen(server_reactor, address, 4));
+  server_reactor.spawn(keep_connection(
+      accept_one(*listener, server_reactor, *server.qp, server_parameters), &server.connection));
+  server_reactor.wake();
+  base::Result<ConnectResult> result = run(
+      kClient, rig->device(kClient).connect(rig->reactor(kClient), *client.qp, listener->address(),
+                                            client_parameters, base::kSecond));
+  ASSERT_TRUE(result.ok()) << result.error().message();
+  client.connection = std::move(result->connection);
+  ASSERT_NE(client.connection, nullptr) << "rejected";
+  ASSERT_TRUE(rig->run_until([&] { return server.connection != nullptr; }));
+}
+
+int Pair::post_recv(End& at, uint64_t wr_id, size_t offset, uint32_t length) {
+  Sge sge{at.address(offset), length, at.mr->lkey};
+  RecvWr wr{wr_id, nullptr, &sge, 1};
+  const RecvWr* bad = nullptr;
+  return at.qp->post_recv(&wr, &bad);
+}
+
+int Pair::post_recv_without_sge(End& at, uint64_t wr_id) {
+  RecvWr wr{wr_id, nullptr, nullptr, 0};
+  const RecvWr* bad = nullptr;
+  return at.qp->post_recv(&wr, &bad);
+}
+
+SendWr Pair::work(End& from, const End& to, ibv_wr_opcode opcode, uint64_t wr_id, size_t offset,
+                  uint32_t length, size_t remote_offset) {
+  sges_.push_back(std::make_unique<Sge>(Sge{from.address(offset), length, from.mr->lkey}));
+  SendWr wr{};
+  wr.wr_id = wr_id;
+  wr.sg_list = sges_.back().get();
+  wr.num_sge = 1;
+  wr.opcode = opcode;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  wr.wr.rdma.remote_addr = to.address(remote_offset);
+  wr.wr.rdma.rkey = to.mr->rkey;
+  return wr;
+}
+
+void Pair::poll_all() {
+  for (End* end : {&client, &server}) {
+    for (Cq* cq : {end->send_cq.get(), end->recv_cq.get()}) {
+      if (cq == nullptr) continue;
+      Wc wc[4];
+      const int count = cq->poll(wc);
+      for (int i = 0; i < count; ++i) polled_.emplace_back(cq, wc[i]);
+    }
+  }
+}
+
+bool Pair::run_until(const std::function<bool()>& done) {
+  return rig->run_until([&] {
+    poll_all();
+    return done();
+  });
+}
+
+Wc Pair::next(Cq& cq) {
+  const auto find = [&] {
+    return std::find_if(polled_.begin(), polled_.end(),
+                        [&](const auto& each) { return each.first == &cq; });
+  };
+  EXPECT_TRUE(run_until([&] { return find() != polled_.end(); })) << "no completion came";
+  const auto found = find();
+  if (found == polled_.end()) return Wc{.wr_id = UINT64_MAX, .status = IBV_WC_GENERAL_ERR};
+  const Wc wc = found->second;
+  polled_.erase(found);
+  return wc;
+}
+
+bool Pair::quiet(End& end) {
+  rig->settle();
+  poll_all();
+  for (const auto& [cq, wc] : polled_) {
+    if (cq == end.send_cq.get() || cq == end.recv_cq.get()) return false;
+  }
+  return true;
+}
+
+ibv_qp_state Pair::state_of(End& end) {
+  rig->settle();
+  poll_all();
+  return end.qp->query().qp_state;
+}
+
+void Pair::expect_flush(End& end, Cq& cq, const std::vector<uint64_t>& wr_ids) {
+  for (const uint64_t wr_id : wr_ids) {
+    const Wc wc = next(cq);
+    EXPECT_EQ(wc.status, IBV_WC_WR_FLUSH_ERR);
+    EXPECT_EQ(wc.wr_id, wr_id);
+    EXPECT_EQ(wc.qp_num, end.qp->number());
+  }
+}
+
+}  // namespace braid::vhca::conformance

@@ -1,0 +1,57 @@
+// What the conformance suite runs on: two devices that can reach each other, by whatever wire.
+//
+// The suite states the contract of vhca/device.h. A new device joins by a factory in rigs().
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <ostream>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/reactor.h"
+#include "vhca/device.h"
+
+namespace braid::vhca::conformance {
+
+inline constexpr int kClient = 0;
+inline constexpr int kServer = 1;
+
+class Rig {
+ public:
+  virtual ~Rig() = default;
+  virtual Device& device(int side) = 0;
+  virtual base::Reactor& reactor(int side) = 0;
+  /// An address of the server's device that nobody listens on, and that the client can reach.
+  virtual Address server_address() = 0;
+  /// Lets everything move until `done`; false if it did not come about in a long time (of the
+  /// rig's clock).
+  virtual bool run_until(const std::function<bool()>& done) = 0;
+  /// Lets everything move for a while in which anything that is under way arrives.
+  virtual void settle() = 0;
+  /// The clock that RNR timers and time-outs run by.
+  virtual uint64_t now_ns() = 0;
+  /// Memory of a side that lives as long as the rig, zero-filled, page-aligned.
+  virtual std::span<std::byte> allocate(int side, size_t bytes) = 0;
+  /// Kills the server's process without clean-up. Only the client's objects may be used after.
+  /// False: this rig cannot.
+  virtual bool kill_server() { return false; }
+};
+
+struct RigFactory {
+  std::string name;
+  bool virtual_time;   // upper bounds of durations can be tested
+  bool thread_domain;  // objects are made with a Td
+  std::function<std::unique_ptr<Rig>()> create;
+};
+std::vector<RigFactory> rigs();
+
+/// For the names of parameters in the output of failed tests.
+inline void PrintTo(const RigFactory& factory, std::ostream* out) {
+  *out << factory.name;
+}
+
+}  // namespace braid::vhca::conformance

@@ -1,0 +1,148 @@
+// The devices that the conformance suite runs on.
+#include <list>
+
+#include "base/linux_host.h"
+#include "base/log.h"
+#include "base/sim.h"
+#include "vhca/conformance/rig.h"
+#include "vhca/soft_device.h"
+
+namespace braid::vhca::conformance {
+namespace {
+
+/// Two machines of a simulated world, one process on each.
+class SimRig final : public Rig {
+ public:
+  SimRig() {
+    for (int side = 0; side < 2; ++side) {
+      machines_[side] = &world_.add_machine(side == kClient ? "client" : "server");
+      world_.fabric().add_port(*machines_[side], side == kClient ? "10.0.0.1" : "10.0.0.2");
+      processes_[side] = &machines_[side]->start_process("p");
+      reactors_[side] = std::move(*base::Reactor::create(*processes_[side], {}));
+      processes_[side]->drive(*reactors_[side]);
+      devices_[side] = std::move(*create_sim_device(*processes_[side], *reactors_[side], {}));
+    }
+  }
+
+  Device& device(int side) override { return *devices_[side]; }
+  base::Reactor& reactor(int side) override { return *reactors_[side]; }
+  Address server_address() override { return {.ip = "10.0.0.2", .port = next_port_++}; }
+  bool run_until(const std::function<bool()>& done) override {
+    // `done` polls as an owner that is awake does: time must not jump over it.
+    polling_ = true;
+    if (!ticking_) tick();
+    const bool came = world_.run_until(done, 20 * base::kSecond);
+    polling_ = false;
+    return came;
+  }
+  void settle() override { world_.run_for(50 * base::kMillisecond); }
+  uint64_t now_ns() override { return world_.now_ns(); }
+  std::span<std::byte> allocate(int side, size_t bytes) override {
+    segments_.push_back(std::move(*processes_[side]->create_segment(bytes, "test")));
+    return {segments_.back()->data(), bytes};
+  }
+  bool kill_server() override {
+    processes_[kServer]->kill();
+    return true;
+  }
+
+ private:
+  void tick() {
+    ticking_ = polling_;
+    if (ticking_) world_.after(20 * base::kMicrosecond, [this] { tick(); });
+  }
+
+  base::sim::SimWorld world_{{}};
+  bool polling_ = false;
+  bool ticking_ = false;
+  uint16_t next_port_ = 1000;
+  base::sim::SimMachine* machines_[2] = {};
+  base::sim::SimHost* processes_[2] = {};
+  std::unique_ptr<base::Reactor> reactors_[2];
+  std::unique_ptr<Device> devices_[2];
+  std::vector<std::unique_ptr<base::Segment>> segments_;
+};
+
+/// Two devices of one process on the in-host wire. They treat each other as strangers: each maps
+/// the other's memory, or copies to it by system calls.
+class InHostRig final : public Rig {
+ public:
+  enum class Memory { kSegments, kForeign };
+  explicit InHostRig(Memory memory) : memory_(memory), host_(make_host()) {
+    base::Reactor::Options options;
+    options.poll_budget_ns = 0;
+    for (int side = 0; side < 2; ++side) {
+      reactors_[side] = std::move(*base::Reactor::create(*host_, options));
+      devices_[side] = std::move(*create_soft_device(*host_, *reactors_[side]));
+    }
+  }
+
+  Device& device(int side) override { return *devices_[side]; }
+  base::Reactor& reactor(int side) override { return *reactors_[side]; }
+  Address server_address() override { return {.ip = "127.0.0.1", .port = free_port()}; }
+  bool run_until(const std::function<bool()>& done) override {
+    const uint64_t deadline_ns = host_->now_ns() + 60 * base::kSecond;
+    while (!done()) {
+      if (host_->now_ns() > deadline_ns) return false;
+      turn();
+    }
+    return true;
+  }
+  void settle() override {
+    const uint64_t until_ns = host_->now_ns() + 30 * base::kMillisecond;
+    while (host_->now_ns() < until_ns) turn();
+  }
+  uint64_t now_ns() override { return host_->now_ns(); }
+  std::span<std::byte> allocate(int, size_t bytes) override {
+    if (memory_ == Memory::kForeign) {
+      heap_.emplace_back(bytes);
+      return heap_.back();
+    }
+    segments_.push_back(std::move(*host_->create_segment(bytes, "test")));
+    return {segments_.back()->data(), bytes};
+  }
+
+ private:
+  static std::unique_ptr<base::Host> make_host() {
+    base::LinuxHostOptions options;
+    options.log_sink = base::make_null_sink();
+    return std::move(*base::create_linux_host(options));
+  }
+  void turn() {
+    bool worked = false;
+    for (const auto& reactor : reactors_) worked |= reactor->turn();
+    if (worked) return;
+    // What an idle reactor does before it sleeps; the next turn is its wake-up.
+    for (const auto& reactor : reactors_) reactor->prepare_sleep();
+    host_->yield();
+  }
+  /// A port at which somebody listened a moment ago, so that nobody does now.
+  uint16_t free_port() {
+    return (*devices_[kServer]->listen(*reactors_[kServer], {.ip = "127.0.0.1"}, 1))
+        ->address()
+        .port;
+  }
+
+  const Memory memory_;
+  const std::unique_ptr<base::Host> host_;
+  std::unique_ptr<base::Reactor> reactors_[2];
+  std::unique_ptr<Device> devices_[2];
+  std::vector<std::unique_ptr<base::Segment>> segments_;
+  std::list<std::vector<std::byte>> heap_;
+};
+
+template <typename Made, typename... Args>
+RigFactory factory(const std::string& name, bool virtual_time, bool thread_domain, Args... args) {
+  return {name, virtual_time, thread_domain,
+          [args...] { return std::unique_ptr<Rig>(std::make_unique<Made>(args...)); }};
+}
+
+}  // namespace
+
+std::vector<RigFactory> rigs() {
+  return {factory<SimRig>("sim", true, false), factory<SimRig>("sim_td", true, true),
+          factory<InHostRig>("inhost", false, false, InHostRig::Memory::kSegments),
+          factory<InHostRig>("inhost_foreign_td", false, true, InHostRig::Memory::kForeign)};
+}
+
+}  // namespace braid::vhca::conformance

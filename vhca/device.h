@@ -1,0 +1,221 @@
+// The device seam (design decision D1): everything above vhca/ sees a Device, be it hardware,
+// software or a bond.
+//
+// The contract is that of verbs: QP states and attribute masks, order within a QP, RNR, retry
+// exceeded, flush in order, access flags on QP and MR, completion channels without lost wake-ups.
+// README.md states it; ibv_* manual pages define it.
+//
+// Threads: every object may be used from any thread. An object made with a thread domain (Td) is
+// promised to one thread and takes no lock. Data moves in post and poll; control work runs on the
+// reactor given to the device. Ownership: unique_ptr, and an object must outlive what was made from
+// it (Device > Pd > Mr, Qp; Cq > Qp; CompChannel > Cq). Errors: control calls return Result; posts
+// return 0 or a positive errno as ibv_post_send does (EINVAL: wrong state, type or too many SGEs;
+// ENOMEM: queue full); the outcome of what was posted comes exactly once, as a completion.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/host.h"
+#include "base/result.h"
+#include "base/task.h"
+#include "vhca/verbs.h"
+
+namespace braid::base {
+class Reactor;
+}
+
+namespace braid::vhca {
+
+class Cq;
+class Qp;
+class Pd;
+
+/// A thread domain: the promise that one thread uses the objects made with it.
+class Td {
+ public:
+  virtual ~Td() = default;
+};
+
+/// Wakes who waits for completions. One channel may serve many CQs.
+class CompChannel {
+ public:
+  virtual ~CompChannel() = default;
+  /// Becomes signalled when an armed CQ of the channel gets a completion. Watch it with
+  /// IoQueue::watch; spurious wake-ups happen, lost ones do not.
+  virtual base::Event& event() = 0;
+  /// The next CQ with an event, or null. Never blocks. Each one returned must be acknowledged on
+  /// the CQ.
+  virtual Cq* next_event() = 0;
+};
+
+class Cq {
+ public:
+  virtual ~Cq() = default;
+  /// Takes up to out.size() completions; their number, or -1 when the CQ was overrun. On error
+  /// status only wr_id, status, qp_num and vendor_err are valid.
+  virtual int poll(std::span<Wc> out) = 0;
+  /// Arms the channel for the next completion (solicited_only: the next solicited or failed one).
+  /// Poll again afterwards: what came before arming gives no event.
+  virtual void arm(bool solicited_only = false) = 0;
+  virtual void ack_events(unsigned count) = 0;
+  virtual int capacity() const = 0;
+  void* context = nullptr;  // the user's
+};
+
+/// Registered memory. `lkey` names it in local SGEs, `rkey` to peers (random, resolves at its
+/// owner).
+class Mr {
+ public:
+  virtual ~Mr() = default;  // deregisters: when it returns no peer can touch the memory through
+                            // this MR any more
+  uint32_t lkey = 0;
+  uint32_t rkey = 0;
+  std::byte* address = nullptr;
+  uint64_t length_bytes = 0;
+  int access = 0;  // ibv_access_flags
+};
+
+struct CqOptions {
+  int capacity = 256;
+  CompChannel* channel = nullptr;
+  Td* td = nullptr;
+};
+
+struct QpOptions {
+  Cq* send_cq = nullptr;
+  Cq* recv_cq = nullptr;
+  QpCap cap{.max_send_wr = 128,
+            .max_recv_wr = 128,
+            .max_send_sge = 4,
+            .max_recv_sge = 1,
+            .max_inline_data = 64};
+  bool signal_all = false;  // sq_sig_all
+  Td* td = nullptr;
+};
+
+class Qp {
+ public:
+  virtual ~Qp() = default;
+  /// Posts a chain. On failure returns errno, sets *bad to the first not posted; those before it
+  /// are posted.
+  virtual int post_send(const SendWr* wr, const SendWr** bad) = 0;
+  virtual int post_recv(const RecvWr* wr, const RecvWr** bad) = 0;
+  /// ibv_modify_qp: the mask must be what the transition requires and allows; else kInvalid naming
+  /// state and attribute.
+  virtual base::Status modify(const QpAttr& attr, int mask) = 0;
+  virtual QpAttr query() const = 0;
+  virtual uint32_t number() const = 0;
+  void* context = nullptr;  // the user's
+};
+
+class Pd {
+ public:
+  virtual ~Pd() = default;
+  /// Memory from Host::create_segment is reached by peers of the same host with plain stores; other
+  /// memory by system calls.
+  virtual base::Result<std::unique_ptr<Mr>> reg_mr(std::byte* address, uint64_t length_bytes,
+                                                   int access) = 0;
+  virtual base::Result<std::unique_ptr<Qp>> create_qp(const QpOptions& options) = 0;
+};
+
+// --- connection manager (RDMA CM's semantics, IP port space) ---
+
+/// An IP address and a port. Text form "127.0.0.1:1234", "[::1]:1234".
+struct Address {
+  std::string ip;
+  uint16_t port = 0;
+};
+
+/// What each side brings to a connection. Bounds as in RDMA CM.
+struct ConnectParameters {
+  std::span<const std::byte>
+      private_data;             // at most 56 bytes on connect, 196 on accept, 148 on reject
+  uint8_t retry_count = 6;      // 0..7
+  uint8_t rnr_retry_count = 7;  // 7: for ever
+  uint8_t ack_timeout = 12;     // 4.096 us * 2^n, times retries: when RETRY_EXC is reported
+  uint8_t responder_resources = 16;
+  uint8_t initiator_depth = 16;
+};
+
+/// An established connection of one QP. The QP is in RTS; destroying the connection disconnects
+/// (the peer is told).
+class Connection {
+ public:
+  virtual ~Connection() = default;
+  /// What the peer sent with its accept or its connect.
+  virtual std::span<const std::byte> peer_private_data() const = 0;
+  /// Tells the peer and moves the QP to ERR, which flushes it. Idempotent.
+  virtual void disconnect() = 0;
+  /// True once either side disconnected or the peer process is gone.
+  virtual bool disconnected() const = 0;
+  /// Runs once, on the connection's reactor, when the peer disconnects or dies. At once if that has
+  /// happened already.
+  virtual void on_disconnect(std::function<void()> callback) = 0;
+  virtual std::string peer_text() const = 0;  // for people: address, process
+};
+
+/// A peer that asks to connect. Destroying it undecided rejects with no data.
+class ConnectRequest {
+ public:
+  virtual ~ConnectRequest() = default;
+  virtual std::span<const std::byte> private_data() const = 0;
+  virtual std::string peer_text() const = 0;
+  /// Moves the QP (in RESET or INIT; receives may have been posted in INIT) to RTS and answers.
+  /// `reactor` is the one that owns the QP; the request may have been handed to it by message from
+  /// the listener's. Parameters' spans must stay valid until the task is done.
+  virtual base::Task<base::Result<std::unique_ptr<Connection>>> accept(
+      base::Reactor& reactor, Qp& qp, ConnectParameters parameters) = 0;
+  virtual void reject(std::span<const std::byte> private_data) = 0;
+};
+
+class Listener {
+ public:
+  virtual ~Listener() = default;
+  /// The next request. One waiter at a time.
+  virtual base::Task<base::Result<std::unique_ptr<ConnectRequest>>> next() = 0;
+  virtual Address address() const = 0;  // with the port that was chosen if 0 was asked
+};
+
+/// The result of a connect that the peer refused: kRefused, with the data of its reject.
+struct ConnectResult {
+  std::unique_ptr<Connection> connection;  // null if rejected
+  std::vector<std::byte> reject_private_data;
+};
+
+struct DeviceInfo {
+  std::string name;  // "soft0", "rxe_a0"
+  std::string kind;  // for people: "software HCA, shared memory inside this host"
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual const DeviceInfo& info() const = 0;
+  virtual base::Reactor& control_reactor() = 0;
+  virtual DeviceAttr query() const = 0;
+  virtual base::Result<PortAttr> query_port(uint8_t port) const = 0;
+  virtual base::Result<Gid> query_gid(uint8_t port, int index) const = 0;
+
+  virtual std::unique_ptr<Td> create_td() = 0;
+  virtual base::Result<std::unique_ptr<Pd>> alloc_pd() = 0;
+  virtual base::Result<std::unique_ptr<CompChannel>> create_comp_channel() = 0;
+  virtual base::Result<std::unique_ptr<Cq>> create_cq(const CqOptions& options) = 0;
+
+  /// The tasks and objects these give belong to `reactor`, on whose thread they are called.
+  virtual base::Result<std::unique_ptr<Listener>> listen(base::Reactor& reactor,
+                                                         const Address& address, int backlog) = 0;
+  /// Connects the QP (in RESET or INIT) and moves it to RTS. kRefused: nobody listens; kTimedOut; a
+  /// reject is a result.
+  virtual base::Task<base::Result<ConnectResult>> connect(base::Reactor& reactor, Qp& qp,
+                                                          Address peer,
+                                                          ConnectParameters parameters,
+                                                          uint64_t timeout_ns) = 0;
+};
+
+}  // namespace braid::vhca

@@ -1,0 +1,186 @@
+#include "vhca/soft/cq.h"
+
+#include <algorithm>
+#include <bit>
+#include <mutex>
+
+#include "vhca/soft/qp.h"
+
+namespace braid::vhca::soft {
+
+// --- SoftCompChannel
+
+Cq* SoftCompChannel::pop_event() {
+  const std::lock_guard guard(events_lock_);
+  return events_.pop_front();
+}
+
+Cq* SoftCompChannel::next_event() {
+  if (Cq* cq = pop_event(); cq != nullptr) return cq;
+  // The flag goes down before the last look: what comes after raises it again.
+  event_->consume();
+  {
+    // Arrivals of direct links announce themselves by the bare event. Draining makes completions of
+    // them, and those make the events of their CQs.
+    const std::lock_guard guard(cqs_lock_);
+    for (SoftCq* cq : cqs_) {
+      if (cq->armed()) cq->progress(static_cast<uint32_t>(cq->capacity()));
+    }
+  }
+  return pop_event();
+}
+
+void SoftCompChannel::attach(SoftCq& cq) {
+  const std::lock_guard guard(cqs_lock_);
+  cqs_.push_back(&cq);
+}
+
+void SoftCompChannel::detach(SoftCq& cq) {
+  {
+    const std::lock_guard guard(cqs_lock_);
+    std::erase(cqs_, &cq);
+  }
+  const std::lock_guard guard(events_lock_);
+  cq.unlink();
+}
+
+void SoftCompChannel::notify(SoftCq& cq) {
+  {
+    const std::lock_guard guard(events_lock_);
+    if (!cq.linked()) events_.push_back(cq);
+  }
+  event_->signal();
+}
+
+// --- SoftCq
+
+SoftCq::SoftCq(base::Host& host, uint32_t capacity, SoftCompChannel* channel, bool one_thread)
+    : ring_lock_(!one_thread),
+      mask_(std::bit_ceil(capacity) - 1),
+      ring_(std::make_unique<Wc[]>(mask_ + 1)),
+      members_lock_(!one_thread),
+      channel_(channel),
+      host_(host) {
+  if (channel_ != nullptr) channel_->attach(*this);
+}
+
+SoftCq::~SoftCq() {
+  BRAID_ASSERT(members_.empty());  // its QPs go first
+  if (channel_ != nullptr) channel_->detach(*this);
+}
+
+int SoftCq::poll(std::span<Wc> out) {
+  if (overrun()) return -1;
+  const auto wanted = static_cast<uint32_t>(out.size());
+  uint32_t taken = pop(out.data(), wanted);
+  if (taken == wanted) return static_cast<int>(taken);
+  // One thread at a time drains; what it finds, the others poll next time, or their arm() told.
+  if (!members_lock_.try_lock()) return static_cast<int>(taken);
+  if (links_armed_.load(std::memory_order_relaxed) && !armed()) arm_links(false, false);
+  if (one_thread()) {
+    Wc* const first = sink_ = out.data() + taken;
+    sink_end_ = out.data() + wanted;
+    drain(wanted - taken);
+    taken += static_cast<uint32_t>(sink_ - first);
+    sink_ = sink_end_ = nullptr;
+  } else {
+    drain(wanted - taken);
+    taken += pop(out.data() + taken, wanted - taken);
+  }
+  members_lock_.unlock();
+  return static_cast<int>(taken);
+}
+
+/// Lets the QPs move, each in turn the first.
+void SoftCq::drain(uint32_t budget) {
+  const auto count = static_cast<uint32_t>(members_.size());
+  if (next_member_ >= count) next_member_ = 0;
+  for (uint32_t i = 0, at = next_member_; i < count && budget > 0; ++i) {
+    SoftQp& qp = *members_[at];
+    if (++at == count) at = 0;
+    if (!qp.needs_progress()) continue;
+    budget -= qp.progress(budget, *this);
+    if (budget == 0) next_member_ = at;
+  }
+}
+
+uint32_t SoftCq::pop(Wc* out, uint32_t count) {
+  const std::lock_guard guard(ring_lock_);
+  const uint32_t n = std::min(count, head_ - tail_);
+  for (uint32_t i = 0; i < n; ++i) out[i] = ring_[tail_++ & mask_];
+  return n;
+}
+
+void SoftCq::progress(uint32_t budget) {
+  const std::lock_guard guard(members_lock_);
+  for (SoftQp* qp : members_) {
+    if (budget == 0) return;
+    if (qp->needs_progress()) budget -= qp->progress(budget, *this);
+  }
+}
+
+bool SoftCq::push_special(bool has_room, bool urgent) {
+  // Entered with ring_lock_ held.
+  const Armed armed_now = armed_.load(std::memory_order_relaxed);
+  if (!has_room) {
+    overrun_.store(true, std::memory_order_relaxed);
+    urgent = true;
+  }
+  const bool fire = armed_now == Armed::kNext || (armed_now == Armed::kSolicited && urgent);
+  if (fire) armed_.store(Armed::kNo, std::memory_order_relaxed);
+  ring_lock_.unlock();
+  if (fire && channel_ != nullptr) channel_->notify(*this);
+  return has_room;
+}
+
+void SoftCq::arm(bool solicited_only) {
+  {
+    const std::lock_guard guard(ring_lock_);
+    // Asking for less does not undo having asked for more.
+    if (armed_.load(std::memory_order_relaxed) != Armed::kNext) {
+      armed_.store(solicited_only ? Armed::kSolicited : Armed::kNext, std::memory_order_relaxed);
+    }
+  }
+  bool fence = false;
+  {
+    const std::lock_guard guard(members_lock_);
+    fence = arm_links(true, armed_solicited_only());
+  }
+  // The peer stores its arrival, then looks whether we sleep; we say that we sleep, then look for
+  // arrivals (in the caller's next poll). Neither side may see the other's old value.
+  if (fence) host_.heavy_fence();
+}
+
+bool SoftCq::arm_links(bool armed, bool solicited_only) {
+  bool any = false;
+  for (SoftQp* qp : members_) {
+    if (qp->needs_progress() && qp->arm_link(armed, solicited_only, *this)) any = true;
+  }
+  links_armed_.store(any && armed, std::memory_order_relaxed);
+  return any;
+}
+
+void SoftCq::attach(SoftQp& qp) {
+  const std::lock_guard guard(members_lock_);
+  if (std::find(members_.begin(), members_.end(), &qp) == members_.end()) members_.push_back(&qp);
+}
+
+void SoftCq::detach(SoftQp& qp) {
+  {
+    const std::lock_guard guard(members_lock_);
+    std::erase(members_, &qp);
+  }
+  drop_completions(qp.number());
+}
+
+void SoftCq::drop_completions(uint32_t qp_number) {
+  const std::lock_guard guard(ring_lock_);
+  uint32_t kept = tail_;
+  for (uint32_t at = tail_; at != head_; ++at) {
+    const Wc wc = ring_[at & mask_];
+    if (wc.qp_num != qp_number) ring_[kept++ & mask_] = wc;
+  }
+  head_ = kept;
+}
+
+}  // namespace braid::vhca::soft

@@ -1,0 +1,160 @@
+#include "vhca/soft/device.h"
+
+#include "vhca/qp_state.h"
+#include "vhca/soft/cq.h"
+#include "vhca/soft/qp.h"
+
+namespace braid::vhca::soft {
+namespace {
+
+using base::Errc;
+using base::make_error;
+using base::Result;
+
+constexpr uint32_t kMrAccessFlags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+                                    IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+// Hints, which a device may ignore.
+constexpr uint32_t kMrOptionalFlags = IBV_ACCESS_OPTIONAL_RANGE;
+
+base::Task<Result<ConnectResult>> refused(base::Error why) {
+  co_return why;
+}
+
+}  // namespace
+
+SoftDevice::SoftDevice(base::Host& host, base::Reactor& control, std::string name,
+                       std::unique_ptr<Wire> wire)
+    : host_(host),
+      control_(control),
+      wire_(std::move(wire)),
+      mr_table_(host, kMrCapacity, wire_->mr_table_memory(kMrCapacity)),
+      stall_clock_(std::make_shared<StallClock>(control)),
+      info_{.name = std::move(name), .kind = "software HCA, " + wire_->kind_text()} {}
+
+SoftDevice::~SoftDevice() {
+  stall_clock_->shut_down();
+}
+
+DeviceAttr SoftDevice::query() const {
+  DeviceAttr attr{};
+  attr.max_mr_size = UINT64_MAX;
+  attr.page_size_cap = 0xfffff000;
+  attr.max_qp = 1 << 16;
+  attr.max_qp_wr = kMaxQueueDepth;
+  attr.max_sge = kMaxSge;
+  attr.max_sge_rd = kMaxSge;
+  attr.max_cq = 1 << 16;
+  attr.max_cqe = kMaxCqCapacity;
+  attr.max_mr = kMrCapacity;
+  attr.max_pd = 1 << 16;
+  attr.max_qp_rd_atom = kMaxReadsOutstanding;
+  attr.max_qp_init_rd_atom = kMaxReadsOutstanding;
+  attr.max_res_rd_atom = kMaxReadsOutstanding << 16;
+  attr.atomic_cap = IBV_ATOMIC_NONE;
+  attr.max_pkeys = 1;
+  attr.phys_port_cnt = wire_->port_count();
+  return attr;
+}
+
+Result<PortAttr> SoftDevice::query_port(uint8_t port) const {
+  return wire_->query_port(port);
+}
+
+Result<Gid> SoftDevice::query_gid(uint8_t port, int index) const {
+  return wire_->query_gid(port, index);
+}
+
+std::unique_ptr<Td> SoftDevice::create_td() {
+  return std::make_unique<SoftTd>();
+}
+
+Result<std::unique_ptr<Pd>> SoftDevice::alloc_pd() {
+  return std::unique_ptr<Pd>(new SoftPd(*this, next_pd_.fetch_add(1, std::memory_order_relaxed)));
+}
+
+Result<std::unique_ptr<CompChannel>> SoftDevice::create_comp_channel() {
+  std::unique_ptr<base::Event> event = host_.create_event();
+  if (event == nullptr) return make_error(Errc::kNoMemory, "no event for a completion channel");
+  return std::unique_ptr<CompChannel>(new SoftCompChannel(std::move(event)));
+}
+
+Result<std::unique_ptr<Cq>> SoftDevice::create_cq(const CqOptions& options) {
+  if (options.capacity < 1 || static_cast<uint32_t>(options.capacity) > kMaxCqCapacity) {
+    return make_error(Errc::kInvalid, "CQ capacity {}: must be 1 to {}", options.capacity,
+                      kMaxCqCapacity);
+  }
+  return std::unique_ptr<Cq>(new SoftCq(host_, static_cast<uint32_t>(options.capacity),
+                                        static_cast<SoftCompChannel*>(options.channel),
+                                        options.td != nullptr));
+}
+
+Result<std::unique_ptr<Listener>> SoftDevice::listen(base::Reactor& reactor, const Address& address,
+                                                     int backlog) {
+  return wire_->listen(*this, reactor, address, backlog);
+}
+
+base::Task<Result<ConnectResult>> SoftDevice::connect(base::Reactor& reactor, Qp& qp, Address peer,
+                                                      ConnectParameters parameters,
+                                                      uint64_t timeout_ns) {
+  auto* const soft_qp = dynamic_cast<SoftQp*>(&qp);
+  if (soft_qp == nullptr || &soft_qp->device() != this) {
+    return refused(make_error(Errc::kInvalid, "QP {:#x} belongs to another device", qp.number()));
+  }
+  const ibv_qp_state state = qp.query().qp_state;
+  if (state != IBV_QPS_RESET && state != IBV_QPS_INIT) {
+    return refused(make_error(Errc::kInvalid,
+                              "a QP must be in RESET or INIT to be connected, not in {}",
+                              qp_state_text(state)));
+  }
+  return wire_->connect(*this, reactor, *soft_qp, std::move(peer), parameters, timeout_ns);
+}
+
+// --- SoftPd, SoftMr
+
+Result<std::unique_ptr<Mr>> SoftPd::reg_mr(std::byte* address, uint64_t length_bytes, int access) {
+  const auto flags = static_cast<uint32_t>(access);
+  const auto start = reinterpret_cast<uint64_t>(address);
+  if (address == nullptr || length_bytes == 0 || start + length_bytes < start) {
+    return make_error(Errc::kInvalid, "cannot register {} bytes at {:#x}", length_bytes, start);
+  }
+  if (const uint32_t other = flags & ~(kMrAccessFlags | kMrOptionalFlags); other != 0) {
+    return make_error(Errc::kNotSupported, "the software HCA has no access flags {:#x}", other);
+  }
+  const bool remote_write = (flags & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) != 0;
+  if (remote_write && (flags & IBV_ACCESS_LOCAL_WRITE) == 0) {
+    return make_error(Errc::kInvalid, "access flags {:#x}: remote write requires local write",
+                      flags);
+  }
+  MrView view;
+  view.access = flags & kMrAccessFlags;
+  view.pd = id_;
+  view.address = start;
+  view.length = length_bytes;
+  view.place = device_.wire().place_memory(address, length_bytes);
+  auto key = device_.mr_table().add(view);
+  if (!key.ok()) {
+    device_.wire().release_memory(view.place);
+    return key.error();
+  }
+  view.key = *key;
+  return std::unique_ptr<Mr>(new SoftMr(device_, view));
+}
+
+Result<std::unique_ptr<Qp>> SoftPd::create_qp(const QpOptions& options) {
+  return SoftQp::create(*this, options);
+}
+
+SoftMr::SoftMr(SoftDevice& device, const MrView& view) : device_(device), place_(view.place) {
+  lkey = rkey = view.key;
+  address = reinterpret_cast<std::byte*>(view.address);
+  length_bytes = view.length;
+  access = static_cast<int>(view.access);
+}
+
+SoftMr::~SoftMr() {
+  device_.mr_table().remove(rkey);
+  device_.wire().fence_peers();
+  device_.wire().release_memory(place_);
+}
+
+}  // namespace braid::vhca::soft

@@ -1,0 +1,89 @@
+// SoftDevice: a software HCA. The core of verbs in user space, over a Wire (soft/wire.h).
+//
+// Threads: any; destroy it on the control reactor's thread. The wire is destroyed last.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/reactor.h"
+#include "vhca/device.h"
+#include "vhca/soft/mr_table.h"
+#include "vhca/soft/stall_clock.h"
+#include "vhca/soft/wire.h"
+
+namespace braid::vhca::soft {
+
+inline constexpr uint32_t kMaxSge = 16;
+inline constexpr uint32_t kMaxQueueDepth = 32768;
+inline constexpr uint32_t kMaxInline = 1024;
+inline constexpr uint32_t kMaxCqCapacity = 1u << 22;
+inline constexpr uint32_t kMaxReadsOutstanding = 16;
+inline constexpr uint32_t kMrCapacity = 8192;
+inline constexpr uint32_t kMaxMessageBytes = 1u << 31;
+
+class SoftDevice final : public Device {
+ public:
+  SoftDevice(base::Host& host, base::Reactor& control, std::string name,
+             std::unique_ptr<Wire> wire);
+  ~SoftDevice() override;
+
+  const DeviceInfo& info() const override { return info_; }
+  base::Reactor& control_reactor() override { return control_; }
+  DeviceAttr query() const override;
+  base::Result<PortAttr> query_port(uint8_t port) const override;
+  base::Result<Gid> query_gid(uint8_t port, int index) const override;
+  std::unique_ptr<Td> create_td() override;
+  base::Result<std::unique_ptr<Pd>> alloc_pd() override;
+  base::Result<std::unique_ptr<CompChannel>> create_comp_channel() override;
+  base::Result<std::unique_ptr<Cq>> create_cq(const CqOptions& options) override;
+  base::Result<std::unique_ptr<Listener>> listen(base::Reactor& reactor, const Address& address,
+                                                 int backlog) override;
+  base::Task<base::Result<ConnectResult>> connect(base::Reactor& reactor, Qp& qp, Address peer,
+                                                  ConnectParameters parameters,
+                                                  uint64_t timeout_ns) override;
+
+  base::Host& host() { return host_; }
+  Wire& wire() { return *wire_; }
+  MrTable& mr_table() { return mr_table_; }
+  StallClock& stall_clock() { return *stall_clock_; }
+
+ private:
+  base::Host& host_;
+  base::Reactor& control_;
+  const std::unique_ptr<Wire> wire_;
+  MrTable mr_table_;
+  const std::shared_ptr<StallClock> stall_clock_;
+  const DeviceInfo info_;
+  std::atomic<uint32_t> next_pd_{1};
+};
+
+class SoftPd final : public Pd {
+ public:
+  SoftPd(SoftDevice& device, uint32_t id) : device_(device), id_(id) {}
+  base::Result<std::unique_ptr<Mr>> reg_mr(std::byte* address, uint64_t length_bytes,
+                                           int access) override;
+  base::Result<std::unique_ptr<Qp>> create_qp(const QpOptions& options) override;
+  uint32_t id() const { return id_; }  // never 0
+  SoftDevice& device() { return device_; }
+
+ private:
+  SoftDevice& device_;
+  const uint32_t id_;
+};
+
+class SoftMr final : public Mr {
+ public:
+  SoftMr(SoftDevice& device, const MrView& view);
+  ~SoftMr() override;
+
+ private:
+  SoftDevice& device_;
+  const MrPlace place_;
+};
+
+class SoftTd final : public Td {};
+
+}  // namespace braid::vhca::soft

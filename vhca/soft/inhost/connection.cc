@@ -1,0 +1,142 @@
+#include "vhca/soft/inhost/connection.h"
+
+#include <array>
+
+#include "vhca/soft/qp.h"
+
+namespace braid::vhca::soft::inhost {
+
+using base::Errc;
+using base::make_error;
+using base::Result;
+using base::Status;
+
+// --- ChannelOwner
+
+ChannelOwner::ChannelOwner(InHostWire& wire, base::Reactor& reactor,
+                           std::unique_ptr<base::LocalSocket> socket)
+    : wire_(wire), channel_(std::make_shared<Channel>(reactor, std::move(socket))) {
+  channel_->start();
+}
+
+void ChannelOwner::shut_down() {
+  if (!channel_) return;
+  wire_.exports().leave(*channel_);
+  channel_->shut_down();
+}
+
+// --- PendingEnd
+
+Result<std::unique_ptr<PendingEnd>> PendingEnd::create(InHostWire& wire, LinkEnd& end,
+                                                       const ConnectParameters& parameters) {
+  std::unique_ptr<PendingEnd> pending(new PendingEnd(wire, end, parameters));
+  const EndInfo& info = pending->info_;
+  pending->geometry_ = Geometry::for_receives(info.max_recv_wr, wire.options().payload_bytes);
+  if (!pending->geometry_.valid()) {
+    return make_error(Errc::kInvalid, "a QP with {} receives; at most {} fit the in-host wire",
+                      info.max_recv_wr, Geometry::kReceivesMax);
+  }
+  BRAID_TRY(pending->segment_,
+            wire.host().create_segment(pending->geometry_.total_bytes(), "inbound"));
+  BRAID_TRY(pending->segment_handle_, pending->segment_->handle().duplicate());
+  return pending;
+}
+
+Status PendingEnd::send(Channel& channel, CmKind kind) {
+  CmMessage message;
+  message.kind = kind;
+  message.end = {.device = wire_.id(),
+                 .qp_number = info_.number,
+                 .geometry = geometry_,
+                 .mr_capacity = wire_.mr_capacity(),
+                 .has_event = info_.event != nullptr,
+                 .has_heavy_fence = wire_.host().has_heavy_fence(),
+                 .retry_count = parameters_.retry_count,
+                 .rnr_retry_count = parameters_.rnr_retry_count,
+                 .ack_timeout = parameters_.ack_timeout,
+                 .responder_resources = parameters_.responder_resources,
+                 .initiator_depth = parameters_.initiator_depth};
+  message.private_data.assign(parameters_.private_data.begin(), parameters_.private_data.end());
+  std::array<const base::Handle*, 3> handles{wire_.mr_table_handle(), segment_handle_.get(),
+                                             nullptr};
+  if (info_.event != nullptr) handles[2] = &info_.event->handle();
+  return channel.send(message, std::span(handles).first(message.end.handles()));
+}
+
+Result<LinkParts> PendingEnd::make_parts(const std::shared_ptr<Channel>& channel, Received& peer) {
+  base::Host& host = wire_.host();
+  const CmEnd& peer_end = peer.message.end;
+  LinkParts parts;
+  BRAID_TRY(parts.peer,
+            wire_.peers().find_or_open(channel->identity(), peer_end, std::move(peer.handles[0])));
+  BRAID_TRY(parts.peer_segment,
+            host.map_segment(std::move(peer.handles[1]), peer_end.geometry.total_bytes()));
+  if (peer_end.has_event) {
+    BRAID_TRY(parts.peer_event, host.adopt_event(std::move(peer.handles[2])));
+  }
+  parts.own_segment = std::move(segment_);
+  parts.own_geometry = geometry_;
+  parts.peer_geometry = peer_end.geometry;
+  parts.channel = channel;
+  parts.heavy_fence_exists = host.has_heavy_fence() && peer_end.has_heavy_fence;
+  parts.fence_bound_ns = wire_.options().fence_bound_ns;
+  return parts;
+}
+
+Status PendingEnd::establish(const std::shared_ptr<Channel>& channel, Received& peer) {
+  BRAID_TRY(LinkParts parts, make_parts(channel, peer));
+  BRAID_CHECK(channel->attach(parts.peer));
+  // Before the peer can learn any key from us.
+  BRAID_CHECK(wire_.exports().join(channel));
+  auto link = std::make_unique<InHostLink>(wire_.host(), wire_.links(), end_, std::move(parts));
+  BRAID_CHECK(end_.establish(std::move(link), peer.message.end.qp_number, parameters_));
+  return end_.start_sending();
+}
+
+// --- InHostConnection
+
+InHostConnection::InHostConnection(ChannelOwner channel, std::vector<std::byte> peer_private_data)
+    : channel_(std::move(channel)), private_data_(std::move(peer_private_data)) {}
+
+void InHostConnection::disconnect() {
+  if (std::exchange(disconnected_, true)) return;
+  channel_->disconnect_user();
+  channel_.shut_down();
+}
+
+void InHostConnection::on_disconnect(std::function<void()> callback) {
+  channel_->on_end(std::move(callback));
+}
+
+std::string InHostConnection::peer_text() const {
+  return peer_text_of(channel_->identity());
+}
+
+// --- small things
+
+std::string peer_text_of(const base::PeerIdentity& identity) {
+  return fmt::format("process {} on this host", identity.pid);
+}
+
+Status check_parameters(const ConnectParameters& parameters, size_t private_max) {
+  if (parameters.private_data.size() > private_max) {
+    return make_error(Errc::kInvalid, "{} bytes of private data; at most {} here",
+                      parameters.private_data.size(), private_max);
+  }
+  if (parameters.retry_count > 7 || parameters.rnr_retry_count > 7 || parameters.ack_timeout > 31) {
+    return make_error(Errc::kInvalid,
+                      "retry_count {}, rnr_retry_count {}, ack_timeout {}; at most 7, 7, 31",
+                      parameters.retry_count, parameters.rnr_retry_count, parameters.ack_timeout);
+  }
+  return {};
+}
+
+Result<LinkEnd*> link_end_of(SoftDevice& device, Qp& qp) {
+  auto* const soft = dynamic_cast<SoftQp*>(&qp);
+  if (soft == nullptr || &soft->device() != &device) {
+    return make_error(Errc::kInvalid, "QP {} belongs to another device", qp.number());
+  }
+  return static_cast<LinkEnd*>(soft);
+}
+
+}  // namespace braid::vhca::soft::inhost

@@ -1,0 +1,221 @@
+// What lies in the inbound segment of an in-host QP (drawn in docs/in-host-wire.md).
+//
+// The QP that owns the segment and the one peer QP that sends to it map the same memfd. Each word
+// has one writer; the other side copies it out before it checks it, and the owner never reads back
+// what it wrote. Lines of different writers lie 128 bytes apart: the prefetcher fetches in pairs.
+#pragma once
+
+#include <atomic>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/result.h"
+
+namespace braid::vhca::soft::inhost {
+
+// --- control: written by the owner, seldom; read by the peer for each request
+
+enum class EndState : uint8_t {
+  kPreparing = 0,  // memory is zero-filled: the owner has not attached its QP yet
+  kOpen = 1,
+  kClosed = 2,
+};
+
+/// What the peer is judged by, in one word so that it is one load.
+struct Gate {
+  EndState state = EndState::kPreparing;
+  uint8_t access = 0;     // the QP's remote access flags (ibv_access_flags)
+  uint8_t rnr_timer = 0;  // min_rnr_timer, 0..31
+  uint32_t pd = 0;        // of the QP; an MR must be of the same
+
+  constexpr uint64_t pack() const {
+    return static_cast<uint64_t>(state) | uint64_t{access} << 8 | uint64_t{rnr_timer} << 16 |
+           uint64_t{pd} << 32;
+  }
+  /// A state that does not exist counts as closed.
+  static constexpr Gate unpack(uint64_t word) {
+    Gate gate;
+    gate.state = (word & 0xff) > 2 ? EndState::kClosed : static_cast<EndState>(word & 0xff);
+    gate.access = static_cast<uint8_t>(word >> 8);
+    gate.rnr_timer = static_cast<uint8_t>(word >> 16) & 31;
+    gate.pd = static_cast<uint32_t>(word >> 32);
+    return gate;
+  }
+};
+
+/// What the sleeper wants to be woken by: the low two bits of `armed`. The rest is a generation:
+/// one arming gives one signal.
+enum class ArmMode : uint32_t { kPolls = 0, kAny = 1, kSolicited = 2 };
+inline constexpr uint32_t kArmModeMask = 3;
+
+struct alignas(128) ControlLine {
+  std::atomic<uint64_t> gate;
+  std::atomic<uint32_t> armed;
+};
+
+/// Written by the owner with each message drained and each receive posted.
+struct alignas(128) CreditLine {
+  std::atomic<uint64_t> drained_slots;
+  std::atomic<uint64_t> drained_bytes;
+  std::atomic<uint64_t> posted;  // receives, since the start
+};
+
+/// Written by the peer around each copy to or from the owner's memory: odd while it copies.
+struct alignas(128) ActivityLine {
+  std::atomic<uint64_t> active;
+};
+
+struct SegmentHead {
+  ControlLine control;
+  CreditLine credit;
+  ActivityLine activity;
+};
+static_assert(sizeof(SegmentHead) == 384);
+
+// --- slots: written by the peer
+
+enum class SlotKind : uint8_t {
+  kSend = 1,      // a whole message or its last fragment; uses up a receive
+  kFragment = 2,  // the same SEND goes on in the next slot
+  kWriteImm = 3,  // the data has been placed; uses up a receive
+  kFault = 4,     // the peer was refused; `imm` is the status for the next receive, or SUCCESS
+};
+
+inline constexpr uint8_t kSlotSolicited = 1;
+inline constexpr uint8_t kSlotHasImm = 2;
+inline constexpr uint8_t kSlotFlags = 3;
+
+inline constexpr uint32_t kSlotPayloadBytes = 48;
+
+/// One cache line. `word` is stored last.
+struct alignas(64) Slot {
+  std::atomic<uint64_t> word;
+  std::atomic<uint32_t> imm;     // network byte order, as in the work request
+  std::atomic<uint32_t> length;  // of the whole message
+  std::byte payload[kSlotPayloadBytes];
+};
+static_assert(sizeof(Slot) == 64);
+static_assert(std::atomic<uint64_t>::is_always_lock_free);
+
+/// The valid word of a slot.
+struct SlotWord {
+  uint32_t sequence = 0;  // position + 1
+  SlotKind kind = SlotKind::kSend;
+  uint8_t flags = 0;
+  uint16_t bytes = 0;  // of the message that came with this slot, here or in the payload area
+
+  constexpr uint64_t pack() const {
+    return sequence | uint64_t{static_cast<uint8_t>(kind)} << 32 | uint64_t{flags} << 40 |
+           uint64_t{bytes} << 48;
+  }
+  static constexpr SlotWord unpack(uint64_t word) {
+    SlotWord slot;
+    slot.sequence = static_cast<uint32_t>(word);
+    slot.kind = static_cast<SlotKind>(word >> 32 & 0xff);
+    slot.flags = static_cast<uint8_t>(word >> 40);
+    slot.bytes = static_cast<uint16_t>(word >> 48);
+    return slot;
+  }
+};
+
+/// In `lengths`: a receive whose memory may not be written.
+inline constexpr uint32_t kUnusableReceive = 1U << 31;
+
+// --- geometry
+
+/// The sizes of one inbound segment, chosen by its owner, told and checked at connect.
+struct Geometry {
+  uint32_t slots = 0;          // a power of two
+  uint32_t receives = 0;       // a power of two, at least max_recv_wr
+  uint32_t payload_bytes = 0;  // a power of two
+
+  static constexpr uint32_t kSlotsMin = 16, kSlotsMax = 1U << 16;
+  static constexpr uint32_t kReceivesMin = 16, kReceivesMax = 1U << 15;
+  static constexpr uint32_t kPayloadMin = 4096, kPayloadMax = 1U << 17;
+
+  /// Each receive can be answered by a slot without waiting for room.
+  static constexpr Geometry for_receives(uint32_t max_recv_wr, uint32_t payload_bytes) {
+    const uint32_t receives =
+        std::bit_ceil(max_recv_wr < kReceivesMin ? kReceivesMin : max_recv_wr);
+    return {.slots = 2 * receives, .receives = receives, .payload_bytes = payload_bytes};
+  }
+  constexpr bool valid() const {
+    return std::has_single_bit(slots) && slots >= kSlotsMin && slots <= kSlotsMax &&
+           std::has_single_bit(receives) && receives >= kReceivesMin && receives <= kReceivesMax &&
+           std::has_single_bit(payload_bytes) && payload_bytes >= kPayloadMin &&
+           payload_bytes <= kPayloadMax;
+  }
+
+  static constexpr size_t lengths_offset() { return sizeof(SegmentHead); }
+  constexpr size_t slots_offset() const { return round_up(lengths_offset() + receives * 4U, 128); }
+  constexpr size_t payload_offset() const {
+    return round_up(slots_offset() + slots * sizeof(Slot), 4096);
+  }
+  constexpr size_t total_bytes() const { return payload_offset() + payload_bytes; }
+  /// A SEND above this goes in fragments.
+  constexpr uint32_t fragment_bytes() const { return payload_bytes / 4; }
+
+ private:
+  static constexpr size_t round_up(size_t value, size_t to) { return (value + to - 1) / to * to; }
+};
+static_assert(Geometry::kPayloadMax / 4 <= UINT16_MAX);
+
+/// A stretch of the payload area, by the rule that both sides follow: 64-byte steps, never across
+/// the end.
+struct PayloadCursor {
+  uint64_t position = 0;  // bytes used since the start, with what was skipped
+
+  /// Where `bytes` lie that come next; `after` is the position behind them.
+  struct Place {
+    uint64_t after;
+    uint32_t offset;
+  };
+  constexpr Place place(uint32_t bytes, uint32_t area_bytes) const {
+    const uint64_t rounded = (uint64_t{bytes} + 63) / 64 * 64;
+    uint64_t begin = position;
+    const uint64_t offset = begin & (area_bytes - 1);
+    if (offset + rounded > area_bytes) begin += area_bytes - offset;
+    return {.after = begin + rounded, .offset = static_cast<uint32_t>(begin & (area_bytes - 1))};
+  }
+};
+
+/// Pointers into a mapped inbound segment. Borrows the memory.
+class SegmentView {
+ public:
+  /// `base` has geometry.total_bytes(), aligned to a page; geometry is valid.
+  SegmentView(std::byte* base, const Geometry& geometry) : base_(base), geometry_(geometry) {}
+
+  const Geometry& geometry() const { return geometry_; }
+  SegmentHead& head() const { return *reinterpret_cast<SegmentHead*>(base_); }
+  std::atomic<uint32_t>& length_at(uint64_t receive) const {
+    return reinterpret_cast<std::atomic<uint32_t>*>(
+        base_ + Geometry::lengths_offset())[receive & (geometry_.receives - 1)];
+  }
+  Slot& slot_at(uint64_t position) const {
+    return reinterpret_cast<Slot*>(base_ +
+                                   geometry_.slots_offset())[position & (geometry_.slots - 1)];
+  }
+  std::byte* payload() const { return base_ + geometry_.payload_offset(); }
+
+ private:
+  std::byte* base_;
+  Geometry geometry_;
+};
+
+/// Counts the copies of a link within its own process: odd during one. Written by its thread.
+struct CopyMark {
+  std::atomic<uint64_t> activity{0};
+};
+
+/// Keeps the compiler from moving memory accesses; with membarrier on the other side this orders
+/// them. Without membarrier the fast side needs the real fence.
+inline void light_fence(bool heavy_fence_exists) {
+  if (heavy_fence_exists) {
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+  } else {
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+  }
+}
+
+}  // namespace braid::vhca::soft::inhost

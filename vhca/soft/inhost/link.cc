@@ -1,0 +1,280 @@
+#include "vhca/soft/inhost/link.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/log.h"
+#include "vhca/soft/copy.h"
+#include "vhca/soft/inhost/fence.h"
+#include "vhca/soft/remote_check.h"
+
+namespace braid::vhca::soft::inhost {
+namespace {
+
+using Room = OutboundRing::Room;
+
+constexpr uint32_t kReceiveBytesMax = kUnusableReceive - 1;
+
+constexpr Execution failed(ibv_wc_status status) {
+  return {.outcome = Outcome::kFailed, .status = status};
+}
+
+}  // namespace
+
+// --- LinkTable
+
+void LinkTable::add(InHostLink& link) {
+  const std::lock_guard lock(mutex_);
+  links_.push_back(&link);
+}
+
+void LinkTable::remove(InHostLink& link) {
+  const std::lock_guard lock(mutex_);
+  std::erase(links_, &link);
+}
+
+void LinkTable::fence_peers() {
+  const std::lock_guard lock(mutex_);
+  for (InHostLink* link : links_) link->fence_peer();
+}
+
+// --- InHostLink: life
+
+InHostLink::InHostLink(base::Host& host, LinkTable& table, LinkEnd& end, LinkParts parts)
+    : Link(LinkFamily::kDirect),
+      outbound_(SegmentView(parts.peer_segment->data(), parts.peer_geometry), *mark_,
+                parts.heavy_fence_exists),
+      inbound_(SegmentView(parts.own_segment->data(), parts.own_geometry)),
+      peer_(std::move(parts.peer)),
+      peer_event_(std::move(parts.peer_event)),
+      host_(host),
+      table_(table),
+      end_(end),
+      pd_(end.info().pd),
+      channel_(std::move(parts.channel)),
+      own_segment_(std::move(parts.own_segment)),
+      peer_segment_(std::move(parts.peer_segment)),
+      fence_bound_ns_(parts.fence_bound_ns) {
+  peer_->add_mark(mark_);
+  table_.add(*this);
+  channel_->set_user(this);
+}
+
+InHostLink::~InHostLink() {
+  channel_->forget_user();
+  close();
+  table_.remove(*this);
+  peer_->remove_mark(*mark_);
+}
+
+void InHostLink::peer_gone() {
+  gone_.store(true, std::memory_order_release);
+  end_.wake();
+}
+
+void InHostLink::close() {
+  if (std::exchange(closed_, true)) return;
+  const Gate gate{.state = EndState::kClosed};
+  inbound_.set_gate(gate);
+  host_.heavy_fence();
+  fence_peer();
+}
+
+void InHostLink::fence_peer() {
+  const auto activity = [this] { return inbound_.activity(); };
+  const auto gone = [this] { return gone_.load(std::memory_order_acquire) || !peer_->alive(); };
+  if (wait_for_copy(host_, fence_bound_ns_, activity, gone)) return;
+  host_.log().error(
+      "process {} has stood in the middle of a copy to or from this process's memory for {} s (is "
+      "it stopped?); going on without it: what it copies may still land",
+      peer_->identity().pid, fence_bound_ns_ / base::kSecond);
+}
+
+void InHostLink::qp_changed(uint32_t access, uint8_t min_rnr_timer) {
+  if (closed_) return;
+  const Gate gate{.state = EndState::kOpen,
+                  .access = static_cast<uint8_t>(access),
+                  .rnr_timer = static_cast<uint8_t>(min_rnr_timer & 31),
+                  .pd = pd_};
+  inbound_.set_gate(gate);
+}
+
+// --- receive side
+
+Next InHostLink::next_arrival(Arrival& arrival) {
+  const Next next = inbound_.next(arrival);
+  if (next == Next::kNone) [[likely]] {
+    // What the peer had sent before it went has been delivered.
+    return gone_.load(std::memory_order_acquire) ? Next::kBroken : Next::kNone;
+  }
+  if (next == Next::kBroken && !gone_.exchange(true)) {
+    channel_->fail(fmt::format("the peer broke a rule of the ring: {}", inbound_.broken_rule()));
+  }
+  return next;
+}
+
+void InHostLink::receive_posted(uint32_t length_bytes, bool usable) {
+  inbound_.post(std::min(length_bytes, kReceiveBytesMax), usable);
+}
+
+void InHostLink::arm(bool armed, bool solicited_only) {
+  const ArmMode mode = solicited_only ? ArmMode::kSolicited : ArmMode::kAny;
+  inbound_.arm(armed ? mode : ArmMode::kPolls);
+}
+
+// --- send side
+
+Execution InHostLink::execute(const Request& request) {
+  if (closed_ || gone_.load(std::memory_order_relaxed)) [[unlikely]] {
+    return failed(IBV_WC_RETRY_EXC_ERR);
+  }
+  return is_send(request.opcode) ? execute_send(request) : execute_rdma(request);
+}
+
+/// After a message was pushed: wakes the peer if it sleeps.
+inline Execution InHostLink::pushed(bool solicited) {
+  if (outbound_.must_signal(solicited) && peer_event_) peer_event_->signal();
+  return {};
+}
+
+Execution InHostLink::execute_rdma(const Request& request) {
+  const bool with_imm = request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+  // From here on the owner's close and deregistration wait for us; what they did before, we see.
+  outbound_.begin_copy();
+  const Gate gate = outbound_.gate();
+  ibv_wc_status status = IBV_WC_SUCCESS;
+  Room room = Room::kReady;
+  if (gate.state == EndState::kOpen) [[likely]] {
+    status = check_qp_access(request.opcode, gate.access);
+    if (status == IBV_WC_SUCCESS && with_imm) room = outbound_.ready();
+    if (status == IBV_WC_SUCCESS && room == Room::kReady && request.length != 0) {
+      status = move_data(request, gate.pd);
+    }
+  }
+  outbound_.end_copy();
+  if (gate.state != EndState::kOpen) [[unlikely]]
+    return not_open(gate);
+  if (status != IBV_WC_SUCCESS) [[unlikely]]
+    return refuse(status, IBV_WC_SUCCESS);
+  if (!with_imm) return {};
+  if (room != Room::kReady) return no_room(room, gate);
+  outbound_.push_write_imm(request.imm, request.remote_address, request.length, request.solicited);
+  return pushed(request.solicited);
+}
+
+Execution InHostLink::execute_send(const Request& request) {
+  const Gate gate = outbound_.gate();
+  if (gate.state != EndState::kOpen) [[unlikely]]
+    return not_open(gate);
+  if (!outbound_.in_fragments()) {
+    if (const Room room = outbound_.ready(); room != Room::kReady) return no_room(room, gate);
+    const OutboundRing::Receive receive = outbound_.next_receive();
+    if (request.length > receive.capacity_bytes) {
+      return refuse(IBV_WC_REM_INV_REQ_ERR, IBV_WC_LOC_LEN_ERR);
+    }
+    if (!receive.usable) return refuse(IBV_WC_REM_OP_ERR, IBV_WC_LOC_PROT_ERR);
+  }
+  const bool with_imm = request.opcode == IBV_WR_SEND_WITH_IMM;
+  const auto flags =
+      static_cast<uint8_t>((with_imm ? kSlotHasImm : 0) | (request.solicited ? kSlotSolicited : 0));
+  const Room room = outbound_.push_send(request, flags);
+  if (room == Room::kReady) return pushed(request.solicited);
+  // A sleeper must drain the fragments, and then be woken for the message as well.
+  if (outbound_.in_fragments() && outbound_.peer_sleeps() && peer_event_) peer_event_->signal();
+  return no_room(room, gate);
+}
+
+/// Copies between the request's pieces and the peer's memory, if the rkey allows it.
+ibv_wc_status InHostLink::move_data(const Request& request, uint32_t pd) {
+  MrView mr;
+  if (!read_mr(peer_->entry(request.rkey), request.rkey, mr)) return IBV_WC_REM_ACCESS_ERR;
+  const ibv_wc_status status =
+      check_mr_access(request.opcode, mr, pd, request.remote_address, request.length);
+  if (status != IBV_WC_SUCCESS) return status;
+  if (mr.place.segment == kForeignMemory) return move_foreign(request);
+  const PeerDevice::Mapping* mapping = peer_->mapping(mr.place.segment);
+  if (mapping == nullptr) [[unlikely]] {
+    // It was announced before its first rkey could be known to anyone.
+    channel_->read_announcements();
+    mapping = peer_->mapping(mr.place.segment);
+  }
+  const uint64_t offset = mr.place.offset + (request.remote_address - mr.address);
+  if (mapping == nullptr || offset < mr.place.offset || offset > mapping->size_bytes ||
+      request.length > mapping->size_bytes - offset) {
+    return IBV_WC_REM_ACCESS_ERR;
+  }
+  std::byte* memory = mapping->data + offset;
+  for (const Piece& piece : request.pieces) {
+    if (is_read(request.opcode)) {
+      copy_last_word_last(piece.address, memory, piece.length);
+    } else {
+      copy_last_word_last(memory, piece.address, piece.length);
+    }
+    memory += piece.length;
+  }
+  return IBV_WC_SUCCESS;
+}
+
+/// Memory of the peer that lies in no segment: the kernel copies.
+ibv_wc_status InHostLink::move_foreign(const Request& request) {
+  constexpr size_t kPieces = 16;
+  constexpr uint32_t kLast = sizeof(uint64_t);
+  if (peer_->process() == nullptr) return IBV_WC_REM_OP_ERR;
+  uint64_t address = request.remote_address;
+  const bool read = is_read(request.opcode);
+  for (size_t next = 0; next < request.pieces.size();) {
+    std::array<std::span<std::byte>, kPieces + 1> spans;
+    size_t count = 0;
+    uint64_t bytes = 0;
+    for (; next < request.pieces.size() && count < kPieces; ++next) {
+      const Piece& piece = request.pieces[next];
+      // The last bytes are a piece of their own: the kernel copies the pieces one by one, in order.
+      const uint32_t tail = piece.length > kLast && next + 1 == request.pieces.size() ? kLast : 0;
+      spans[count++] = {piece.address, piece.length - tail};
+      if (tail != 0) spans[count++] = {piece.address + piece.length - tail, tail};
+      bytes += piece.length;
+    }
+    base::Errc result = base::Errc::kOk;
+    if (read) {
+      result = peer_->process()->read(address, std::span(spans).first(count));
+    } else {
+      std::array<std::span<const std::byte>, kPieces + 1> sources;
+      std::copy_n(spans.begin(), count, sources.begin());
+      result = peer_->process()->write(address, std::span(sources).first(count));
+    }
+    if (result == base::Errc::kDisconnected) return IBV_WC_RETRY_EXC_ERR;
+    if (result != base::Errc::kOk) return IBV_WC_REM_OP_ERR;
+    address += bytes;
+  }
+  return IBV_WC_SUCCESS;
+}
+
+Execution InHostLink::refuse(ibv_wc_status status, ibv_wc_status for_receive) {
+  if (status == IBV_WC_RETRY_EXC_ERR) return failed(status);
+  outbound_.push_fault(for_receive);
+  (void)pushed(true);
+  return failed(status);
+}
+
+Execution InHostLink::not_open(const Gate& gate) {
+  if (gate.state == EndState::kPreparing) return {.outcome = Outcome::kFull};
+  return failed(IBV_WC_RETRY_EXC_ERR);
+}
+
+Execution InHostLink::no_room(Room room, const Gate& gate) {
+  switch (room) {
+    case Room::kNoReceive:
+      return {.outcome = Outcome::kNoReceive, .rnr_timer = gate.rnr_timer};
+    case Room::kBroken:
+      return ring_broken();
+    default:
+      return {.outcome = Outcome::kFull};
+  }
+}
+
+Execution InHostLink::ring_broken() {
+  if (!gone_.exchange(true)) channel_->fail("the peer published impossible credit");
+  return failed(IBV_WC_RETRY_EXC_ERR);
+}
+
+}  // namespace braid::vhca::soft::inhost

@@ -1,0 +1,102 @@
+// InHostLink: the direct link between two QPs of processes on one host.
+//
+// execute() does what the peer's hardware would do on real wires: it checks the peer's gate and MR
+// table and moves the data itself; messages go into the peer's inbound ring.
+//
+// Threads: the QP's, but for fence_peer() and peer_gone().
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "base/host.h"
+#include "vhca/soft/inhost/channel.h"
+#include "vhca/soft/inhost/inbound_ring.h"
+#include "vhca/soft/inhost/outbound_ring.h"
+#include "vhca/soft/inhost/peer_device.h"
+#include "vhca/soft/wire.h"
+
+namespace braid::vhca::soft::inhost {
+
+class InHostLink;
+
+/// The links of a device, so that deregistration can fence their peers. Any thread.
+class LinkTable {
+ public:
+  void add(InHostLink& link);
+  void remove(InHostLink& link);
+  /// No peer is in the middle of a copy any more that it began before the call. `heavy_fence()` has
+  /// been called between the change to be seen and this.
+  void fence_peers();
+
+ private:
+  std::mutex mutex_;
+  std::vector<InHostLink*> links_;
+};
+
+/// What connects a link to its peer, from the handshake.
+struct LinkParts {
+  std::unique_ptr<base::Segment> own_segment;   // the inbound segment of this end
+  std::unique_ptr<base::Segment> peer_segment;  // that of the other end, mapped
+  Geometry own_geometry;
+  Geometry peer_geometry;
+  std::unique_ptr<base::Event> peer_event;  // null: the peer never sleeps
+  std::shared_ptr<PeerDevice> peer;
+  std::shared_ptr<Channel> channel;
+  bool heavy_fence_exists = true;  // for both processes
+  uint64_t fence_bound_ns =
+      5 * base::kSecond;  // how long a peer stopped inside a copy is waited for
+};
+
+class InHostLink final : public Link, public ChannelUser {
+ public:
+  InHostLink(base::Host& host, LinkTable& table, LinkEnd& end, LinkParts parts);
+  ~InHostLink() override;
+
+  Execution execute(const Request& request) override;
+  Next next_arrival(Arrival& arrival) override;
+  void pop_arrival() override { inbound_.pop(); }
+  void receive_posted(uint32_t length_bytes, bool usable) override;
+  void arm(bool armed, bool solicited_only) override;
+  void qp_changed(uint32_t access, uint8_t min_rnr_timer) override;
+  void close() override;
+
+  void peer_gone() override;
+  void disconnect() override { end_.disconnected(); }
+
+  /// Waits until the peer is not in the middle of a copy that it began before. Any thread.
+  void fence_peer();
+
+ private:
+  Execution execute_send(const Request& request);
+  Execution execute_rdma(const Request& request);
+  ibv_wc_status move_data(const Request& request, uint32_t pd);
+  ibv_wc_status move_foreign(const Request& request);
+  Execution pushed(bool solicited);
+  Execution refuse(ibv_wc_status status, ibv_wc_status for_receive);
+  Execution not_open(const Gate& gate);
+  Execution no_room(OutboundRing::Room room, const Gate& gate);
+  Execution ring_broken();
+
+  // What each message touches stands first.
+  std::atomic<bool> gone_{false};  // the peer is gone, or broke a rule
+  bool closed_ = false;
+  const std::shared_ptr<CopyMark> mark_ = std::make_shared<CopyMark>();
+  OutboundRing outbound_;
+  InboundRing inbound_;
+  const std::shared_ptr<PeerDevice> peer_;
+  const std::unique_ptr<base::Event> peer_event_;
+
+  base::Host& host_;
+  LinkTable& table_;
+  LinkEnd& end_;
+  const uint32_t pd_;
+  const std::shared_ptr<Channel> channel_;
+  const std::unique_ptr<base::Segment> own_segment_;
+  const std::unique_ptr<base::Segment> peer_segment_;
+  const uint64_t fence_bound_ns_;
+};
+
+}  // namespace braid::vhca::soft::inhost

@@ -1,0 +1,169 @@
+// Registered memory of the in-host wire: segments that come and go while connections stand, and
+// the promise that deregistered memory is left alone.
+#include <atomic>
+#include <random>
+#include <thread>
+
+#include "vhca/soft/inhost/party_test.h"
+
+namespace braid::vhca::soft::inhost {
+namespace {
+
+constexpr int kRemoteAccess =
+    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+
+struct Late {
+  std::unique_ptr<base::Segment> segment;
+  std::unique_ptr<Mr> mr;
+};
+Late register_late(Party& party, size_t bytes) {
+  Late late;
+  late.segment = std::move(*party.host->create_segment(bytes, "late"));
+  late.mr = std::move(*party.pd->reg_mr(late.segment->data(), bytes, kRemoteAccess));
+  return late;
+}
+void aim(Party& at, const Late& target) {
+  at.peer = {reinterpret_cast<uint64_t>(target.segment->data()), target.mr->rkey,
+             static_cast<uint32_t>(target.segment->size())};
+}
+
+TEST(InHostMemoryTest, ASegmentRegisteredAfterConnectingIsReachedAtOnce) {
+  Party client, server;
+  ASSERT_TRUE(connect_pair(client, server));
+  const Late late = register_late(server, 8192);
+  // Neither reactor turns between registration and use.
+  aim(client, late);
+  client.buffer[0] = std::byte{42};
+  ASSERT_EQ(client.post_send(IBV_WR_RDMA_WRITE, 1, 0, 1, 8191), 0);
+  Wc wc{};
+  ASSERT_EQ(client.cq->poll({&wc, 1}), 1);
+  EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
+  EXPECT_EQ(late.segment->data()[8191], std::byte{42});
+}
+
+TEST(InHostMemoryTest, SegmentsThatGoAreUnmappedByPeers) {
+  Party client, server;
+  ASSERT_TRUE(connect_pair(client, server));
+  for (int i = 0; i < 3000; ++i) {
+    Late late = register_late(server, 4096);
+    aim(client, late);
+    client.buffer[0] = static_cast<std::byte>(i);
+    ASSERT_EQ(client.post_send(IBV_WR_RDMA_WRITE, 1, 0, 1), 0);
+    Wc wc{};
+    ASSERT_EQ(client.cq->poll({&wc, 1}), 1);
+    ASSERT_EQ(wc.status, IBV_WC_SUCCESS) << i;
+    ASSERT_EQ(late.segment->data()[0], static_cast<std::byte>(i));
+    late.mr.reset();
+    if (i % 10 == 0) client.reactor->turn();
+  }
+  EXPECT_TRUE(client.run_until([&] { return mappings_of("braid-late").empty(); }));
+}
+
+TEST(InHostMemoryTest, ManySegmentsAtATimeAreKnownToANewPeer) {
+  Party client, server;
+  std::vector<Late> segments;
+  for (int i = 0; i < 100; ++i) segments.push_back(register_late(server, 4096));
+  ASSERT_TRUE(connect_pair(client, server));
+  for (const Late& late : segments) {
+    aim(client, late);
+    ASSERT_EQ(client.post_send(IBV_WR_RDMA_READ, 1, 0, 4096), 0);
+    Wc wc{};
+    ASSERT_EQ(client.cq->poll({&wc, 1}), 1);
+    ASSERT_EQ(wc.status, IBV_WC_SUCCESS);
+  }
+}
+
+TEST(InHostMemoryTest, AnOldKeyIsRefusedAndEndsTheQps) {
+  Party client, server;
+  ASSERT_TRUE(connect_pair(client, server));
+  server.mr.reset();
+  server.register_buffer();
+  ASSERT_EQ(client.post_send(IBV_WR_RDMA_WRITE, 1, 0, 8), 0);
+  Wc wc{};
+  ASSERT_EQ(client.cq->poll({&wc, 1}), 1);
+  EXPECT_EQ(wc.status, IBV_WC_REM_ACCESS_ERR);
+  EXPECT_TRUE(server.run_until([&] {
+    Wc any{};
+    (void)server.cq->poll({&any, 1});
+    return server.qp->query().qp_state == IBV_QPS_ERR;
+  }));
+}
+
+enum class End { kDeregister, kDestroyQp };
+
+class Withdrawal : public testing::TestWithParam<std::pair<Memory, End>> {};
+
+TEST_P(Withdrawal, LeavesNoWriterBehind) {
+  constexpr uint32_t kBytes = 1024 * 1024;  // long enough a copy to be met in the middle
+  std::mt19937 random(5);
+  PartyOptions theirs;
+  theirs.memory = GetParam().first;
+  theirs.buffer_bytes = kBytes;
+  Party client, server(theirs);
+  std::fill(client.buffer.begin(), client.buffer.end(), std::byte{0xee});
+  uint64_t writes = 0;
+  for (int round = 0; round < 60; ++round) {
+    ASSERT_TRUE(connect_pair(client, server));
+    std::atomic<bool> writing{false};
+    bool clean = true;
+    std::thread writer([&] {
+      for (;;) {
+        if (client.post_send(IBV_WR_RDMA_WRITE, 1, 0, kBytes) != 0) return;
+        Wc wc{};
+        while (client.cq->poll({&wc, 1}) == 0) continue;
+        if (wc.status != IBV_WC_SUCCESS) return;
+        ++writes;
+        writing = true;
+      }
+    });
+    while (!writing) std::this_thread::yield();
+    const uint32_t spins = random() % 20'000;
+    for (volatile uint32_t i = 0; i < spins;) i = i + 1;
+    if (GetParam().second == End::kDeregister) {
+      server.mr.reset();
+    } else {
+      server.qp.reset();
+    }
+    // The memory is ours alone now. A copy under way would reach its end last.
+    const std::span<std::byte> end = server.buffer.last(4096);
+    std::fill(end.begin(), end.end(), std::byte{0});
+    for (int look = 0; look < 50 && clean; ++look) {
+      clean = std::all_of(end.begin(), end.end(), [](auto byte) { return byte == std::byte{0}; });
+    }
+    writer.join();
+    client.drop();
+    server.drop();
+    server.register_buffer();
+    ASSERT_TRUE(clean) << "round " << round;
+  }
+  EXPECT_GE(writes, 60U);
+}
+
+INSTANTIATE_TEST_SUITE_P(Memory, Withdrawal,
+                         testing::Values(std::pair{Memory::kSegment, End::kDeregister},
+                                         std::pair{Memory::kForeign, End::kDeregister},
+                                         std::pair{Memory::kSegment, End::kDestroyQp},
+                                         std::pair{Memory::kForeign, End::kDestroyQp}),
+                         [](const auto& each) {
+                           const bool segment = each.param.first == Memory::kSegment;
+                           const bool mr = each.param.second == End::kDeregister;
+                           return std::string(segment ? "Segment" : "Foreign") +
+                                  (mr ? "Deregister" : "DestroyQp");
+                         });
+
+TEST(InHostMemoryTest, APeerStuckInACopyIsWaitedForWithABound) {
+  PartyOptions options;
+  options.fence_bound_ns = 20 * base::kMillisecond;
+  Party client(options), server(options);
+  ASSERT_TRUE(connect_pair(client, server));
+  // As a peer that was stopped in the middle of a copy leaves it.
+  for (const std::span<std::byte> segment : mappings_of("braid-inbound")) {
+    reinterpret_cast<SegmentHead*>(segment.data())->activity.active = 1;
+  }
+  const uint64_t began_ns = server.host->now_ns();
+  server.mr.reset();
+  EXPECT_GE(server.host->now_ns() - began_ns, 20 * base::kMillisecond);
+}
+
+}  // namespace
+}  // namespace braid::vhca::soft::inhost

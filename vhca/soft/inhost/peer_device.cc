@@ -1,0 +1,103 @@
+#include "vhca/soft/inhost/peer_device.h"
+
+#include "base/log.h"
+#include "vhca/soft/inhost/fence.h"
+
+namespace braid::vhca::soft::inhost {
+
+using base::Errc;
+using base::make_error;
+using base::Result;
+using base::Status;
+
+PeerDevice::PeerDevice(base::Host& host, base::PeerIdentity identity,
+                       std::unique_ptr<base::Segment> mr_table, uint32_t mr_capacity,
+                       std::unique_ptr<base::PeerProcess> process)
+    : host_(host),
+      identity_(identity),
+      mr_table_(std::move(mr_table)),
+      entries_(reinterpret_cast<const MrEntry*>(mr_table_->data())),
+      mr_mask_(mr_capacity - 1),
+      process_(std::move(process)) {}
+
+PeerDevice::~PeerDevice() {
+  for (std::atomic<Mapping*>& mapping : mappings_) delete mapping.load();
+}
+
+Status PeerDevice::add_segment(const CmSegment& segment, std::unique_ptr<base::Handle> handle) {
+  const std::lock_guard lock(mutex_);
+  const uint32_t place = segment.id % kSegmentsMax;
+  const auto last = last_ids_.find(place);
+  // Another connection brought it already, and perhaps its end too.
+  if (last != last_ids_.end() && segment.id <= last->second) return {};
+  BRAID_TRY(auto mapped, host_.map_segment(std::move(handle), segment.size_bytes));
+  auto mapping = std::make_unique<Mapping>();
+  mapping->id = segment.id;
+  mapping->data = mapped->data();
+  mapping->size_bytes = segment.size_bytes;
+  mapping->segment = std::move(mapped);
+  last_ids_[place] = segment.id;
+  Mapping* const before = mappings_[place].exchange(mapping.release(), std::memory_order_acq_rel);
+  if (before != nullptr) retired_.emplace_back(before);
+  return {};
+}
+
+void PeerDevice::retire_segment(uint32_t id) {
+  const std::lock_guard lock(mutex_);
+  std::atomic<Mapping*>& place = mappings_[id % kSegmentsMax];
+  const Mapping* const present = place.load(std::memory_order_relaxed);
+  if (present == nullptr || present->id != id) return;
+  retired_.emplace_back(place.exchange(nullptr, std::memory_order_acq_rel));
+}
+
+void PeerDevice::unmap_retired() {
+  std::vector<std::unique_ptr<Mapping>> retired;
+  std::vector<std::shared_ptr<const CopyMark>> marks;
+  {
+    const std::lock_guard lock(mutex_);
+    if (retired_.empty()) return;
+    retired.swap(retired_);
+    marks = marks_;
+  }
+  // Not under the lock: a copy that is waited for may want to add a segment.
+  host_.heavy_fence();
+  for (const auto& mark : marks) {
+    const auto activity = [&mark] { return mark->activity.load(std::memory_order_acquire); };
+    wait_for_copy(host_, base::kNever / 2, activity, [] { return false; });
+  }
+}
+
+void PeerDevice::add_mark(std::shared_ptr<const CopyMark> mark) {
+  const std::lock_guard lock(mutex_);
+  marks_.push_back(std::move(mark));
+}
+
+void PeerDevice::remove_mark(const CopyMark& mark) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(marks_, [&mark](const auto& each) { return each.get() == &mark; });
+}
+
+Result<std::shared_ptr<PeerDevice>> PeerTable::find_or_open(
+    const base::PeerIdentity& identity, const CmEnd& end, std::unique_ptr<base::Handle> mr_table) {
+  const std::lock_guard lock(mutex_);
+  const std::pair key(identity.pid, end.device);
+  std::erase_if(peers_, [](const auto& entry) { return entry.second.expired(); });
+  if (const auto found = peers_.find(key); found != peers_.end()) {
+    if (auto peer = found->second.lock()) return peer;
+  }
+  const size_t table_bytes = size_t{end.mr_capacity} * sizeof(MrEntry);
+  BRAID_TRY(auto mapped, host_.map_segment(std::move(mr_table), table_bytes));
+  std::unique_ptr<base::PeerProcess> process;
+  if (auto opened = host_.open_process(identity); opened.ok()) {
+    process = std::move(opened).value();
+  } else {
+    host_.log().warning("memory of process {} outside of shared segments cannot be reached: {}",
+                        identity.pid, opened.error().message());
+  }
+  auto peer = std::make_shared<PeerDevice>(host_, identity, std::move(mapped), end.mr_capacity,
+                                           std::move(process));
+  peers_[key] = peer;
+  return peer;
+}
+
+}  // namespace braid::vhca::soft::inhost

@@ -1,0 +1,115 @@
+// MrTable: what a software HCA's keys mean. One per device; one cache line per registration.
+//
+//   key (lkey and rkey are one value) = tag << index_bits | index      tag: random, never 0
+//
+// The device checks keys against its private copy. A wire whose peers resolve rkeys themselves
+// (in-host) gives memory that the peers map: each entry is published there as well, and no byte of
+// it is ever read back, so that a scribbling peer harms no one else.
+//
+// A reader of a published entry copies it out between two looks at `generation` (read_mr). What it
+// then does with the memory is fenced by the wire: Wire::fence_peers() runs after the key is gone.
+//
+// Threads: add and remove from any thread; find and read_mr without a lock, from any thread.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/host.h"
+#include "base/result.h"
+#include "vhca/soft/spin_lock.h"
+
+namespace braid::vhca::soft {
+
+inline constexpr uint32_t kForeignMemory = UINT32_MAX;  // not in a segment that peers can map
+
+/// Where registered memory lies, as the wire's peers name it.
+struct MrPlace {
+  uint32_t segment = kForeignMemory;  // the wire's number of a shared segment
+  uint64_t offset = 0;                // in that segment
+};
+
+/// A registration, copied out.
+struct MrView {
+  uint32_t key = 0;
+  uint32_t access = 0;  // ibv_access_flags
+  uint32_t pd = 0;      // SoftPd::id()
+  uint64_t address = 0;
+  uint64_t length = 0;
+  MrPlace place;
+
+  /// True if [start, start + bytes) lies inside. No overflow for any value.
+  bool holds(uint64_t start, uint64_t bytes) const {
+    return start >= address && bytes <= length && start - address <= length - bytes;
+  }
+};
+
+/// A registration as it lies in memory. generation is odd while the entry changes; key 0 is free.
+struct alignas(64) MrEntry {
+  std::atomic<uint32_t> generation;
+  std::atomic<uint32_t> key;
+  std::atomic<uint32_t> access;
+  std::atomic<uint32_t> pd;
+  std::atomic<uint64_t> address;
+  std::atomic<uint64_t> length;
+  std::atomic<uint64_t> offset;
+  std::atomic<uint32_t> segment;
+  uint32_t reserved[3];
+};
+static_assert(sizeof(MrEntry) == 64 && alignof(MrEntry) == 64);
+static_assert(std::atomic<uint64_t>::is_always_lock_free);
+
+/// Copies `entry` out if it holds `key` and does not change meanwhile. `view` may be torn on false.
+inline bool read_mr(const MrEntry& entry, uint32_t key, MrView& view) {
+  // Acquire loads throughout: none may move behind the second look at the generation.
+  const uint32_t before = entry.generation.load(std::memory_order_acquire);
+  view.key = entry.key.load(std::memory_order_acquire);
+  view.access = entry.access.load(std::memory_order_acquire);
+  view.pd = entry.pd.load(std::memory_order_acquire);
+  view.address = entry.address.load(std::memory_order_acquire);
+  view.length = entry.length.load(std::memory_order_acquire);
+  view.place.offset = entry.offset.load(std::memory_order_acquire);
+  view.place.segment = entry.segment.load(std::memory_order_acquire);
+  const uint32_t after = entry.generation.load(std::memory_order_relaxed);
+  return before == after && (before & 1) == 0 && key != 0 && view.key == key;
+}
+
+class MrTable {
+ public:
+  /// `capacity`: a power of two, at most 2^20. `published`: zero-filled memory of as many entries
+  /// that outlives the table, or empty.
+  MrTable(base::Host& host, uint32_t capacity, std::span<MrEntry> published);
+  MrTable(const MrTable&) = delete;
+  MrTable& operator=(const MrTable&) = delete;
+
+  uint32_t capacity() const { return capacity_; }
+  uint32_t index_of(uint32_t key) const { return key & (capacity_ - 1); }
+
+  /// Enters a registration and gives its key; view.key is ignored. kNoMemory: the table is full.
+  base::Result<uint32_t> add(const MrView& view);
+  /// The key resolves no more when this returns; who resolved it before may still be at work
+  /// (Wire::fence_peers).
+  void remove(uint32_t key);
+  /// Resolves a key of this device.
+  bool find(uint32_t key, MrView& view) const {
+    return read_mr(entries_[index_of(key)], key, view);
+  }
+
+ private:
+  uint32_t new_key(uint32_t index);
+  void write(uint32_t index, const MrView& view);
+
+  base::Host& host_;
+  const uint32_t capacity_;
+  std::unique_ptr<MrEntry[]> entries_;
+  const std::span<MrEntry> published_;
+  SpinLock lock_{true};             // guards all below, and writing of entries
+  std::vector<uint32_t> free_;      // indices
+  std::vector<uint32_t> last_key_;  // by index: a key is never given twice in a row
+};
+
+}  // namespace braid::vhca::soft

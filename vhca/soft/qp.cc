@@ -1,0 +1,376 @@
+// SoftQp: making, connecting, states. The queues' work is in requester.cc and responder.cc.
+#include "vhca/soft/qp.h"
+
+#include <algorithm>
+#include <bit>
+#include <mutex>
+
+#include "vhca/qp_state.h"
+#include "vhca/soft/qp_queues.h"
+
+namespace braid::vhca::soft {
+namespace {
+
+using base::Errc;
+using base::make_error;
+using base::Status;
+
+constexpr uint32_t kQpAccessFlags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+                                    IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+constexpr uint8_t kDefaultRnrTimer = 12;  // 0.64 ms
+
+Status check_cap(const QpCap& cap) {
+  const auto check = [](const char* name, uint32_t value, uint32_t max) -> Status {
+    if (value <= max) return base::ok_status();
+    return make_error(Errc::kInvalid, "QP with {} {}: the device allows {}", name, value, max);
+  };
+  BRAID_CHECK(check("max_send_wr", cap.max_send_wr, kMaxQueueDepth));
+  BRAID_CHECK(check("max_recv_wr", cap.max_recv_wr, kMaxQueueDepth));
+  BRAID_CHECK(check("max_send_sge", cap.max_send_sge, kMaxSge));
+  BRAID_CHECK(check("max_recv_sge", cap.max_recv_sge, kMaxSge));
+  return check("max_inline_data", cap.max_inline_data, kMaxInline);
+}
+
+/// What is asked, and at least one of each.
+QpCap usable_cap(QpCap cap) {
+  cap.max_send_wr = std::max(cap.max_send_wr, 1u);
+  cap.max_recv_wr = std::max(cap.max_recv_wr, 1u);
+  cap.max_send_sge = std::max(cap.max_send_sge, 1u);
+  cap.max_recv_sge = std::max(cap.max_recv_sge, 1u);
+  return cap;
+}
+
+Status check_bound(const char* name, uint64_t value, uint64_t max) {
+  if (value <= max) return base::ok_status();
+  return make_error(Errc::kInvalid, "QP attribute {} is {}: at most {}", name, value, max);
+}
+
+}  // namespace
+
+base::Result<std::unique_ptr<Qp>> SoftQp::create(SoftPd& pd, const QpOptions& options) {
+  if (options.send_cq == nullptr || options.recv_cq == nullptr) {
+    return make_error(Errc::kInvalid, "a QP needs a send CQ and a receive CQ");
+  }
+  BRAID_CHECK(check_cap(options.cap));
+  for (const Cq* cq : {options.send_cq, options.recv_cq}) {
+    if (options.td == nullptr && static_cast<const SoftCq*>(cq)->one_thread()) {
+      return make_error(
+          Errc::kInvalid,
+          "a QP without thread domain cannot use a CQ that is promised to one thread");
+    }
+  }
+  const uint32_t number = pd.device().wire().allocate_qp_number();
+  if (number == 0) return make_error(Errc::kNoMemory, "the host has no QP number left");
+  return std::unique_ptr<Qp>(new SoftQp(pd, options, number));
+}
+
+SoftQp::SoftQp(SoftPd& pd, const QpOptions& options, uint32_t number)
+    : lock_(options.td == nullptr),
+      signal_all_(options.signal_all),
+      send_cq_(static_cast<SoftCq*>(options.send_cq)),
+      recv_cq_(static_cast<SoftCq*>(options.recv_cq)),
+      mr_table_(pd.device().mr_table()),
+      number_(number),
+      pd_id_(pd.id()),
+      cap_(usable_cap(options.cap)),
+      sq_mask_(std::bit_ceil(cap_.max_send_wr) - 1),
+      rq_mask_(std::bit_ceil(cap_.max_recv_wr) - 1),
+      rq_stride_bytes_(static_cast<uint32_t>(sizeof(RqEntry) + cap_.max_recv_sge * sizeof(Sge))),
+      sq_(std::make_unique<SqEntry[]>(sq_mask_ + 1)),
+      pieces_(std::make_unique<Piece[]>((sq_mask_ + 1ull) * cap_.max_send_sge)),
+      inline_(std::make_unique<std::byte[]>((sq_mask_ + 1ull) * cap_.max_inline_data)),
+      rq_(std::make_unique<std::byte[]>((rq_mask_ + 1ull) * rq_stride_bytes_)),
+      device_(pd.device()) {
+  attr_.min_rnr_timer = kDefaultRnrTimer;
+  send_cq_->attach(*this);
+  recv_cq_->attach(*this);
+}
+
+SoftQp::~SoftQp() {
+  send_cq_->detach(*this);
+  recv_cq_->detach(*this);
+  device_.stall_clock().forget(*this);
+  link_.reset();
+  device_.wire().release_qp_number(number_);
+}
+
+// --- connecting
+
+EndInfo SoftQp::info() const {
+  const std::lock_guard guard(lock_);
+  EndInfo info;
+  info.number = number_;
+  info.pd = pd_id_;
+  info.access = static_cast<uint32_t>(attr_.qp_access_flags);
+  info.min_rnr_timer = attr_.min_rnr_timer;
+  info.max_recv_wr = cap_.max_recv_wr;
+  if (recv_cq_->channel() != nullptr) info.event = &recv_cq_->channel()->event();
+  info.one_thread = !lock_.enabled();
+  return info;
+}
+
+Status SoftQp::establish(std::unique_ptr<Link> link, uint32_t peer_qp_number,
+                         const ConnectParameters& parameters) {
+  const std::lock_guard guard(lock_);
+  if (state_ == IBV_QPS_RESET) {
+    QpAttr init{};
+    init.qp_state = IBV_QPS_INIT;
+    init.port_num = 1;
+    init.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+    if (parameters.responder_resources > 0) init.qp_access_flags |= IBV_ACCESS_REMOTE_READ;
+    BRAID_CHECK(
+        modify_locked(init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+  }
+  if (state_ != IBV_QPS_INIT) {
+    return make_error(Errc::kInvalid, "a QP must be in RESET or INIT to be connected, not in {}",
+                      qp_state_text(state_));
+  }
+  QpAttr attr{};
+  attr.qp_state = IBV_QPS_RTR;
+  attr.path_mtu = IBV_MTU_4096;
+  attr.dest_qp_num = peer_qp_number;
+  attr.max_dest_rd_atomic = parameters.responder_resources;
+  attr.min_rnr_timer = attr_.min_rnr_timer;
+  attr.ah_attr.port_num = attr_.port_num;
+  constexpr int kMask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                        IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+  BRAID_CHECK(check_values(attr, kMask));
+  parameters_ = parameters;
+  parameters_.private_data = {};
+  link_ = std::move(link);
+  return modify_locked(attr, kMask);
+}
+
+Status SoftQp::start_sending() {
+  const std::lock_guard guard(lock_);
+  QpAttr attr{};
+  attr.qp_state = IBV_QPS_RTS;
+  attr.timeout = parameters_.ack_timeout;
+  attr.retry_cnt = parameters_.retry_count;
+  attr.rnr_retry = parameters_.rnr_retry_count;
+  attr.max_rd_atomic = parameters_.initiator_depth;
+  return modify_locked(attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                                 IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
+}
+
+void SoftQp::attach_link(std::unique_ptr<Link> link) {
+  link_ = std::move(link);
+  update_needs_progress();
+  if (link_ == nullptr) return;
+  link_->qp_changed(static_cast<uint32_t>(attr_.qp_access_flags), attr_.min_rnr_timer);
+  if (direct_link_ == nullptr) return;
+  for (uint64_t at = rq_tail_; at != rq_head_; ++at) {
+    const RqEntry& entry = rq_entry(at);
+    direct_link_->receive_posted(static_cast<uint32_t>(entry.length), receive_usable(entry));
+  }
+  if (recv_cq_->armed()) {
+    direct_link_->arm(true, recv_cq_->armed_solicited_only());
+    recv_cq_->link_was_armed();
+    wake();  // what the peer did before it saw us armed
+  }
+}
+
+void SoftQp::update_needs_progress() {
+  direct_link_ = link_ != nullptr && link_->family == LinkFamily::kDirect ? link_.get() : nullptr;
+  const bool live = state_ == IBV_QPS_RTR || state_ == IBV_QPS_RTS || state_ == IBV_QPS_SQD;
+  needs_progress_.store(live && (direct_link_ != nullptr || stall_ != Stall::kNone),
+                        std::memory_order_relaxed);
+}
+
+void SoftQp::broken() {
+  const std::lock_guard guard(lock_);
+  if (state_ == IBV_QPS_RESET || state_ == IBV_QPS_ERR) return;
+  if (done_ != head_) {
+    fail_at(done_, IBV_WC_RETRY_EXC_ERR);
+  } else {
+    enter_error("the peer or the way to it is gone");
+  }
+}
+
+void SoftQp::disconnected() {
+  const std::lock_guard guard(lock_);
+  if (state_ != IBV_QPS_RESET && state_ != IBV_QPS_ERR) enter_error("disconnected");
+}
+
+void SoftQp::wake() {
+  SoftCompChannel* const recv_channel = recv_cq_->channel();
+  SoftCompChannel* const send_channel = send_cq_->channel();
+  if (recv_channel != nullptr) recv_channel->event().signal();
+  if (send_channel != nullptr && send_channel != recv_channel) send_channel->event().signal();
+}
+
+// --- for SoftCq and the stall clock
+
+uint32_t SoftQp::progress(uint32_t budget, const SoftCq& cq) {
+  const std::lock_guard guard(lock_);
+  uint32_t count = 0;
+  if (&cq == recv_cq_ && direct_link_ != nullptr) count = drain_arrivals(budget);
+  if (stall_ == Stall::kNone) [[likely]]
+    return count;
+  if (stall_ == Stall::kNoRoom || device_.host().now_ns() >= retry_at_ns_) {
+    end_stall();
+    progress_sends();
+  }
+  return count;
+}
+
+bool SoftQp::arm_link(bool armed, bool solicited_only, const SoftCq& cq) {
+  const std::lock_guard guard(lock_);
+  // Who sleeps does not try again by polling.
+  if (armed && stall_ != Stall::kNone) device_.stall_clock().watch(*this, retry_at_ns_);
+  if (&cq != recv_cq_ || direct_link_ == nullptr) return false;
+  direct_link_->arm(armed, solicited_only);
+  return true;
+}
+
+void SoftQp::stall_over() {
+  if (!lock_.enabled()) {
+    wake();  // only the owner's thread may touch the queues
+    return;
+  }
+  const std::lock_guard guard(lock_);
+  if (stall_ == Stall::kNone) return;
+  if (device_.host().now_ns() < retry_at_ns_) {
+    device_.stall_clock().watch(*this, retry_at_ns_);
+    return;
+  }
+  end_stall();
+  progress_sends();
+}
+
+// --- states
+
+Status SoftQp::modify(const QpAttr& attr, int mask) {
+  const std::lock_guard guard(lock_);
+  return modify_locked(attr, mask);
+}
+
+Status SoftQp::modify_locked(const QpAttr& attr, int mask) {
+  ibv_qp_state next = state_;
+  BRAID_CHECK(check_qp_transition(state_, attr, mask, next));
+  BRAID_CHECK(check_values(attr, mask));
+  apply(attr, mask);
+  if (next == state_) return base::ok_status();
+  if (next == IBV_QPS_RESET) {
+    enter_reset();
+  } else if (next == IBV_QPS_ERR) {
+    enter_error("modified");
+  } else if (next == IBV_QPS_RTR) {
+    set_state(next, "modified");
+    attach_link(link_ != nullptr ? std::move(link_)
+                                 : device_.wire().link_by_attributes(*this, attr_));
+  } else {
+    set_state(next, "modified");
+    rnr_left_ = attr_.rnr_retry;
+    if (next == IBV_QPS_RTS) progress_sends();
+  }
+  return base::ok_status();
+}
+
+Status SoftQp::check_values(const QpAttr& attr, int mask) const {
+  if ((mask & IBV_QP_ALT_PATH) != 0 || (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) != 0 ||
+      ((mask & IBV_QP_PATH_MIG_STATE) != 0 && attr.path_mig_state != IBV_MIG_MIGRATED)) {
+    return make_error(Errc::kNotSupported, "the software HCA has no {}",
+                      qp_attr_mask_text(mask & (IBV_QP_ALT_PATH | IBV_QP_EN_SQD_ASYNC_NOTIFY |
+                                                IBV_QP_PATH_MIG_STATE)));
+  }
+  if ((mask & IBV_QP_ACCESS_FLAGS) != 0) {
+    const auto unknown = static_cast<uint32_t>(attr.qp_access_flags) & ~kQpAccessFlags;
+    if (unknown != 0) {
+      return make_error(Errc::kInvalid, "QP access flags {:#x} contain {:#x}, which no QP has",
+                        static_cast<uint32_t>(attr.qp_access_flags), unknown);
+    }
+  }
+  if ((mask & IBV_QP_PORT) != 0) {
+    const uint8_t ports = device_.wire().port_count();
+    if (attr.port_num < 1 || attr.port_num > ports) {
+      return make_error(Errc::kInvalid, "QP port {}: the device has ports 1 to {}", attr.port_num,
+                        ports);
+    }
+  }
+  if ((mask & IBV_QP_PATH_MTU) != 0 &&
+      (attr.path_mtu < IBV_MTU_256 || attr.path_mtu > IBV_MTU_4096)) {
+    return make_error(Errc::kInvalid, "QP path MTU code {}: must be 1 to 5",
+                      static_cast<int>(attr.path_mtu));
+  }
+  const auto bound = [&](int bit, const char* name, uint64_t value, uint64_t max) -> Status {
+    return (mask & bit) != 0 ? check_bound(name, value, max) : base::ok_status();
+  };
+  BRAID_CHECK(bound(IBV_QP_PKEY_INDEX, "pkey_index", attr.pkey_index, 0));
+  BRAID_CHECK(bound(IBV_QP_DEST_QPN, "dest_qp_num", attr.dest_qp_num, 0xffffff));
+  BRAID_CHECK(bound(IBV_QP_RQ_PSN, "rq_psn", attr.rq_psn, 0xffffff));
+  BRAID_CHECK(bound(IBV_QP_SQ_PSN, "sq_psn", attr.sq_psn, 0xffffff));
+  BRAID_CHECK(bound(IBV_QP_MIN_RNR_TIMER, "min_rnr_timer", attr.min_rnr_timer, 31));
+  BRAID_CHECK(bound(IBV_QP_TIMEOUT, "timeout", attr.timeout, 31));
+  BRAID_CHECK(bound(IBV_QP_RETRY_CNT, "retry_cnt", attr.retry_cnt, 7));
+  BRAID_CHECK(bound(IBV_QP_RNR_RETRY, "rnr_retry", attr.rnr_retry, 7));
+  BRAID_CHECK(
+      bound(IBV_QP_MAX_QP_RD_ATOMIC, "max_rd_atomic", attr.max_rd_atomic, kMaxReadsOutstanding));
+  return bound(IBV_QP_MAX_DEST_RD_ATOMIC, "max_dest_rd_atomic", attr.max_dest_rd_atomic,
+               kMaxReadsOutstanding);
+}
+
+void SoftQp::apply(const QpAttr& attr, int mask) {
+  const auto take = [&](int bit, auto QpAttr::*member) {
+    if ((mask & bit) != 0) attr_.*member = attr.*member;
+  };
+  take(IBV_QP_ACCESS_FLAGS, &QpAttr::qp_access_flags);
+  take(IBV_QP_PKEY_INDEX, &QpAttr::pkey_index);
+  take(IBV_QP_PORT, &QpAttr::port_num);
+  take(IBV_QP_AV, &QpAttr::ah_attr);
+  take(IBV_QP_PATH_MTU, &QpAttr::path_mtu);
+  take(IBV_QP_DEST_QPN, &QpAttr::dest_qp_num);
+  take(IBV_QP_RQ_PSN, &QpAttr::rq_psn);
+  take(IBV_QP_SQ_PSN, &QpAttr::sq_psn);
+  take(IBV_QP_MIN_RNR_TIMER, &QpAttr::min_rnr_timer);
+  take(IBV_QP_TIMEOUT, &QpAttr::timeout);
+  take(IBV_QP_RETRY_CNT, &QpAttr::retry_cnt);
+  take(IBV_QP_RNR_RETRY, &QpAttr::rnr_retry);
+  take(IBV_QP_MAX_QP_RD_ATOMIC, &QpAttr::max_rd_atomic);
+  take(IBV_QP_MAX_DEST_RD_ATOMIC, &QpAttr::max_dest_rd_atomic);
+  if (link_ != nullptr && (mask & (IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER)) != 0) {
+    link_->qp_changed(static_cast<uint32_t>(attr_.qp_access_flags), attr_.min_rnr_timer);
+  }
+}
+
+QpAttr SoftQp::query() const {
+  const std::lock_guard guard(lock_);
+  QpAttr attr = attr_;
+  attr.qp_state = attr.cur_qp_state = state_;
+  attr.path_mig_state = IBV_MIG_MIGRATED;
+  attr.cap = cap_;
+  return attr;
+}
+
+void SoftQp::set_state(ibv_qp_state next, std::string_view cause) {
+  device_.host().log().debug("qp {:#x}: {} to {}: {}", number_, qp_state_text(state_),
+                             qp_state_text(next), cause);
+  state_ = next;
+  update_needs_progress();
+}
+
+void SoftQp::enter_error(std::string_view cause) {
+  stall_ = Stall::kNone;
+  set_state(IBV_QPS_ERR, cause);
+  // Fenced before anything is reported: who sees a flushed completion may reuse the buffer.
+  if (link_ != nullptr) link_->close();
+  flush_sends();
+  flush_receives();
+}
+
+void SoftQp::enter_reset() {
+  stall_ = Stall::kNone;
+  set_state(IBV_QPS_RESET, "modified");
+  attach_link(nullptr);
+  head_ = sent_ = done_ = tail_ = 0;
+  rq_head_ = rq_tail_ = 0;
+  expected_ = 0;
+  reads_outstanding_ = 0;
+  const uint8_t rnr_timer = kDefaultRnrTimer;
+  attr_ = {};
+  attr_.min_rnr_timer = rnr_timer;
+  send_cq_->drop_completions(number_);
+  if (recv_cq_ != send_cq_) recv_cq_->drop_completions(number_);
+}
+
+}  // namespace braid::vhca::soft

@@ -1,0 +1,162 @@
+// SoftQp: a reliable-connected queue pair of the software HCA.
+//
+// Send queue: four counters over a ring of entries, all counting work requests since RESET.
+//
+//      tail_ <= done_ <= sent_ <= head_           slots in use: head_ - tail_
+//        |        |        |        '- posted
+//        |        |        '- handed to the link
+//        |        '- completed, in order
+//        '- given back: up to the last completion that made a CQE (unsignalled work requests give
+//           their slots back with the next signalled one, as on hardware)
+//
+// A post on an idle queue runs inline and stores no entry if the link says kDone.
+// Receive queue: a ring of entries with their SGEs; keys are resolved when data lands.
+//
+// Threads: any (lock()); with a Td that thread, without a lock. Wires: see soft/wire.h.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "vhca/device.h"
+#include "vhca/soft/cq.h"
+#include "vhca/soft/device.h"
+#include "vhca/soft/spin_lock.h"
+#include "vhca/soft/stall_clock.h"
+#include "vhca/soft/wire.h"
+
+namespace braid::vhca::soft {
+
+class SoftQp final : public Qp, public LinkEnd, public Stalled {
+ public:
+  static base::Result<std::unique_ptr<Qp>> create(SoftPd& pd, const QpOptions& options);
+  ~SoftQp() override;
+  SoftQp(const SoftQp&) = delete;
+  SoftQp& operator=(const SoftQp&) = delete;
+
+  int post_send(const SendWr* wr, const SendWr** bad) override;
+  int post_recv(const RecvWr* wr, const RecvWr** bad) override;
+  base::Status modify(const QpAttr& attr, int mask) override;
+  QpAttr query() const override;
+  uint32_t number() const override { return number_; }
+
+  // --- LinkEnd: see soft/wire.h
+  EndInfo info() const override;
+  base::Status establish(std::unique_ptr<Link> link, uint32_t peer_qp_number,
+                         const ConnectParameters& parameters) override;
+  base::Status start_sending() override;
+  Answer respond(const Request& request, std::span<const std::byte> payload,
+                 std::span<const std::byte>* read_result) override;
+  void answered(uint64_t sequence, const Answer& answer,
+                std::span<const std::byte> read_data) override;
+  void broken() override;
+  void disconnected() override;
+  void wake() override;
+
+  SoftDevice& device() { return device_; }
+
+  // --- for SoftCq (not under the lock); `cq` is the one that asks
+  /// Arrivals to completions, at most `budget`, and stalled sends again. The number of arrivals.
+  uint32_t progress(uint32_t budget, const SoftCq& cq);
+  /// Cheap: whether progress() and arm_link() have anything to do.
+  bool needs_progress() const { return needs_progress_.load(std::memory_order_relaxed); }
+  /// Before and after the CQ sleeps. True if a direct link was told.
+  bool arm_link(bool armed, bool solicited_only, const SoftCq& cq);
+  void stall_over() override;
+
+ private:
+  struct SqEntry;
+  struct RqEntry;
+  enum class Stall : uint8_t { kNone, kNoReceive, kNoRoom };
+
+  SoftQp(SoftPd& pd, const QpOptions& options, uint32_t number);
+
+  // --- requester.cc: all under the lock
+  int post_one(const SendWr& wr);
+  int check_post(const SendWr& wr) const;
+  int post_in_error(const SendWr& wr);
+  ibv_wc_status gather(const SendWr& wr, Piece* pieces, uint32_t& length) const;
+  bool must_wait(ibv_wr_opcode opcode, bool fence) const;
+  SqEntry& store(const SendWr& wr, std::span<const Piece> pieces, uint32_t length,
+                 ibv_wc_status status);
+  void progress_sends();
+  bool settle(uint64_t sequence, const Execution& execution);
+  void no_receive(uint64_t sequence, uint8_t rnr_timer);
+  void stall(Stall why, uint64_t delay_ns);
+  void end_stall();
+  void fail_at(uint64_t sequence, ibv_wc_status status);
+  void complete_in_order();
+  void complete_send(uint64_t wr_id, ibv_wr_opcode opcode, uint32_t length, ibv_wc_status status);
+  bool read_done(const SqEntry& entry, uint64_t sequence, std::span<const std::byte> data);
+  void flush_sends();
+  SqEntry& sq_entry(uint64_t sequence) const;
+  Piece* sq_pieces(uint64_t sequence) const;
+
+  // --- responder.cc: all under the lock
+  Answer refuse(ibv_wc_status requester_status, std::string_view cause);
+  Answer respond_checked(const Request& request, std::span<const std::byte> payload,
+                         std::span<const std::byte>* read_result);
+  ibv_wc_status access_memory(const Request& request, std::span<const std::byte> payload,
+                              std::span<const std::byte>* read_result);
+  uint32_t drain_arrivals(uint32_t budget);
+  /// Lands a message in the next receive and completes it. Not SUCCESS: what the requester reports;
+  /// the receive is completed with the error that fits.
+  ibv_wc_status receive(const Arrival& arrival);
+  ibv_wc_status scatter(const RqEntry& entry, std::span<const std::byte> payload) const;
+  void complete_receive(const Arrival& arrival, ibv_wc_status status);
+  int post_one(const RecvWr& wr);
+  bool receive_usable(const RqEntry& entry) const;
+  void flush_receives();
+  RqEntry& rq_entry(uint64_t index) const;
+
+  // --- qp.cc: all under the lock
+  base::Status modify_locked(const QpAttr& attr, int mask);
+  base::Status check_values(const QpAttr& attr, int mask) const;
+  void apply(const QpAttr& attr, int mask);
+  void set_state(ibv_qp_state next, std::string_view cause);
+  void enter_error(std::string_view cause);
+  void enter_reset();
+  void attach_link(std::unique_ptr<Link> link);
+  void update_needs_progress();
+
+  // What a post and a poll touch stands first.
+  mutable SpinLock lock_;
+  ibv_qp_state state_ = IBV_QPS_RESET;
+  Stall stall_ = Stall::kNone;
+  const bool signal_all_;
+  std::atomic<bool> needs_progress_{false};
+  uint32_t reads_outstanding_ = 0;
+  Link* direct_link_ = nullptr;  // link_ if it is a direct one
+  std::unique_ptr<Link> link_;
+  uint64_t head_ = 0;
+  uint64_t sent_ = 0;
+  uint64_t done_ = 0;
+  uint64_t tail_ = 0;
+  uint64_t rq_head_ = 0;  // posted
+  uint64_t rq_tail_ = 0;  // used up
+  SoftCq* const send_cq_;
+  SoftCq* const recv_cq_;
+  MrTable& mr_table_;
+  const uint32_t number_;
+  const uint32_t pd_id_;
+  const QpCap cap_;
+  const uint32_t sq_mask_;
+  const uint32_t rq_mask_;
+  const uint32_t rq_stride_bytes_;
+  const std::unique_ptr<SqEntry[]> sq_;
+  const std::unique_ptr<Piece[]> pieces_;      // max_send_sge for each entry of sq_
+  const std::unique_ptr<std::byte[]> inline_;  // max_inline_data for each entry of sq_
+  const std::unique_ptr<std::byte[]> rq_;      // RqEntry and its SGEs, rq_stride_bytes_ apart
+
+  SoftDevice& device_;
+  uint64_t expected_ = 0;     // message links: the peer's next sequence
+  uint64_t retry_at_ns_ = 0;  // while stalled
+  uint8_t rnr_left_ = 0;      // tries of the oldest request before RNR_RETRY_EXC
+  QpAttr attr_{};
+  ConnectParameters parameters_;  // between establish() and start_sending(); without private data
+};
+
+}  // namespace braid::vhca::soft

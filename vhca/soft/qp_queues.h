@@ -1,0 +1,48 @@
+// What lies in the queues of a SoftQp.
+#pragma once
+
+#include <cstdint>
+
+#include "vhca/soft/qp.h"
+
+namespace braid::vhca::soft {
+
+/// A send work request that could not be finished inside its post.
+struct SoftQp::SqEntry {
+  uint64_t wr_id = 0;
+  uint64_t remote_address = 0;
+  uint32_t length = 0;
+  uint32_t imm = 0;  // network byte order, as in the work request
+  uint32_t rkey = 0;
+  uint16_t piece_count = 0;
+  uint8_t opcode = 0;  // ibv_wr_opcode
+  bool signaled = false;
+  bool solicited = false;
+  bool fence = false;
+  bool done = false;  // executed; completes when all before it have
+  /// Not SUCCESS: fails with this when its turn comes.
+  ibv_wc_status status = IBV_WC_SUCCESS;
+};
+
+/// A receive work request; its SGEs follow.
+struct SoftQp::RqEntry {
+  uint64_t wr_id = 0;
+  uint64_t length = 0;  // sum of the SGEs
+  uint32_t sge_count = 0;
+  uint32_t reserved = 0;
+
+  Sge* sges() { return reinterpret_cast<Sge*>(this + 1); }
+  const Sge* sges() const { return reinterpret_cast<const Sge*>(this + 1); }
+};
+
+inline SoftQp::SqEntry& SoftQp::sq_entry(uint64_t sequence) const {
+  return sq_[sequence & sq_mask_];
+}
+inline Piece* SoftQp::sq_pieces(uint64_t sequence) const {
+  return &pieces_[(sequence & sq_mask_) * cap_.max_send_sge];
+}
+inline SoftQp::RqEntry& SoftQp::rq_entry(uint64_t index) const {
+  return *reinterpret_cast<RqEntry*>(rq_.get() + (index & rq_mask_) * rq_stride_bytes_);
+}
+
+}  // namespace braid::vhca::soft

@@ -1,0 +1,361 @@
+// SoftQp, the requester's half: posting sends, handing them to the link, completing them in order.
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <mutex>
+
+#include "vhca/soft/copy.h"
+#include "vhca/soft/qp_queues.h"
+#include "vhca/soft/remote_check.h"
+#include "vhca/soft/rnr_timer.h"
+
+namespace braid::vhca::soft {
+namespace {
+
+/// How long a send that met a full wire waits before a sleeping owner is woken to try again. An
+/// owner that polls tries at each poll.
+constexpr uint64_t kNoRoomRetryNs = 100 * base::kMicrosecond;
+
+/// The opcode as the number that it is in the caller's memory, which may be none of the
+/// enumeration.
+uint32_t raw_opcode(const SendWr& wr) {
+  uint32_t raw = 0;
+  static_assert(sizeof(raw) == sizeof(wr.opcode));
+  std::memcpy(&raw, &wr.opcode, sizeof(raw));
+  return raw;
+}
+
+ibv_wc_opcode wc_opcode(ibv_wr_opcode opcode) {
+  if (is_read(opcode)) return IBV_WC_RDMA_READ;
+  return is_write(opcode) ? IBV_WC_RDMA_WRITE : IBV_WC_SEND;
+}
+
+}  // namespace
+
+int SoftQp::post_send(const SendWr* wr, const SendWr** bad) {
+  const std::lock_guard guard(lock_);
+  for (; wr != nullptr; wr = wr->next) {
+    if (const int error = post_one(*wr); error != 0) {
+      if (bad != nullptr) *bad = wr;
+      return error;
+    }
+  }
+  return 0;
+}
+
+int SoftQp::post_one(const SendWr& wr) {
+  if (state_ != IBV_QPS_RTS && state_ != IBV_QPS_SQD) [[unlikely]] {
+    return state_ == IBV_QPS_ERR ? post_in_error(wr) : EINVAL;
+  }
+  if (const int error = check_post(wr); error != 0) [[unlikely]]
+    return error;
+  if (head_ - tail_ >= cap_.max_send_wr) [[unlikely]]
+    return ENOMEM;
+
+  Piece pieces[kMaxSge];
+  uint32_t length = 0;
+  const ibv_wc_status status = gather(wr, pieces, length);
+  const std::span<const Piece> span(pieces, static_cast<size_t>(wr.num_sge));
+  const bool now = sent_ == head_ && stall_ == Stall::kNone && state_ == IBV_QPS_RTS &&
+                   status == IBV_WC_SUCCESS && link_ != nullptr &&
+                   !must_wait(wr.opcode, (wr.send_flags & IBV_SEND_FENCE) != 0);
+  if (!now) [[unlikely]] {
+    store(wr, span, length, status);
+    progress_sends();
+    return 0;
+  }
+  const Request request{.opcode = wr.opcode,
+                        .solicited = (wr.send_flags & IBV_SEND_SOLICITED) != 0,
+                        .imm = wr.imm_data,
+                        .rkey = wr.wr.rdma.rkey,
+                        .remote_address = wr.wr.rdma.remote_addr,
+                        .length = length,
+                        .sequence = head_,
+                        .pieces = span};
+  const Execution execution = link_->execute(request);
+  if (execution.outcome == Outcome::kDone && done_ == head_) [[likely]] {
+    done_ = sent_ = ++head_;
+    if (signal_all_ || (wr.send_flags & IBV_SEND_SIGNALED) != 0) {
+      tail_ = head_;
+      complete_send(wr.wr_id, wr.opcode, length, IBV_WC_SUCCESS);
+    }
+    return 0;
+  }
+  store(wr, span, length, IBV_WC_SUCCESS);
+  settle(head_ - 1, execution);
+  return 0;
+}
+
+int SoftQp::check_post(const SendWr& wr) const {
+  switch (raw_opcode(wr)) {
+    case IBV_WR_SEND:
+    case IBV_WR_SEND_WITH_IMM:
+    case IBV_WR_RDMA_WRITE:
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+      break;
+    case IBV_WR_RDMA_READ:
+      if ((wr.send_flags & IBV_SEND_INLINE) != 0) return EINVAL;
+      break;
+    case IBV_WR_ATOMIC_CMP_AND_SWP:
+    case IBV_WR_ATOMIC_FETCH_AND_ADD:
+    case IBV_WR_LOCAL_INV:
+    case IBV_WR_BIND_MW:
+    case IBV_WR_SEND_WITH_INV:
+    case IBV_WR_TSO:
+      return EOPNOTSUPP;
+    default:
+      return EINVAL;
+  }
+  if (wr.num_sge < 0 || static_cast<uint32_t>(wr.num_sge) > cap_.max_send_sge) return EINVAL;
+  if ((wr.send_flags & IBV_SEND_INLINE) != 0) {
+    uint64_t length = 0;
+    for (int i = 0; i < wr.num_sge; ++i) length += wr.sg_list[i].length;
+    if (length > cap_.max_inline_data) return EINVAL;
+  }
+  return 0;
+}
+
+int SoftQp::post_in_error(const SendWr& wr) {
+  if (const int error = check_post(wr); error != 0) return error;
+  complete_send(wr.wr_id, wr.opcode, 0, IBV_WC_WR_FLUSH_ERR);
+  return 0;
+}
+
+/// Resolves the SGEs to `pieces`, one each. The order of the errors is that of the SGEs.
+ibv_wc_status SoftQp::gather(const SendWr& wr, Piece* pieces, uint32_t& length) const {
+  const bool in_line = (wr.send_flags & IBV_SEND_INLINE) != 0;
+  const bool read = is_read(wr.opcode);
+  if (read && attr_.max_rd_atomic == 0) return IBV_WC_LOC_QP_OP_ERR;
+  uint64_t sum = 0;
+  for (int i = 0; i < wr.num_sge; ++i) {
+    const Sge& sge = wr.sg_list[i];
+    pieces[i] = {reinterpret_cast<std::byte*>(sge.addr), sge.length};
+    sum += sge.length;
+    if (in_line || sge.length == 0) continue;
+    MrView mr;
+    if (!mr_table_.find(sge.lkey, mr) || mr.pd != pd_id_ || !mr.holds(sge.addr, sge.length) ||
+        (read && (mr.access & IBV_ACCESS_LOCAL_WRITE) == 0)) {
+      return IBV_WC_LOC_PROT_ERR;
+    }
+  }
+  if (sum > kMaxMessageBytes) return IBV_WC_LOC_LEN_ERR;
+  length = static_cast<uint32_t>(sum);
+  return IBV_WC_SUCCESS;
+}
+
+bool SoftQp::must_wait(ibv_wr_opcode opcode, bool fence) const {
+  if (reads_outstanding_ == 0) [[likely]]
+    return false;
+  return fence || (is_read(opcode) && reads_outstanding_ >= attr_.max_rd_atomic);
+}
+
+SoftQp::SqEntry& SoftQp::store(const SendWr& wr, std::span<const Piece> pieces, uint32_t length,
+                               ibv_wc_status status) {
+  const uint64_t sequence = head_++;
+  SqEntry& entry = sq_entry(sequence);
+  entry = {.wr_id = wr.wr_id,
+           .remote_address = wr.wr.rdma.remote_addr,
+           .length = length,
+           .imm = wr.imm_data,
+           .rkey = wr.wr.rdma.rkey,
+           .piece_count = static_cast<uint16_t>(pieces.size()),
+           .opcode = static_cast<uint8_t>(wr.opcode),
+           .signaled = signal_all_ || (wr.send_flags & IBV_SEND_SIGNALED) != 0,
+           .solicited = (wr.send_flags & IBV_SEND_SOLICITED) != 0,
+           .fence = (wr.send_flags & IBV_SEND_FENCE) != 0,
+           .status = status};
+  if (status != IBV_WC_SUCCESS) {
+    entry.piece_count = 0;
+  } else if ((wr.send_flags & IBV_SEND_INLINE) == 0) {
+    std::copy(pieces.begin(), pieces.end(), sq_pieces(sequence));
+  } else if (length > 0) {
+    // The caller may reuse its buffers when the post returns.
+    std::byte* const copy = &inline_[(sequence & sq_mask_) * cap_.max_inline_data];
+    uint32_t at = 0;
+    for (const Piece& piece : pieces) {
+      if (piece.length > 0) std::memcpy(copy + at, piece.address, piece.length);
+      at += piece.length;
+    }
+    *sq_pieces(sequence) = {copy, length};
+    entry.piece_count = 1;
+  } else {
+    entry.piece_count = 0;
+  }
+  return entry;
+}
+
+/// Hands stored requests to the link for as long as it takes them.
+void SoftQp::progress_sends() {
+  while (state_ == IBV_QPS_RTS && stall_ == Stall::kNone && sent_ != head_) {
+    const uint64_t sequence = sent_;
+    const SqEntry& entry = sq_entry(sequence);
+    if (entry.status != IBV_WC_SUCCESS) {
+      if (done_ == sequence) fail_at(sequence, entry.status);
+      return;  // else those before it complete first
+    }
+    const auto opcode = static_cast<ibv_wr_opcode>(entry.opcode);
+    if (must_wait(opcode, entry.fence)) return;
+    const Request request{.opcode = opcode,
+                          .solicited = entry.solicited,
+                          .imm = entry.imm,
+                          .rkey = entry.rkey,
+                          .remote_address = entry.remote_address,
+                          .length = entry.length,
+                          .sequence = sequence,
+                          .pieces = {sq_pieces(sequence), entry.piece_count}};
+    const Execution unreachable{.outcome = Outcome::kFailed, .status = IBV_WC_RETRY_EXC_ERR};
+    if (!settle(sequence, link_ != nullptr ? link_->execute(request) : unreachable)) return;
+  }
+}
+
+/// Does what the link's verdict on a stored request asks for. False: no more can be sent now.
+bool SoftQp::settle(uint64_t sequence, const Execution& execution) {
+  SqEntry& entry = sq_entry(sequence);
+  switch (execution.outcome) {
+    case Outcome::kDone:
+      sent_ = sequence + 1;
+      entry.done = true;
+      rnr_left_ = attr_.rnr_retry;
+      complete_in_order();
+      return true;
+    case Outcome::kSent:
+      sent_ = sequence + 1;
+      if (is_read(static_cast<ibv_wr_opcode>(entry.opcode))) ++reads_outstanding_;
+      return true;
+    case Outcome::kNoReceive:
+      no_receive(sequence, execution.rnr_timer);
+      return false;
+    case Outcome::kFull:
+      stall(Stall::kNoRoom, kNoRoomRetryNs);
+      return false;
+    case Outcome::kFailed:
+      break;
+  }
+  entry.status = execution.status;
+  if (done_ == sequence) fail_at(sequence, execution.status);
+  return false;
+}
+
+/// The peer had no receive for `sequence`: that one and all behind it go again after the timer.
+void SoftQp::no_receive(uint64_t sequence, uint8_t rnr_timer) {
+  for (uint64_t at = sequence; at < sent_; ++at) {
+    if (is_read(static_cast<ibv_wr_opcode>(sq_entry(at).opcode))) --reads_outstanding_;
+  }
+  sent_ = sequence;
+  if (attr_.rnr_retry != kRnrRetryForEver) {
+    if (rnr_left_ == 0) {
+      sq_entry(sequence).status = IBV_WC_RNR_RETRY_EXC_ERR;
+      if (done_ == sequence) fail_at(sequence, IBV_WC_RNR_RETRY_EXC_ERR);
+      return;
+    }
+    --rnr_left_;
+  }
+  stall(Stall::kNoReceive, rnr_timer_ns(rnr_timer));
+}
+
+void SoftQp::stall(Stall why, uint64_t delay_ns) {
+  stall_ = why;
+  retry_at_ns_ = device_.host().now_ns() + delay_ns;
+  update_needs_progress();
+  // A Td's owner that is awake polls. Everybody else is helped by the clock.
+  if (lock_.enabled() || send_cq_->armed() || recv_cq_->armed()) {
+    device_.stall_clock().watch(*this, retry_at_ns_);
+  }
+}
+
+void SoftQp::end_stall() {
+  stall_ = Stall::kNone;
+  update_needs_progress();
+}
+
+/// The oldest outstanding request fails, and with it the QP.
+void SoftQp::fail_at(uint64_t sequence, ibv_wc_status status) {
+  BRAID_ASSERT(sequence == done_ && done_ != head_);
+  const SqEntry& entry = sq_entry(sequence);
+  tail_ = ++done_;
+  sent_ = std::max(sent_, done_);
+  if (link_ != nullptr) link_->close();  // fenced before anything is reported
+  complete_send(entry.wr_id, static_cast<ibv_wr_opcode>(entry.opcode), 0, status);
+  if (state_ != IBV_QPS_ERR) enter_error(wc_status_text(status));
+}
+
+void SoftQp::complete_in_order() {
+  while (done_ != sent_) {
+    const SqEntry& entry = sq_entry(done_);
+    if (!entry.done) return;
+    ++done_;
+    if (!entry.signaled) continue;
+    tail_ = done_;
+    complete_send(entry.wr_id, static_cast<ibv_wr_opcode>(entry.opcode), entry.length,
+                  IBV_WC_SUCCESS);
+  }
+}
+
+void SoftQp::complete_send(uint64_t wr_id, ibv_wr_opcode opcode, uint32_t length,
+                           ibv_wc_status status) {
+  const bool room = send_cq_->push(status != IBV_WC_SUCCESS, [&](Wc& wc) {
+    wc = {.wr_id = wr_id,
+          .status = status,
+          .opcode = wc_opcode(opcode),
+          .byte_len = length,
+          .qp_num = number_};
+  });
+  if (!room && state_ != IBV_QPS_ERR) enter_error("its send CQ is overrun");
+}
+
+void SoftQp::flush_sends() {
+  while (done_ != head_) {
+    const SqEntry& entry = sq_entry(done_);
+    ++done_;
+    complete_send(entry.wr_id, static_cast<ibv_wr_opcode>(entry.opcode), 0, IBV_WC_WR_FLUSH_ERR);
+  }
+  sent_ = tail_ = head_;
+  reads_outstanding_ = 0;
+}
+
+// --- answers of message links
+
+void SoftQp::answered(uint64_t sequence, const Answer& answer,
+                      std::span<const std::byte> read_data) {
+  const std::lock_guard guard(lock_);
+  const bool live = state_ == IBV_QPS_RTS || state_ == IBV_QPS_SQD;
+  if (!live || sequence < done_ || sequence >= sent_) return;  // of a life before
+  SqEntry& entry = sq_entry(sequence);
+  const bool read = is_read(static_cast<ibv_wr_opcode>(entry.opcode));
+  switch (answer.kind) {
+    case Answer::Kind::kOutOfSequence:
+      return;
+    case Answer::Kind::kNoReceive:
+      no_receive(sequence, answer.rnr_timer);
+      return;
+    case Answer::Kind::kError:
+      entry.status = answer.status;
+      break;
+    case Answer::Kind::kAck:
+      if (read) --reads_outstanding_;
+      if (read && !read_done(entry, sequence, read_data)) {
+        entry.status = IBV_WC_BAD_RESP_ERR;
+        break;
+      }
+      entry.done = true;
+      rnr_left_ = attr_.rnr_retry;
+      complete_in_order();
+      progress_sends();
+      return;
+  }
+  // Answers come in order: all before this one are complete.
+  if (sequence == done_) fail_at(sequence, entry.status);
+}
+
+/// Lands the data of a READ. False if the peer sent another length than was asked for.
+bool SoftQp::read_done(const SqEntry& entry, uint64_t sequence, std::span<const std::byte> data) {
+  if (data.size() != entry.length) return false;
+  const std::byte* from = data.data();
+  for (const Piece& piece : std::span(sq_pieces(sequence), entry.piece_count)) {
+    copy_last_word_last(piece.address, from, piece.length);
+    from += piece.length;
+  }
+  return true;
+}
+
+}  // namespace braid::vhca::soft

@@ -1,0 +1,226 @@
+// SoftQp, the responder's half: receives, requests of message links, arrivals of direct links.
+#include <algorithm>
+#include <cerrno>
+#include <mutex>
+#include <new>
+
+#include "vhca/soft/copy.h"
+#include "vhca/soft/qp_queues.h"
+#include "vhca/soft/remote_check.h"
+
+namespace braid::vhca::soft {
+
+// --- receives
+
+int SoftQp::post_recv(const RecvWr* wr, const RecvWr** bad) {
+  const std::lock_guard guard(lock_);
+  for (; wr != nullptr; wr = wr->next) {
+    if (const int error = post_one(*wr); error != 0) {
+      if (bad != nullptr) *bad = wr;
+      return error;
+    }
+  }
+  return 0;
+}
+
+int SoftQp::post_one(const RecvWr& wr) {
+  if (state_ == IBV_QPS_RESET) return EINVAL;
+  if (wr.num_sge < 0 || static_cast<uint32_t>(wr.num_sge) > cap_.max_recv_sge) return EINVAL;
+  if (state_ == IBV_QPS_ERR) {
+    recv_cq_->push(true, [&](Wc& wc) {
+      wc = {.wr_id = wr.wr_id,
+            .status = IBV_WC_WR_FLUSH_ERR,
+            .opcode = IBV_WC_RECV,
+            .qp_num = number_};
+    });
+    return 0;
+  }
+  if (rq_head_ - rq_tail_ >= cap_.max_recv_wr) return ENOMEM;
+  auto* entry = new (&rq_entry(rq_head_)) RqEntry;
+  entry->wr_id = wr.wr_id;
+  entry->sge_count = static_cast<uint32_t>(wr.num_sge);
+  for (int i = 0; i < wr.num_sge; ++i) {
+    new (entry->sges() + i) Sge(wr.sg_list[i]);
+    entry->length += wr.sg_list[i].length;
+  }
+  ++rq_head_;
+  if (direct_link_ != nullptr && state_ != IBV_QPS_INIT) {
+    const auto length = static_cast<uint32_t>(std::min<uint64_t>(entry->length, UINT32_MAX));
+    direct_link_->receive_posted(length, receive_usable(*entry));
+  }
+  return 0;
+}
+
+/// Whether all of a receive's memory is registered in our PD and may be written.
+bool SoftQp::receive_usable(const RqEntry& entry) const {
+  for (const Sge& sge : std::span(entry.sges(), entry.sge_count)) {
+    MrView mr;
+    if (sge.length == 0) continue;
+    if (!mr_table_.find(sge.lkey, mr) || mr.pd != pd_id_ || !mr.holds(sge.addr, sge.length) ||
+        (mr.access & IBV_ACCESS_LOCAL_WRITE) == 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
+ibv_wc_status SoftQp::scatter(const RqEntry& entry, std::span<const std::byte> payload) const {
+  if (payload.size() > entry.length) return IBV_WC_LOC_LEN_ERR;
+  // Keys are resolved now, not when the receive was posted: the memory may be gone since.
+  if (!receive_usable(entry)) return IBV_WC_LOC_PROT_ERR;
+  for (const Sge& sge : std::span(entry.sges(), entry.sge_count)) {
+    const size_t bytes = std::min<size_t>(sge.length, payload.size());
+    copy_last_word_last(reinterpret_cast<std::byte*>(sge.addr), payload.data(), bytes);
+    payload = payload.subspan(bytes);
+  }
+  return IBV_WC_SUCCESS;
+}
+
+ibv_wc_status SoftQp::receive(const Arrival& arrival) {
+  ibv_wc_status status = IBV_WC_SUCCESS;
+  if (arrival.opcode == IBV_WC_RECV) status = scatter(rq_entry(rq_tail_), arrival.payload);
+  complete_receive(arrival, status);
+  if (status == IBV_WC_LOC_LEN_ERR) return IBV_WC_REM_INV_REQ_ERR;
+  if (status == IBV_WC_LOC_PROT_ERR) return IBV_WC_REM_OP_ERR;
+  return IBV_WC_SUCCESS;
+}
+
+/// Completes the oldest receive.
+void SoftQp::complete_receive(const Arrival& arrival, ibv_wc_status status) {
+  const bool urgent = arrival.solicited || status != IBV_WC_SUCCESS;
+  const bool room = recv_cq_->push(urgent, [&](Wc& wc) {
+    wc = {.wr_id = rq_entry(rq_tail_).wr_id,
+          .status = status,
+          .opcode = arrival.opcode,
+          .byte_len = arrival.length,
+          .imm_data = arrival.has_imm ? arrival.imm : 0,
+          .qp_num = number_,
+          .src_qp = attr_.dest_qp_num,
+          .wc_flags = arrival.has_imm ? unsigned{IBV_WC_WITH_IMM} : 0u};
+  });
+  ++rq_tail_;
+  if (!room && state_ != IBV_QPS_ERR) enter_error("its receive CQ is overrun");
+}
+
+void SoftQp::flush_receives() {
+  Arrival flushed;
+  while (rq_tail_ != rq_head_) complete_receive(flushed, IBV_WC_WR_FLUSH_ERR);
+}
+
+// --- direct links
+
+uint32_t SoftQp::drain_arrivals(uint32_t budget) {
+  uint32_t count = 0;
+  Arrival arrival;
+  while (count < budget && direct_link_ != nullptr && state_ != IBV_QPS_ERR) {
+    // What there is no room for stays in the link: receives never overrun a CQ here.
+    if (recv_cq_->room() == 0) break;
+    switch (direct_link_->next_arrival(arrival)) {
+      case Next::kNone:
+        return count;
+      case Next::kArrival: {
+        if (rq_tail_ == rq_head_) {
+          enter_error("the peer sent what no receive was posted for");
+          return count;
+        }
+        const ibv_wc_status refused = receive(arrival);
+        ++count;
+        if (state_ == IBV_QPS_ERR) return count;
+        direct_link_->pop_arrival();
+        if (refused != IBV_WC_SUCCESS) enter_error("a receive failed");
+        break;
+      }
+      case Next::kFault:
+        if (arrival.fault != IBV_WC_SUCCESS && rq_tail_ != rq_head_) {
+          complete_receive(arrival, arrival.fault);
+          ++count;
+        }
+        if (state_ != IBV_QPS_ERR) enter_error("a request of the peer was refused");
+        return count;
+      case Next::kBroken:
+        if (done_ != head_) {
+          fail_at(done_, IBV_WC_RETRY_EXC_ERR);
+        } else {
+          enter_error("the peer or the way to it is gone");
+        }
+        return count;
+    }
+  }
+  return count;
+}
+
+// --- message links
+
+Answer SoftQp::respond(const Request& request, std::span<const std::byte> payload,
+                       std::span<const std::byte>* read_result) {
+  const std::lock_guard guard(lock_);
+  *read_result = {};
+  if (state_ != IBV_QPS_RTR && state_ != IBV_QPS_RTS && state_ != IBV_QPS_SQD) {
+    return {.kind = Answer::Kind::kError, .status = IBV_WC_RETRY_EXC_ERR};
+  }
+  if (request.sequence > expected_) return {.kind = Answer::Kind::kOutOfSequence};
+  if (request.sequence < expected_) {
+    // A duplicate: executed before. Only a READ is done again, for its data.
+    if (!is_read(request.opcode)) return {};
+    const ibv_wc_status status = access_memory(request, payload, read_result);
+    return status == IBV_WC_SUCCESS ? Answer{} : refuse(status, "a repeated read was refused");
+  }
+  const Answer answer = respond_checked(request, payload, read_result);
+  if (answer.kind == Answer::Kind::kAck) ++expected_;
+  return answer;
+}
+
+Answer SoftQp::refuse(ibv_wc_status requester_status, std::string_view cause) {
+  if (state_ != IBV_QPS_ERR) enter_error(cause);
+  return {.kind = Answer::Kind::kError, .status = requester_status};
+}
+
+Answer SoftQp::respond_checked(const Request& request, std::span<const std::byte> payload,
+                               std::span<const std::byte>* read_result) {
+  const auto access = static_cast<uint32_t>(attr_.qp_access_flags);
+  if (check_qp_access(request.opcode, access) != IBV_WC_SUCCESS ||
+      (is_read(request.opcode) && attr_.max_dest_rd_atomic == 0)) {
+    return refuse(IBV_WC_REM_INV_REQ_ERR, "the peer asked for what the QP does not allow");
+  }
+  if (needs_receive(request.opcode) && rq_tail_ == rq_head_) {
+    return {.kind = Answer::Kind::kNoReceive, .rnr_timer = attr_.min_rnr_timer};
+  }
+  if (!is_read(request.opcode) && payload.size() != request.length) {
+    return refuse(IBV_WC_REM_INV_REQ_ERR, "a message of the wire has another length than it says");
+  }
+  if (!is_send(request.opcode)) {
+    const ibv_wc_status status = access_memory(request, payload, read_result);
+    if (status != IBV_WC_SUCCESS) return refuse(status, "the peer may not access this memory");
+  }
+  if (!needs_receive(request.opcode)) return {};
+  const bool send = is_send(request.opcode);
+  const Arrival arrival{.opcode = send ? IBV_WC_RECV : IBV_WC_RECV_RDMA_WITH_IMM,
+                        .solicited = request.solicited,
+                        .has_imm = request.opcode != IBV_WR_SEND,
+                        .imm = request.imm,
+                        .length = request.length,
+                        .payload = payload};
+  const ibv_wc_status status = receive(arrival);
+  if (status != IBV_WC_SUCCESS) return refuse(status, "a receive failed");
+  return {};
+}
+
+/// Reads or writes memory for the peer, if it may.
+ibv_wc_status SoftQp::access_memory(const Request& request, std::span<const std::byte> payload,
+                                    std::span<const std::byte>* read_result) {
+  if (request.length == 0) return IBV_WC_SUCCESS;
+  MrView mr;
+  if (!mr_table_.find(request.rkey, mr)) return IBV_WC_REM_ACCESS_ERR;
+  const ibv_wc_status status =
+      check_mr_access(request.opcode, mr, pd_id_, request.remote_address, request.length);
+  if (status != IBV_WC_SUCCESS) return status;
+  auto* const memory = reinterpret_cast<std::byte*>(request.remote_address);
+  if (is_read(request.opcode)) {
+    *read_result = {memory, request.length};
+  } else {
+    copy_last_word_last(memory, payload.data(), request.length);
+  }
+  return IBV_WC_SUCCESS;
+}
+
+}  // namespace braid::vhca::soft

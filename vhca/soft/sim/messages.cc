@@ -1,0 +1,134 @@
+#include "vhca/soft/sim/messages.h"
+
+#include <cstring>
+
+#include "vhca/soft/remote_check.h"
+
+namespace braid::vhca::soft::sim {
+namespace {
+
+constexpr uint32_t kQpNumberMax = 0xffffff;
+
+/// A message of a header and `extra` bytes behind it, which the caller fills.
+template <typename Header>
+std::vector<std::byte> message_of(const Header& header, size_t extra) {
+  std::vector<std::byte> message(sizeof(header) + extra);
+  std::memcpy(message.data(), &header, sizeof(header));
+  return message;
+}
+
+template <typename Header>
+std::optional<Header> header_of(std::span<const std::byte> message) {
+  if (message.size() < sizeof(Header)) return std::nullopt;
+  Header header;
+  std::memcpy(&header, message.data(), sizeof(header));
+  return header;
+}
+
+}  // namespace
+
+std::vector<std::byte> encode_cm(Kind kind, uint32_t qp_number,
+                                 std::span<const std::byte> private_data, RejectReason reason) {
+  CmHeader header;
+  header.kind = static_cast<uint8_t>(kind);
+  header.reason = static_cast<uint8_t>(reason);
+  header.qp_number = qp_number;
+  std::vector<std::byte> message = message_of(header, private_data.size());
+  std::copy(private_data.begin(), private_data.end(),
+            message.begin() + static_cast<ptrdiff_t>(sizeof(header)));
+  return message;
+}
+
+std::optional<Cm> parse_cm(std::span<const std::byte> message) {
+  const std::optional<CmHeader> header = header_of<CmHeader>(message);
+  if (!header || header->qp_number > kQpNumberMax) return std::nullopt;
+  const auto kind = static_cast<Kind>(header->kind);
+  if (kind != Kind::kConnect && kind != Kind::kReply && kind != Kind::kReject) return std::nullopt;
+  if (header->reason > static_cast<uint8_t>(RejectReason::kBacklog)) return std::nullopt;
+  return Cm{kind, static_cast<RejectReason>(header->reason), header->qp_number,
+            message.subspan(sizeof(CmHeader))};
+}
+
+std::vector<std::byte> encode_operation(const Request& request) {
+  OperationHeader header;
+  header.kind = static_cast<uint8_t>(Kind::kOperation);
+  header.opcode = static_cast<uint8_t>(request.opcode);
+  header.solicited = request.solicited ? 1 : 0;
+  header.imm = request.imm;
+  header.rkey = request.rkey;
+  header.length = request.length;
+  header.remote_address = request.remote_address;
+  header.sequence = request.sequence;
+  const bool read = is_read(request.opcode);
+  std::vector<std::byte> message = message_of(header, read ? 0 : request.length);
+  if (read) return message;
+  std::byte* to = message.data() + sizeof(header);
+  for (const Piece& piece : request.pieces) {
+    if (piece.length > 0) std::memcpy(to, piece.address, piece.length);
+    to += piece.length;
+  }
+  return message;
+}
+
+std::optional<Operation> parse_operation(std::span<const std::byte> message) {
+  const std::optional<OperationHeader> header = header_of<OperationHeader>(message);
+  if (!header || header->kind != static_cast<uint8_t>(Kind::kOperation)) return std::nullopt;
+  if (header->opcode > IBV_WR_RDMA_READ) return std::nullopt;
+  const auto opcode = static_cast<ibv_wr_opcode>(header->opcode);
+  if (!is_send(opcode) && !is_write(opcode) && !is_read(opcode)) return std::nullopt;
+  const size_t payload = message.size() - sizeof(OperationHeader);
+  const uint32_t expected = is_read(opcode) ? 0 : uint32_t{header->length};
+  if (payload != expected) return std::nullopt;
+  Operation operation;
+  operation.request = {.opcode = opcode,
+                       .solicited = header->solicited != 0,
+                       .imm = header->imm,
+                       .rkey = header->rkey,
+                       .remote_address = header->remote_address,
+                       .length = header->length,
+                       .sequence = header->sequence,
+                       .pieces = {}};
+  operation.payload = message.subspan(sizeof(OperationHeader));
+  return operation;
+}
+
+void encode_answer(Fate fate, const Answer& answer, std::span<const std::byte> read_result,
+                   std::vector<std::byte>& out) {
+  AnswerHeader header;
+  header.fate = static_cast<uint8_t>(fate);
+  header.rnr_timer = answer.rnr_timer;
+  header.status = static_cast<uint8_t>(answer.status);
+  out = message_of(header, read_result.size());
+  std::copy(read_result.begin(), read_result.end(),
+            out.begin() + static_cast<ptrdiff_t>(sizeof(header)));
+}
+
+std::optional<ParsedAnswer> parse_answer(std::span<const std::byte> message) {
+  const std::optional<AnswerHeader> header = header_of<AnswerHeader>(message);
+  if (!header || header->fate > static_cast<uint8_t>(Fate::kGone)) return std::nullopt;
+  if (header->status > IBV_WC_GENERAL_ERR) return std::nullopt;
+  ParsedAnswer parsed;
+  parsed.fate = static_cast<Fate>(header->fate);
+  parsed.answer.rnr_timer = header->rnr_timer;
+  parsed.answer.status = static_cast<ibv_wc_status>(header->status);
+  switch (parsed.fate) {
+    case Fate::kAck:
+      parsed.answer.kind = Answer::Kind::kAck;
+      break;
+    case Fate::kNoReceive:
+      parsed.answer.kind = Answer::Kind::kNoReceive;
+      break;
+    case Fate::kOutOfSequence:
+      parsed.answer.kind = Answer::Kind::kOutOfSequence;
+      break;
+    case Fate::kError:
+      parsed.answer.kind = Answer::Kind::kError;
+      break;
+    case Fate::kGone:
+      break;
+  }
+  parsed.read_data = message.subspan(sizeof(AnswerHeader));
+  return parsed;
+}
+
+}  // namespace braid::vhca::soft::sim

@@ -1,0 +1,230 @@
+// Wire and Link: what stands between two QPs of software HCAs.
+//
+// The core (soft/qp.h) does all that verbs define: checks of work requests, queues, completions,
+// RNR and retry counting, flush. A Wire finds peers and runs the connection manager's exchange; a
+// Link carries the requests of one connected QP pair. Two families of links serve the same core:
+//   direct   (in-host): execute() checks the peer's tables and moves the data itself; the verdict
+//            is known at once. Arrivals (what consumes a receive) wait in a ring that the peer's
+//            poll drains through next_arrival().
+//   message  (simulated; later TCP): execute() sends; at the peer the link calls
+//            LinkEnd::respond(), which checks and executes; the answer comes back through
+//            LinkEnd::answered(), in order.
+//
+// Threads: calls of Link come under the QP's lock or from its Td thread. Calls of LinkEnd take the
+// lock themselves: any thread, with a Td that one; never from inside a call of Link. News that come
+// on another thread wait in the link until next_arrival(); LinkEnd::wake() makes the owner look.
+// No call of Link allocates, blocks or makes system calls, but for close(), waking a sleeper, and
+// foreign memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "vhca/device.h"
+#include "vhca/soft/mr_table.h"
+
+namespace braid::vhca::soft {
+
+class SoftDevice;
+class SoftQp;
+
+/// A stretch of local memory, checked. Not initialised: arrays of it are filled as far as needed.
+struct Piece {
+  std::byte* address;
+  uint32_t length;
+};
+
+/// One send work request, checked locally and ready to run at the peer.
+struct Request {
+  ibv_wr_opcode opcode = IBV_WR_SEND;
+  bool solicited = false;
+  uint32_t imm = 0;  // as in the work request (network byte order)
+  uint32_t rkey = 0;
+  uint64_t remote_address = 0;
+  uint32_t length = 0;            // sum of the pieces, at most 2^31
+  uint64_t sequence = 0;          // counts the QP's requests from 0; names this one in answers
+  std::span<const Piece> pieces;  // source, or for READ the destination; valid during execute(),
+                                  // and for kSent until answered() or close()
+};
+
+/// What became of a request handed to a link.
+enum class Outcome : uint8_t {
+  kDone,       // accepted by the peer; completes with success
+  kSent,       // LinkEnd::answered() will tell
+  kNoReceive,  // the peer has no receive posted (RNR); try again after its timer
+  kFull,       // no room on the wire; the same request (same sequence) comes again at a later poll
+  kFailed,     // `status` says why; the QP goes to ERR
+};
+struct Execution {
+  Outcome outcome = Outcome::kDone;
+  uint8_t rnr_timer = 0;  // kNoReceive: the peer's min_rnr_timer code, 0..31
+  ibv_wc_status status = IBV_WC_SUCCESS;
+};
+
+/// What arrived at the peer's end of a direct link and needs a receive work request there.
+struct Arrival {
+  ibv_wc_opcode opcode = IBV_WC_RECV;  // IBV_WC_RECV or IBV_WC_RECV_RDMA_WITH_IMM
+  bool solicited = false;
+  bool has_imm = false;
+  uint32_t imm = 0;
+  uint32_t length = 0;                 // of the message, or of the RDMA write
+  std::span<const std::byte> payload;  // of a SEND; stays valid until pop_arrival()
+  /// For kFault: the status with which the next receive completes (LOC_LEN_ERR, LOC_PROT_ERR), or
+  /// SUCCESS if the fault uses up no receive.
+  ibv_wc_status fault = IBV_WC_SUCCESS;
+};
+
+/// What next_arrival() found.
+enum class Next : uint8_t {
+  kNone,
+  kArrival,
+  kFault,   // the peer was refused and knows it (key, bounds, access, length): our QP goes to ERR
+  kBroken,  // the peer or the way to it is gone, or it broke the rules of the ring
+};
+
+/// The answer of a message link's far end.
+struct Answer {
+  enum class Kind : uint8_t {
+    kAck,
+    kNoReceive,      // RNR: the core sends again, from this sequence on, after the timer
+    kError,          // `status` is what the requester reports
+    kOutOfSequence,  // follows a request that met no receive: drop it, tell the core nothing
+  } kind = Kind::kAck;
+  uint8_t rnr_timer = 0;  // for kNoReceive
+  ibv_wc_status status = IBV_WC_SUCCESS;
+};
+
+/// What a wire must know of a QP to make its link.
+struct EndInfo {
+  uint32_t number = 0;
+  uint32_t pd = 0;               // MrView::pd of the memory that the peer may reach
+  uint32_t access = 0;           // qp_access_flags now, or those that establish() will give
+  uint8_t min_rnr_timer = 0;     // code, 0..31; as above
+  uint32_t max_recv_wr = 0;      // receives that can be posted at a time
+  base::Event* event = nullptr;  // of the channel of the receive CQ; null: it is never armed
+  bool one_thread = false;       // made with a Td
+};
+
+class Link;
+
+/// The QP as its link and the wire's connection manager see it.
+class LinkEnd {
+ public:
+  virtual ~LinkEnd() = default;
+
+  // --- connecting
+  virtual EndInfo info() const = 0;
+  /// From RESET or INIT (else kInvalid) to RTR, with this link to the peer. From RESET the access
+  /// flags become remote write and, with responder resources, remote read, as RDMA CM does. Tells
+  /// the link of access flags and of receives posted before. From now on the peer may send.
+  virtual base::Status establish(std::unique_ptr<Link> link, uint32_t peer_qp_number,
+                                 const ConnectParameters& parameters) = 0;
+  /// RTR to RTS: sends may go, with the parameters given to establish().
+  virtual base::Status start_sending() = 0;
+
+  // --- message links
+  /// At the responder: checks in the order of verbs, executes, makes completions. `payload` holds
+  /// the data of a SEND or WRITE (request.pieces is not looked at). For a READ the data is given in
+  /// `read_result`, valid until anything else happens to the QP or the memory.
+  virtual Answer respond(const Request& request, std::span<const std::byte> payload,
+                         std::span<const std::byte>* read_result) = 0;
+  /// At the requester: the fate of `sequence`, in order. What was sent behind a request that got
+  /// kNoReceive was answered with kOutOfSequence and is sent again.
+  virtual void answered(uint64_t sequence, const Answer& answer,
+                        std::span<const std::byte> read_data) = 0;
+
+  // --- the end, both families
+  /// The peer or the way to it is gone for good: the oldest outstanding request completes with
+  /// RETRY_EXC, the QP goes to ERR, which flushes it and calls Link::close().
+  virtual void broken() = 0;
+  /// The connection ends in order: to ERR, everything outstanding is flushed, Link::close().
+  virtual void disconnected() = 0;
+  /// Makes the owner poll: signals the channels of both CQs. Any thread, also under the lock.
+  virtual void wake() = 0;
+};
+
+enum class LinkFamily : uint8_t { kDirect, kMessage };
+
+class Link {
+ public:
+  explicit Link(LinkFamily link_family) : family(link_family) {}
+  Link(const Link&) = delete;
+  Link& operator=(const Link&) = delete;
+  const LinkFamily family;
+  /// Fences on destruction as close() does.
+  virtual ~Link() = default;
+  virtual Execution execute(const Request& request) = 0;
+
+  // --- direct links, receive side
+  /// The next arrival, copied out of shared memory and checked. Called at each poll: cheap when
+  /// there is nothing.
+  virtual Next next_arrival(Arrival& arrival) = 0;
+  /// Drops what next_arrival() gave last (kArrival).
+  virtual void pop_arrival() = 0;
+  /// A receive was posted: the peer may send `length_bytes` into it. Not `usable`: its memory may
+  /// not be written, and who sends into it gets REM_OP_ERR, we kFault with LOC_PROT_ERR. Receives
+  /// posted before the link was given are told then.
+  virtual void receive_posted(uint32_t length_bytes, bool usable) = 0;
+  /// The receive CQ sleeps (true) or polls (false): the peer's next arrival signals EndInfo::event,
+  /// or does not. One arming gives one signal. The CQ arms all its links, then calls
+  /// Host::heavy_fence() once, then looks for arrivals once more.
+  virtual void arm(bool armed, bool solicited_only) = 0;
+
+  /// EndInfo::access or min_rnr_timer changed: publish them. Called when the link is given, too.
+  virtual void qp_changed(uint32_t access, uint8_t min_rnr_timer) = 0;
+
+  /// When this returns, nothing of the peer lands in our memory through this link any more, and,
+  /// through a direct link, nothing of ours over there. Idempotent.
+  virtual void close() = 0;
+};
+
+/// A way to reach peers. One per SoftDevice. Any thread.
+class Wire {
+ public:
+  virtual ~Wire() = default;
+  virtual std::string kind_text() const = 0;  // "shared memory inside this host"
+  virtual base::Result<PortAttr> query_port(uint8_t port) const = 0;
+  virtual base::Result<Gid> query_gid(uint8_t port, int index) const = 0;
+  virtual uint8_t port_count() const = 0;
+  /// 24 bits, unique on the host, random; 0 when there is none left.
+  virtual uint32_t allocate_qp_number() = 0;
+  virtual void release_qp_number(uint32_t number) = 0;
+
+  // --- registered memory, for wires whose peers resolve rkeys themselves
+  /// Zero-filled memory for `capacity` entries that peers may map (aligned to 64), or empty. Asked
+  /// once, before anything is registered.
+  virtual std::span<MrEntry> mr_table_memory(uint32_t capacity) {
+    (void)capacity;
+    return {};
+  }
+  /// Where peers find this memory; released with the registration. Called before it is published.
+  virtual MrPlace place_memory(std::byte* address, uint64_t length_bytes) {
+    (void)address, (void)length_bytes;
+    return {};
+  }
+  virtual void release_memory(const MrPlace& place) { (void)place; }
+  /// A key was just taken out of the table: returns when no peer, and no thread of ours that acts
+  /// for a peer, uses what it resolved before.
+  virtual void fence_peers() {}
+
+  // --- finding peers
+  virtual base::Result<std::unique_ptr<Listener>> listen(SoftDevice& device, base::Reactor& reactor,
+                                                         const Address& address, int backlog) = 0;
+  virtual base::Task<base::Result<ConnectResult>> connect(SoftDevice& device,
+                                                          base::Reactor& reactor, SoftQp& qp,
+                                                          Address peer,
+                                                          ConnectParameters parameters,
+                                                          uint64_t timeout_ns) = 0;
+  /// Programs that exchange QPNs themselves: the QP goes to RTR with these attributes and has no
+  /// link. A link that is not up yet says kFull. Wires that cannot give none: requests then fail
+  /// with RETRY_EXC, as with a peer that does not exist.
+  virtual std::unique_ptr<Link> link_by_attributes(SoftQp& qp, const QpAttr& attr) {
+    (void)qp, (void)attr;
+    return nullptr;
+  }
+};
+
+}  // namespace braid::vhca::soft

@@ -1,0 +1,47 @@
+// The software HCA as a Device: of this host, or of a simulated world.
+//
+// Threads: create and destroy a device on its control reactor's thread; use it from any.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/host.h"
+#include "base/reactor.h"
+#include "base/result.h"
+#include "vhca/device.h"
+
+namespace braid::base::sim {
+class SimHost;
+}
+
+namespace braid::vhca {
+
+struct SimDeviceOptions {
+  std::string name = "sim0";
+  /// The port of the machine that the device is: it connects from there, and wildcard addresses
+  /// listen there only. Empty: the device has all ports of the machine and connects from the first.
+  std::string ip;
+};
+
+/// A software HCA on the simulated network of the process's world. Addresses are those of
+/// SimFabric. kNotFound: the machine has no such port, or none at all.
+base::Result<std::unique_ptr<Device>> create_sim_device(base::sim::SimHost& process,
+                                                        base::Reactor& control,
+                                                        const SimDeviceOptions& options);
+
+struct SoftDeviceOptions {
+  std::string name = "soft0";
+  /// Per QP: room for SENDs of over 48 bytes that are under way. A power of two from 4 KiB to 128
+  /// KiB; larger SENDs go in fragments.
+  uint32_t payload_bytes = 64 * 1024;
+};
+
+/// A software HCA that reaches processes of this host and user, through shared memory. Memory from
+/// Host::create_segment is reached by plain stores, other memory by system calls (which needs
+/// permission to trace: the same user, and no Yama or container rule against it). Listeners take
+/// addresses of this host.
+base::Result<std::unique_ptr<Device>> create_soft_device(base::Host& host, base::Reactor& control,
+                                                         const SoftDeviceOptions& options = {});
+
+}  // namespace braid::vhca
