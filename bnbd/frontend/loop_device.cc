@@ -24,7 +24,8 @@ constexpr int kAttemptsMax = 64;
 struct LoopJob {
   // asked
   int mount_root_fd = -1;
-  int hold_end = -1;
+  int put_end = -1;  // of the HeldDevice
+  int take_end = -1;
   char file_name[256] = {};
   struct loop_config config = {};
   bool polite = false;
@@ -64,7 +65,7 @@ bool try_free_device(LoopJob& job, int control_fd) {
     return fail(job, "LOOP_CONFIGURE", sys_errno), true;
   }
   // From here on an early end of this process closes, and so clears, the device.
-  if (const int sys_errno = HeldDevice::put(job.hold_end, loop_fd); sys_errno != 0) {
+  if (const int sys_errno = HeldDevice::put(job.put_end, loop_fd); sys_errno != 0) {
     fail(job, "hold the loop device open", sys_errno);
   }
   ::ioctl(loop_fd, LOOP_GET_STATUS64, &job.config.info);
@@ -87,23 +88,46 @@ void attach_apart(void* argument) {
   fail(job, "find a free loop device", EBUSY);
 }
 
+/// Opens the device if it is still the one with our label; else -1: the number is free, or
+/// another's.
+int open_ours(const LoopJob& job) {
+  const int loop_fd = open_loop(job.index, O_RDONLY);
+  if (loop_fd < 0 || holds_label(loop_fd, job)) return loop_fd;
+  ::close(loop_fd);
+  return -1;
+}
+
+/// Claims the device, which keeps everybody from mounting it, and writes back its dirty pages. The
+/// claim's descriptor, or -1: it stays as it is.
+int claim_and_flush(LoopJob& job) {
+  const int claimed_fd = open_loop(job.index, O_RDONLY | O_EXCL);
+  if (claimed_fd < 0) return fail(job, "open it exclusively", errno), -1;
+  if (::fsync(claimed_fd) == 0) return claimed_fd;
+  fail(job, "write back dirty pages", errno);
+  ::close(claimed_fd);
+  return -1;
+}
+
 void detach_apart(void* argument) {
   auto& job = *static_cast<LoopJob*>(argument);
-  const int loop_fd = open_loop(job.index, O_RDONLY | (job.polite ? O_EXCL : 0));
-  if (loop_fd < 0) {
-    fail(job, "open it exclusively", errno);
-    if (job.polite) return;
-  } else if (!holds_label(loop_fd, job)) {
-    // Cleared behind our back (losetup -d), perhaps set up by another since.
-    ::close(loop_fd);
-  } else {
-    if (job.polite && ::fsync(loop_fd) != 0) return fail(job, "write back dirty pages", errno);
-    ::close(loop_fd);
+  // Claiming it by number alone would claim the device that another has set up since.
+  int last_fd = open_ours(job);
+  if (last_fd >= 0 && job.polite) {
+    const int claimed_fd = claim_and_flush(job);
+    if (claimed_fd < 0) return;
+    ::close(last_fd);
+    last_fd = claimed_fd;
   }
-  // The last close clears it: ours, unless somebody has it open still.
-  if (const int held_fd = HeldDevice::take(job.hold_end); held_fd >= 0) ::close(held_fd);
-  const int again_fd = open_loop(job.index, O_RDONLY);
-  if (again_fd >= 0 && holds_label(again_fd, job)) fail(job, "still open", EBUSY);
+  if (const int held_fd = HeldDevice::take(job.take_end); held_fd >= 0) ::close(held_fd);
+  // The last close clears it: this one, unless somebody has it open still.
+  if (last_fd >= 0) ::close(last_fd);
+  const int left_fd = open_ours(job);
+  if (left_fd < 0) return;
+  fail(job, "still open", EBUSY);
+  if (!job.polite) return;
+  if (const int sys_errno = HeldDevice::put(job.put_end, left_fd); sys_errno != 0) {
+    fail(job, "hold the loop device open again", sys_errno);
+  }
 }
 
 base::Error job_error(const LoopJob& job, const std::string& what) {
@@ -126,7 +150,7 @@ base::Result<LoopDevice> attach_loop(int mount_root_fd, const LoopOptions& optio
                                      const HeldDevice& held) {
   LoopJob job;
   job.mount_root_fd = mount_root_fd;
-  job.hold_end = held.put_end();
+  job.put_end = held.put_end();
   std::snprintf(job.file_name, sizeof(job.file_name), "%s", options.file_name.c_str());
   job.config.block_size = options.logical_block_bytes;
   job.config.info.lo_flags = LO_FLAGS_DIRECT_IO | LO_FLAGS_AUTOCLEAR;
@@ -148,10 +172,11 @@ base::Status detach_loop(int index, const std::string& label, const HeldDevice& 
                          LoopRemoval removal) {
   LoopJob job;
   job.index = index;
-  job.hold_end = held.take_end();
+  job.put_end = held.put_end();
+  job.take_end = held.take_end();
   job.polite = removal == LoopRemoval::kPolite;
   set_label(job, label);
-  const int keep[] = {held.take_end()};
+  const int keep[] = {held.put_end(), held.take_end()};
   BRAID_CHECK(run_apart(&detach_apart, &job, keep));
   if (job.step == nullptr) return base::ok_status();
   return job_error(job, fmt::format("take away /dev/loop{}", index));

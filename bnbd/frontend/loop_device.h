@@ -31,12 +31,12 @@ base::Result<LoopDevice> attach_loop(int mount_root_fd, const LoopOptions& optio
 
 /// How to take a loop device away.
 enum class LoopRemoval : uint8_t {
-  kPolite,  // claims it exclusively (kBusy if it is mounted or claimed) and writes back dirty pages
-            // (kIo if that fails); either way it stays as it was
+  kPolite,  // claims it exclusively (kBusy if it is mounted, claimed or open) and writes back dirty
+            // pages (kIo if that fails); either way it stays as it was
   kForced,  // takes no notice of users: it vanishes when the last one closes it
 };
-/// Takes the device out of `held` and clears it. kBusy after all: somebody has it open still, and
-/// it goes when they close it.
+/// Takes the device out of `held` and clears it. kBusy of kForced: somebody has it open still, and
+/// it goes when they close it. Ok too if it is gone, and its number free or another's.
 base::Status detach_loop(int index, const std::string& label, const HeldDevice& held,
                          LoopRemoval removal);
 
