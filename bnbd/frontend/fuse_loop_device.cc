@@ -67,13 +67,9 @@ class FuseLoopDevice : public KernelDevice {
       return detach_loop(attachment->loop.index, attachment->options.label, attachment->held,
                          LoopRemoval::kForced);
     };
-    steps.cut_off = [this] { server_->stop(); };
-    steps.force = force || !alive();
+    steps.force = force;
     steps.force_flush_timeout_ns = options_.force_flush_timeout_ns;
-    BRAID_CO_CHECK(co_await run_detach(reactor_, std::move(steps)));
-    server_->stop();
-    co_await server_->drained();
-    co_return base::ok_status();
+    co_return co_await detach_from(reactor_, *server_, std::move(steps));
   }
 
  private:

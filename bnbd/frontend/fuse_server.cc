@@ -159,11 +159,7 @@ bool FuseServer::receive(Slot& slot) {
     pool_->release(slot);
     if (why == ENOENT || why == EINTR) return true;  // the request was withdrawn: the next one
     readable_ = false;
-    if (why != EAGAIN) {
-      reactor_.log().warning("the FUSE session of {} ended: {}", file_name_,
-                             base::sys_error(why, "read").message());
-      stop();
-    }
+    if (why != EAGAIN) end_session(why);
     return false;
   }
   ++statistics_.requests;
@@ -174,6 +170,14 @@ bool FuseServer::receive(Slot& slot) {
   current_ = nullptr;
   if (!kept_) pool_->release(slot);
   return true;
+}
+
+void FuseServer::end_session(int why) {
+  if (!end_expected_) {
+    reactor_.log().warning("the kernel ended the FUSE session of {} without being asked to: {}",
+                           file_name_, base::sys_error(why, "read").message());
+  }
+  stop();
 }
 
 FuseServer::Slot& FuseServer::keep_slot(fuse_req* request) {

@@ -50,6 +50,9 @@ class FuseServer : private base::Poller {
   /// Ends the session: requests in flight are answered with EIO, the kernel fails all that follow.
   /// Idempotent.
   void stop();
+  /// Whether the kernel is about to end the session because we asked for it: then that is no event
+  /// to warn of.
+  void expect_end(bool expected) { end_expected_ = expected; }
   /// Returns once the device has completed everything.
   base::Task<void> drained();
   /// False once the session has ended.
@@ -82,6 +85,7 @@ class FuseServer : private base::Poller {
   bool arm() override { return !readable_ || pool_->empty(); }
   /// Reads one request into the slot and runs it. False: nothing to read, or the session ended.
   bool receive(Slot& slot);
+  void end_session(int why);
   /// Marks the slot of the request being run as kept until its operation is done.
   Slot& keep_slot(fuse_req* request);
   void run(Slot& slot, BlockOp op, uint64_t offset_bytes, uint64_t length_bytes);
@@ -101,7 +105,8 @@ class FuseServer : private base::Poller {
   bool kept_ = false;        // it stays taken
   bool readable_ = false;    // the kernel may have requests: read until it says no
   bool watching_ = false;    // the reactor tells when it has; off while there is more than slots
-  bool released_ = false;    // without an owner: goes with the last request
+  bool end_expected_ = false;
+  bool released_ = false;  // without an owner: goes with the last request
   KernelDeviceStatistics statistics_;
 };
 

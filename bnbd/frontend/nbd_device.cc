@@ -23,7 +23,6 @@
 
 namespace braid::bnbd {
 
-using base::Errc;
 using base::Status;
 
 namespace {
@@ -185,13 +184,9 @@ class NbdDevice : public KernelDevice {
     steps.name = fmt::format("nbd{}", attachment->index);
     steps.remove_politely = [attachment] { return remove_device(*attachment, true); };
     steps.remove_by_force = [attachment] { return remove_device(*attachment, false); };
-    steps.cut_off = [this] { server_->stop(); };
-    steps.force = force || !alive();
+    steps.force = force;
     steps.force_flush_timeout_ns = options_.force_flush_timeout_ns;
-    BRAID_CO_CHECK(co_await run_detach(reactor_, std::move(steps)));
-    server_->stop();
-    co_await server_->drained();
-    co_return base::ok_status();
+    co_return co_await detach_from(reactor_, *server_, std::move(steps));
   }
 
  private:

@@ -285,7 +285,9 @@ void NbdServer::release(Slot& slot) {
 }
 
 void NbdServer::end(Connection& connection, const char* reason) {
-  if (reason != nullptr) reactor_.log().warning("nbd connection of {}: {}", name_, reason);
+  if (reason != nullptr && !end_expected_) {
+    reactor_.log().warning("nbd connection of {}: {}", name_, reason);
+  }
   connection.socket.reset();  // leaves the epoll set too
   --open_;
   if (Slot* const incoming = std::exchange(connection.incoming, nullptr)) release(*incoming);

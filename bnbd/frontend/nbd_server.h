@@ -41,6 +41,9 @@ class NbdServer : private base::Poller {
 
   /// Closes all connections; answers that were not sent are dropped. Idempotent.
   void stop();
+  /// Whether the kernel is about to close the connections because we asked for it: then that is no
+  /// event to warn of.
+  void expect_end(bool expected) { end_expected_ = expected; }
   /// Returns once the device has completed everything.
   base::Task<void> drained();
   /// False once every connection has ended.
@@ -110,6 +113,7 @@ class NbdServer : private base::Poller {
   std::vector<Connection> connections_;
   size_t open_ = 0;
   bool stopped_ = false;
+  bool end_expected_ = false;
   bool released_ = false;
   KernelDeviceStatistics statistics_;
 };

@@ -4,29 +4,30 @@
 // No thread of a test may touch the kernel device itself (see kernel_device.h): commands do.
 #pragma once
 
-#include <fcntl.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <sched.h>
-#include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <future>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/await.h"
 #include "base/linux_host.h"
+#include "base/log.h"
 #include "base/reactor.h"
 #include "bnbd/backends.h"
+#include "bnbd/frontend/nbd_netlink.h"
 #include "bnbd/kernel_device.h"
 
 namespace braid::bnbd::test {
@@ -35,7 +36,7 @@ namespace braid::bnbd::test {
 /// until told. On its reactor's thread; `counts` and held_count() from any.
 class GateDevice : public BlockDevice {
  public:
-  GateDevice(std::unique_ptr<BlockDevice> inner)
+  explicit GateDevice(std::unique_ptr<BlockDevice> inner)
       : inner_(std::move(inner)), info_(inner_->info()) {}
   ~GateDevice() override { EXPECT_EQ(held_.front(), nullptr) << "requests are still held"; }
 
@@ -86,6 +87,28 @@ class GateDevice : public BlockDevice {
   base::IntrusiveList<BlockRequest> held_;
 };
 
+/// Keeps what is logged.
+class LogLines : public base::LogSink {
+ public:
+  void write(base::LogLevel level, std::string_view, std::string_view message) override {
+    const std::lock_guard guard(mutex_);
+    lines_.push_back(fmt::format("{}: {}", to_string(level), message));
+  }
+  /// Those with this text, one below the other.
+  std::string with(const std::string& text) const {
+    const std::lock_guard guard(mutex_);
+    std::string found;
+    for (const std::string& line : lines_) {
+      if (line.find(text) != std::string::npos) found += line + "\n";
+    }
+    return found;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<std::string> lines_;
+};
+
 /// What a command printed and how it ended.
 struct Outcome {
   int status = -1;
@@ -117,7 +140,7 @@ class ReactorThread {
  public:
   ReactorThread() {
     base::LinuxHostOptions options;
-    options.log_sink = base::make_null_sink();
+    options.log_sink = log_;
     host_ = std::move(base::create_linux_host(options)).value();
     base::Reactor::Options reactor_options;
     reactor_options.poll_budget_ns = 0;  // the machine's few cores have better to do
@@ -130,6 +153,7 @@ class ReactorThread {
   }
   base::Host& host() { return *host_; }
   base::Reactor& reactor() { return *reactor_; }
+  const LogLines& log() const { return *log_; }
 
   /// Runs a function there and waits for it.
   void on_reactor(std::function<void()> function) {
@@ -167,21 +191,46 @@ class ReactorThread {
     co_return condition();
   }
 
+  const std::shared_ptr<LogLines> log_ = std::make_shared<LogLines>();
   std::unique_ptr<base::Host> host_;
   std::unique_ptr<base::Reactor> reactor_;
   std::unique_ptr<base::Thread> thread_;
 };
 
-/// True while the kernel's device has something behind it: then sysfs has this entry.
-inline bool is_attached(const std::string& path, const std::string& sysfs_entry) {
-  return std::filesystem::exists("/sys/block/" + path.substr(5) + "/" + sysfs_entry);
+/// The name of the devices of a process, which no other's name contains.
+inline std::string device_name_of(pid_t pid) {
+  return fmt::format("t{}t", pid);
 }
 
-/// True as soon as nothing is behind it, within ten seconds.
-inline bool becomes_detached(const std::string& path, const std::string& sysfs_entry) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-  while (is_attached(path, sysfs_entry) && std::chrono::steady_clock::now() < end) ::sched_yield();
-  return !is_attached(path, sysfs_entry);
+/// True while the device of that name is at this path. Its number alone tells nothing: as soon as
+/// it is free another process may take it.
+inline bool is_attached(const std::string& path, const std::string& name) {
+  for (const char* entry : {"loop/backing_file", "backend"}) {
+    std::ifstream file("/sys/block/" + path.substr(5) + "/" + entry);
+    std::string line;
+    if (std::getline(file, line) && line.find(name) != std::string::npos) return true;
+  }
+  return false;
+}
+
+/// True as soon as it is gone, within a minute. Others look at free loop devices to find one for
+/// themselves, and whoever has it open meanwhile keeps it a moment longer.
+inline bool becomes_detached(const std::string& path, const std::string& name) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (is_attached(path, name) && std::chrono::steady_clock::now() < end) ::sched_yield();
+  return !is_attached(path, name);
+}
+
+/// Why there can be no device of this kind here; empty: there can.
+inline std::string missing(KernelDeviceKind kind) {
+  if (::geteuid() != 0) return "needs root";
+  if (kind == KernelDeviceKind::kNbd) {
+    const base::Status module = find_nbd_module();
+    return module.ok() ? std::string() : module.error().message();
+  }
+  if (!std::filesystem::exists("/dev/fuse")) return "this kernel has no /dev/fuse";
+  if (!std::filesystem::exists("/dev/loop-control")) return "this kernel has no loop devices";
+  return {};
 }
 
 /// A memory device behind a GateDevice behind a kernel device.
@@ -189,11 +238,11 @@ class KernelDeviceTest : public testing::Test {
  protected:
   static constexpr uint64_t kMiB = 1 << 20;
 
-  KernelDeviceTest(KernelDeviceKind kind, std::string sysfs_entry)
-      : kind_(kind),
-        sysfs_entry_(std::move(sysfs_entry)),
-        mount_point_(testing::TempDir() + "braid-mnt-" + std::to_string(::getpid())) {}
+  explicit KernelDeviceTest(KernelDeviceKind kind) : kind_(kind) {}
 
+  void SetUp() override {
+    if (const std::string what = missing(kind_); !what.empty()) GTEST_SKIP() << what;
+  }
   void TearDown() override {
     if (kernel_) {
       const auto status = detach(true);
@@ -219,7 +268,8 @@ class KernelDeviceTest : public testing::Test {
     options.kind = kind_;
     return threads_->await([&] { return attach(threads_->reactor(), *device_, options); });
   }
-  void attach_device(const KernelDeviceOptions& options = {}) {
+  void attach_device(KernelDeviceOptions options = {}) {
+    options.name = name_;
     auto kernel = try_attach(options);
     ASSERT_TRUE(kernel.ok()) << kernel.error().message();
     kernel_ = std::move(kernel).value();
@@ -235,95 +285,29 @@ class KernelDeviceTest : public testing::Test {
     std::filesystem::create_directories(mount_point_);
     sh_ok("mount " + path_ + " " + mount_point_);
   }
-  bool is_gone() { return !is_attached(path_, sysfs_entry_); }
+  bool is_gone() { return !is_attached(path_, name_); }
+  bool becomes_gone() { return becomes_detached(path_, name_); }
   /// Holds the device open in another process until the file is closed.
   FILE* open_elsewhere() {
-    const uint64_t reads = device_->count(BlockOp::kRead);
-    FILE* const holder = ::popen(("exec 3<" + path_ + "; dd if=" + path_ +
-                                  " of=/dev/null bs=4k count=1 iflag=direct status=none; read x")
-                                     .c_str(),
-                                 "we");
-    EXPECT_TRUE(threads_->wait_until([&] { return device_->count(BlockOp::kRead) > reads; }));
+    const std::string ready = mount_point_ + ".open";
+    FILE* const holder = ::popen(("exec 3<" + path_ + "; : >" + ready + "; read x").c_str(), "we");
+    EXPECT_TRUE(threads_->wait_until([&] { return std::filesystem::exists(ready); }));
+    std::filesystem::remove(ready);
     return holder;
+  }
+  KernelDeviceStatistics statistics() {
+    KernelDeviceStatistics now;
+    threads_->on_reactor([&] { now = kernel_->statistics(); });
+    return now;
   }
 
   const KernelDeviceKind kind_;
-  const std::string sysfs_entry_;
-  const std::string mount_point_;
+  const std::string name_ = device_name_of(::getpid());
+  const std::string mount_point_ = testing::TempDir() + "braid-mnt-" + std::to_string(::getpid());
   std::unique_ptr<ReactorThread> threads_;
   std::unique_ptr<GateDevice> device_;
   std::unique_ptr<KernelDevice> kernel_;
   std::string path_;
-};
-
-/// The body of a process that is killed: serves a device for ever. With BRAID_TEST_HOLD in the
-/// environment the device holds everything back, and says how much it holds.
-[[noreturn]] inline void serve_until_killed(KernelDeviceKind kind) {
-  ReactorThread threads;
-  std::unique_ptr<GateDevice> device;
-  threads.on_reactor([&] {
-    MemoryDeviceOptions memory;
-    memory.size_bytes = 64 << 20;
-    device = std::make_unique<GateDevice>(
-        std::move(create_memory_device(threads.host(), memory)).value());
-  });
-  KernelDeviceOptions options;
-  options.kind = kind;
-  options.nbd_dead_connection_timeout_s = 1;
-  auto kernel = threads.await([&] { return attach(threads.reactor(), *device, options); });
-  if (!kernel.ok()) std::printf("%s\n", kernel.error().message().c_str());
-  const bool hold = std::getenv("BRAID_TEST_HOLD") != nullptr;
-  if (hold) threads.on_reactor([&] { device->hold(); });
-  std::printf("\npath=%s\n", std::move(kernel).value()->path().c_str());
-  std::fflush(stdout);
-  if (hold) threads.wait_until([&] { return device->held_count() > 0; });
-  std::printf("held=%d\n", device->held_count());
-  std::fflush(stdout);
-  for (;;) ::pause();
-}
-
-/// Such a process, started and killed: a disabled test of this program.
-class Victim {
- public:
-  Victim(const std::string& test, bool hold) {
-    int ends[2];
-    EXPECT_EQ(::pipe2(ends, O_CLOEXEC), 0);
-    const std::string filter = "--gtest_filter=" + test;
-    pid_ = ::fork();
-    if (pid_ == 0) {
-      ::dup2(ends[1], STDOUT_FILENO);
-      if (hold) ::setenv("BRAID_TEST_HOLD", "1", 1);
-      ::execl("/proc/self/exe", "victim", filter.c_str(), "--gtest_also_run_disabled_tests",
-              nullptr);
-      ::_exit(127);
-    }
-    ::close(ends[1]);
-    output_ = ::fdopen(ends[0], "re");
-  }
-  Victim(const Victim&) = delete;
-  Victim& operator=(const Victim&) = delete;
-  ~Victim() {
-    if (pid_ > 0) kill_now();
-    std::fclose(output_);
-  }
-  /// Reads its output up to the line that begins with this; the rest of that line.
-  std::string wait_for(const std::string& key) {
-    std::array<char, 512> line;
-    while (std::fgets(line.data(), line.size(), output_) != nullptr) {
-      const std::string text = line.data();
-      if (text.rfind(key, 0) == 0) return text.substr(key.size(), text.find('\n') - key.size());
-    }
-    return {};
-  }
-  void kill_now() {
-    ::kill(pid_, SIGKILL);
-    EXPECT_EQ(::waitpid(pid_, nullptr, 0), pid_);
-    pid_ = -1;
-  }
-
- private:
-  pid_t pid_ = -1;
-  FILE* output_ = nullptr;
 };
 
 }  // namespace braid::bnbd::test

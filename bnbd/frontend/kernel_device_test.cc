@@ -1,0 +1,289 @@
+// What every front end does alike: a device that the kernel has, used as people use disks, taken
+// away, or left by a process that is killed. Each test runs on each front end; skipped where the
+// kernel lacks it (tests/lab/nbd_front_end has a kernel with nbd.ko).
+#include "bnbd/kernel_device.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "bnbd/frontend/test_kernel_device.h"
+#include "bnbd/frontend/test_victim.h"
+
+namespace braid::bnbd {
+namespace {
+
+using base::Errc;
+using test::sh;
+using test::sh_ok;
+
+class KernelDeviceTest : public test::KernelDeviceTest,
+                         public testing::WithParamInterface<KernelDeviceKind> {
+ protected:
+  KernelDeviceTest() : test::KernelDeviceTest(GetParam()) {}
+};
+
+std::string kind_name(const testing::TestParamInfo<KernelDeviceKind>& info) {
+  return std::string(to_string(info.param));
+}
+INSTANTIATE_TEST_SUITE_P(FrontEnds, KernelDeviceTest,
+                         testing::Values(KernelDeviceKind::kFuse, KernelDeviceKind::kNbd),
+                         kind_name);
+
+TEST_P(KernelDeviceTest, HoldsAFileSystemThatSurvivesMountingAgain) {
+  make_device();
+  attach_device();
+  EXPECT_EQ(kernel_->kind(), kind_);
+  make_file_system();
+  sh_ok("dd if=/dev/urandom of=" + mount_point_ + "/big bs=1M count=20 status=none");
+  sh_ok("dd if=/dev/urandom of=" + mount_point_ + "/odd bs=4093 count=777 status=none");
+  const std::string sums = sh_ok("cd " + mount_point_ + " && sha256sum big odd").output;
+  sh_ok("umount " + mount_point_);
+  sh_ok("fsck.ext4 -f -n " + path_);
+  sh_ok("mount " + path_ + " " + mount_point_);
+  EXPECT_EQ(sh_ok("cd " + mount_point_ + " && sha256sum big odd").output, sums);
+  sh_ok("umount " + mount_point_);
+  const auto status = detach();
+  EXPECT_TRUE(status.ok()) << status.error().message();
+  EXPECT_TRUE(is_gone());
+  EXPECT_EQ(threads_->log().with("warning"), "") << "nothing out of the ordinary happened";
+}
+
+TEST_P(KernelDeviceTest, HasTheLogicalBlockOfTheDevice) {
+  make_device(64 * kMiB, 4096);
+  attach_device();
+  EXPECT_EQ(sh_ok("blockdev --getss " + path_).output, "4096");
+  make_file_system();
+  sh_ok("dd if=/dev/urandom of=" + mount_point_ + "/f bs=1000 count=1000 conv=fsync status=none");
+  sh_ok("umount " + mount_point_ + " && fsck.ext4 -f -n " + path_);
+}
+
+TEST_P(KernelDeviceTest, MovesDirectTransfersOfOneMebibyteInOnePiece) {
+  make_device();
+  attach_device();
+  const uint64_t before = device_->count(BlockOp::kWrite);
+  sh_ok("dd if=/dev/zero of=" + path_ + " bs=1M count=8 oflag=direct conv=notrunc status=none");
+  const uint64_t writes = device_->count(BlockOp::kWrite) - before;
+  EXPECT_GE(writes, 8U);
+  EXPECT_LE(writes, 16U) << "transfers are cut into small pieces";
+}
+
+TEST_P(KernelDeviceTest, FlushesTheDeviceOnFsync) {
+  make_device();
+  threads_->on_reactor([&] { device_->change_info().write_cache = true; });
+  attach_device();
+  make_file_system();
+  const uint64_t before = device_->count(BlockOp::kFlush);
+  sh_ok("dd if=/dev/zero of=" + mount_point_ + "/f bs=4k count=1 conv=fsync status=none");
+  EXPECT_GT(device_->count(BlockOp::kFlush), before);
+  sh_ok("umount " + mount_point_);
+}
+
+TEST_P(KernelDeviceTest, RefusesToWriteToAReadOnlyDevice) {
+  make_device();
+  threads_->on_reactor([&] { device_->change_info().read_only = true; });
+  attach_device();
+  EXPECT_EQ(sh_ok("blockdev --getro " + path_).output, "1");
+  EXPECT_FALSE(sh("dd if=/dev/zero of=" + path_ + " bs=4k count=1 oflag=direct status=none").ok());
+  sh_ok("dd if=" + path_ + " of=/dev/null bs=4k count=1 iflag=direct status=none");
+  EXPECT_EQ(device_->count(BlockOp::kWrite), 0U);
+}
+
+TEST_P(KernelDeviceTest, NamesTheMountPointWhenDetachedWhileMounted) {
+  make_device();
+  attach_device();
+  make_file_system();
+  auto status = detach();
+  ASSERT_EQ(status.code(), Errc::kBusy);
+  EXPECT_NE(status.error().message().find("mounted at " + mount_point_), std::string::npos)
+      << status.error().message();
+  sh_ok("dd if=/dev/urandom of=" + mount_point_ + "/f bs=1M count=1 conv=fsync status=none");
+  sh_ok("umount " + mount_point_);
+  status = detach();
+  EXPECT_TRUE(status.ok()) << status.error().message();
+}
+
+TEST_P(KernelDeviceTest, NamesTheProcessThatHasItOpenWhenDetached) {
+  make_device();
+  attach_device();
+  FILE* const holder = open_elsewhere();
+  const auto status = detach();
+  EXPECT_EQ(status.code(), Errc::kBusy);
+  EXPECT_NE(status.error().message().find("(sh)"), std::string::npos) << status.error().message();
+  ::pclose(holder);
+}
+
+TEST_P(KernelDeviceTest, WritesDirtyPagesBackBeforeItGoes) {
+  make_device();
+  attach_device();
+  sh_ok("dd if=/dev/zero bs=1M count=2 status=none | tr '\\0' z | dd of=" + path_ +
+        " bs=64k conv=notrunc status=none");
+  const auto status = detach();
+  ASSERT_TRUE(status.ok()) << status.error().message();
+  EXPECT_TRUE(is_gone());
+  attach_device();
+  EXPECT_EQ(sh_ok("head -c 2097152 " + path_ + " | tr -d z | wc -c").output, "0");
+}
+
+TEST_P(KernelDeviceTest, StaysWhenDirtyPagesCannotBeWritten) {
+  make_device();
+  attach_device();
+  sh_ok("dd if=/dev/zero of=" + path_ + " bs=64k count=4 conv=notrunc status=none");
+  threads_->on_reactor([&] { device_->fail_with(Errc::kIo); });
+  const auto status = detach();
+  EXPECT_EQ(status.code(), Errc::kIo);
+  threads_->on_reactor([&] { device_->fail_with(Errc::kOk); });
+  sh_ok("dd if=" + path_ + " of=/dev/null bs=4k count=1 iflag=direct status=none");
+}
+
+TEST_P(KernelDeviceTest, WaitsForASlowDeviceWhileSyncRuns) {
+  make_device();
+  KernelDeviceOptions options;
+  options.slots = 4;  // fewer than the kernel sends
+  attach_device(options);
+  make_file_system();
+  threads_->on_reactor([&] { device_->hold(); });
+  FILE* const writer = ::popen(("exec dd if=/dev/urandom of=" + mount_point_ +
+                                "/f bs=1M count=16 conv=fsync status=none 2>&1")
+                                   .c_str(),
+                               "re");
+  ASSERT_TRUE(threads_->wait_until([&] { return device_->held_count() == 4; }));
+  // The kernel has more than there are slots; the reactor sleeps meanwhile and turns as before.
+  EXPECT_EQ(statistics().in_flight, 4U);
+  threads_->on_reactor([&] { device_->release(); });
+  EXPECT_EQ(::pclose(writer), 0);
+  EXPECT_GT(statistics().starved, 0U);
+  sh_ok("umount " + mount_point_ + " && fsck.ext4 -f -n " + path_);
+}
+
+TEST_P(KernelDeviceTest, GoesByForceUnderAMountedFileSystem) {
+  make_device();
+  attach_device();
+  make_file_system();
+  const auto status = detach(true);
+  ASSERT_TRUE(status.ok()) << status.error().message();
+  EXPECT_NE(threads_->log().with("taken away by force"), "");
+  EXPECT_FALSE(sh("dd if=" + path_ + " of=/dev/null bs=4k count=1 iflag=direct status=none").ok());
+  sh("umount " + mount_point_);
+  EXPECT_TRUE(becomes_gone());
+}
+
+TEST_P(KernelDeviceTest, GoesByForceWhileTheDeviceHoldsDirtyPages) {
+  make_device();
+  KernelDeviceOptions options;
+  options.force_flush_timeout_ns = base::kSecond;
+  attach_device(options);
+  sh_ok("dd if=/dev/zero of=" + path_ + " bs=64k count=4 conv=notrunc status=none");
+  threads_->on_reactor([&] { device_->hold(); });
+  base::Status status;
+  std::thread detaching([&] { status = detach(true); });
+  EXPECT_TRUE(threads_->wait_until([&] { return device_->held_count() > 0; }));
+  EXPECT_TRUE(threads_->wait_until([&] { return !kernel_->alive(); }));
+  threads_->on_reactor([&] { device_->release(); });
+  detaching.join();
+  ASSERT_TRUE(status.ok()) << status.error().message();
+  EXPECT_TRUE(becomes_gone());
+}
+
+TEST_P(KernelDeviceTest, CanBeDestroyedWithoutDetach) {
+  make_device();
+  attach_device();
+  sh_ok("dd if=/dev/zero of=" + path_ + " bs=64k count=4 conv=notrunc status=none");
+  threads_->on_reactor([&] { kernel_.reset(); });
+  EXPECT_TRUE(becomes_gone());
+}
+
+TEST_P(KernelDeviceTest, RefusesOptionsThatMakeNoSense) {
+  make_device();
+  KernelDeviceOptions options;
+  options.name = "../evil";
+  EXPECT_EQ(try_attach(options).code(), Errc::kInvalid);
+  options.name = "disk";
+  options.slots = 0;
+  EXPECT_EQ(try_attach(options).code(), Errc::kInvalid);
+  options.slots = 1;
+  threads_->on_reactor([&] { device_->change_info().logical_block_bytes = 8192; });
+  EXPECT_EQ(try_attach(options).code(), Errc::kNotSupported);
+}
+
+// --- the serving process is killed
+
+/// What the processes that are killed run.
+TEST(KernelDeviceProcess, DISABLED_ServeFuse) {
+  test::serve_until_killed(KernelDeviceKind::kFuse);
+}
+TEST(KernelDeviceProcess, DISABLED_ServeNbd) {
+  test::serve_until_killed(KernelDeviceKind::kNbd);
+}
+
+class KernelDeviceKilled : public testing::TestWithParam<KernelDeviceKind> {
+ protected:
+  void SetUp() override {
+    if (const std::string what = test::missing(GetParam()); !what.empty()) GTEST_SKIP() << what;
+  }
+  void start_victim(bool hold) {
+    const bool fuse = GetParam() == KernelDeviceKind::kFuse;
+    victim_ = std::make_unique<test::Victim>(
+        fuse ? "KernelDeviceProcess.DISABLED_ServeFuse" : "KernelDeviceProcess.DISABLED_ServeNbd",
+        hold);
+    path_ = victim_->wait_for("path=");
+    ASSERT_FALSE(path_.empty());
+    EXPECT_TRUE(is_attached());
+  }
+  bool is_attached() { return test::is_attached(path_, victim_->name()); }
+  bool becomes_gone() { return test::becomes_detached(path_, victim_->name()); }
+
+  std::unique_ptr<test::Victim> victim_;
+  std::string path_;
+};
+INSTANTIATE_TEST_SUITE_P(FrontEnds, KernelDeviceKilled,
+                         testing::Values(KernelDeviceKind::kFuse, KernelDeviceKind::kNbd),
+                         kind_name);
+
+TEST_P(KernelDeviceKilled, LeavesNothingBehind) {
+  ASSERT_NO_FATAL_FAILURE(start_victim(false));
+  victim_->kill_now();
+  EXPECT_TRUE(becomes_gone());
+}
+
+TEST_P(KernelDeviceKilled, EndsEvenWithDirtyPagesAndLeavesNothingBehind) {
+  ASSERT_NO_FATAL_FAILURE(start_victim(false));
+  sh_ok("dd if=/dev/zero of=" + path_ + " bs=1M count=8 conv=notrunc status=none");
+  victim_->kill_now();
+  EXPECT_TRUE(becomes_gone());
+}
+
+TEST_P(KernelDeviceKilled, FailsTheRequestsInFlight) {
+  ASSERT_NO_FATAL_FAILURE(start_victim(true));
+  FILE* const writer = ::popen(
+      ("exec dd if=/dev/zero of=" + path_ + " bs=1M count=4 conv=notrunc,fsync status=none 2>&1")
+          .c_str(),
+      "re");
+  ASSERT_FALSE(victim_->wait_for("held=").empty());
+  victim_->kill_now();
+  EXPECT_NE(::pclose(writer), 0);
+  EXPECT_TRUE(becomes_gone());
+}
+
+TEST_P(KernelDeviceKilled, LeavesAMountedDeviceNoLongerThanItIsMounted) {
+  ASSERT_NO_FATAL_FAILURE(start_victim(false));
+  const std::string mount_point = testing::TempDir() + "braid-killed-" + std::to_string(::getpid());
+  std::filesystem::create_directories(mount_point);
+  sh_ok("mkfs.ext4 -q -F " + path_ + " && mount " + path_ + " " + mount_point);
+  sh_ok("dd if=/dev/zero of=" + mount_point + "/f bs=1M count=8 status=none");
+  victim_->kill_now();
+  // A loop device stays until then, an nbd device goes as soon as its helper has noticed.
+  if (GetParam() == KernelDeviceKind::kFuse) {
+    EXPECT_TRUE(is_attached());
+  }
+  sh_ok("umount " + mount_point);
+  EXPECT_TRUE(becomes_gone());
+  std::filesystem::remove(mount_point);
+}
+
+}  // namespace
+}  // namespace braid::bnbd
