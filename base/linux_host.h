@@ -14,7 +14,10 @@ namespace braid::base {
 struct LinuxHostOptions {
   std::string log_name = "braid";
   LogLevel log_level = LogLevel::kInfo;
-  std::shared_ptr<LogSink> log_sink;  // null: stderr
+  /// Null: stderr. One that may block is written to by a thread of its own: lines are dropped, and
+  /// counted, rather than waited for. The last of them are written when the last Logger goes, for
+  /// at most 2 s; lines of the moment of a crash may be lost.
+  std::shared_ptr<LogSink> log_sink;
   /// Threads for execute(). They may all be blocked in system calls, so more than cores.
   int workers_max = 8;
   /// Lets processes of the same user copy to and from this one's memory where the Yama security

@@ -5,6 +5,8 @@
 #include <spdlog/sinks/sink.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 
+#include <chrono>  // lint: allow(os) the type of a time, no clock
+
 namespace braid::base {
 namespace {
 
@@ -32,9 +34,22 @@ class SpdlogSink : public LogSink {
   }
 
   void write(LogLevel level, std::string_view name, std::string_view message) override {
-    const spdlog::details::log_msg line(spdlog::string_view_t(name.data(), name.size()),
-                                        to_spdlog(level),
-                                        spdlog::string_view_t(message.data(), message.size()));
+    write(spdlog::log_clock::now(), level, name, message);
+  }
+  void write_at(uint64_t wall_ns, LogLevel level, std::string_view name,
+                std::string_view message) override {
+    const std::chrono::nanoseconds since_1970(wall_ns);
+    write(spdlog::log_clock::time_point(
+              std::chrono::duration_cast<spdlog::log_clock::duration>(since_1970)),
+          level, name, message);
+  }
+
+ private:
+  void write(spdlog::log_clock::time_point when, LogLevel level, std::string_view name,
+             std::string_view message) {
+    const spdlog::details::log_msg line(
+        when, spdlog::source_loc(), spdlog::string_view_t(name.data(), name.size()),
+        to_spdlog(level), spdlog::string_view_t(message.data(), message.size()));
     try {
       sink_->log(line);
       sink_->flush();
@@ -43,13 +58,13 @@ class SpdlogSink : public LogSink {
     }
   }
 
- private:
   const std::shared_ptr<spdlog::sinks::sink> sink_;
 };
 
 class NullSink : public LogSink {
  public:
   void write(LogLevel, std::string_view, std::string_view) override {}
+  bool may_block() const override { return false; }
 };
 
 }  // namespace
@@ -87,7 +102,9 @@ std::shared_ptr<LogSink> make_null_sink() {
 }
 
 void Logger::write(LogLevel level, fmt::string_view format, fmt::format_args args) {
-  core_->sink->write(level, name_, fmt::vformat(format, args));
+  fmt::basic_memory_buffer<char, 1000> line;  // longer lines allocate
+  fmt::vformat_to(fmt::appender(line), format, args);
+  core_->sink->write(level, name_, std::string_view(line.data(), line.size()));
 }
 
 }  // namespace braid::base

@@ -1,7 +1,8 @@
 // Logging: lines with a level, a dotted name and a message, to a sink that was passed in.
 //
 // A Host owns the Logger of its process; parts of the program derive named ones from it. There is
-// no global logger. Control paths only: a line that is let through allocates and writes.
+// no global logger. Control paths only: a line that is let through is formatted and copied. The
+// caller never waits for the sink where a LinuxHost owns the Logger (base/linux/log_queue.h).
 //
 // Threads: any.
 #pragma once
@@ -25,6 +26,14 @@ class LogSink {
  public:
   virtual ~LogSink() = default;
   virtual void write(LogLevel level, std::string_view name, std::string_view message) = 0;
+  /// A line of an earlier moment, in nanoseconds since 1970. For sinks that show the time.
+  virtual void write_at(uint64_t wall_ns, LogLevel level, std::string_view name,
+                        std::string_view message) {
+    (void)wall_ns;
+    write(level, name, message);
+  }
+  /// False if write() never waits: for a disk, a terminal, a reader.
+  virtual bool may_block() const { return true; }
 };
 
 /// Lines on stderr: time, level, name, message; coloured on a terminal.

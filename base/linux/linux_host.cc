@@ -3,7 +3,6 @@
 #include <linux/membarrier.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/syscall.h>
@@ -20,8 +19,10 @@
 #include "base/linux/file.h"
 #include "base/linux/local_address.h"
 #include "base/linux/local_socket.h"
+#include "base/linux/log_queue.h"
 #include "base/linux/process.h"
 #include "base/linux/segment.h"
+#include "base/linux/signals.h"
 #include "base/linux/uring.h"
 
 namespace braid::base {
@@ -46,27 +47,16 @@ class LinuxThread : public Thread {
   std::thread thread_;
 };
 
-/// Signals belong to the main thread: a thread made while this lives has all of them blocked.
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t all;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_BLOCK, &all, &before_);
-  }
-  ~SignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  SignalsBlocked(const SignalsBlocked&) = delete;
-  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-
- private:
-  sigset_t before_;
-};
+/// What a reactor logs to must not make it wait.
+std::shared_ptr<LogSink> without_waiting(std::shared_ptr<LogSink> sink) {
+  if (sink == nullptr) sink = make_stderr_sink();
+  return sink->may_block() ? make_queued_sink(std::move(sink)) : sink;
+}
 
 class LinuxHost : public Host {
  public:
   explicit LinuxHost(const LinuxHostOptions& options)
-      : logger_(options.log_sink ? options.log_sink : make_stderr_sink(), options.log_name,
-                options.log_level),
+      : logger_(without_waiting(options.log_sink), options.log_name, options.log_level),
         heavy_fence_(membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED)),
         executor_(options.workers_max) {
     if (!heavy_fence_) {
