@@ -63,6 +63,10 @@ Reactor::~Reactor() {
     std::coroutine_handle<Detached::promise_type>::from_promise(promise).destroy();
   }
   while (!timers_.empty()) cancel(timers_.top());
+  forget_messages();
+}
+
+void Reactor::forget_messages() {
   while (Message* message = messages_.pop()) {
     if (message->run == &FunctionMessage::call) delete static_cast<FunctionMessage*>(message);
   }

@@ -94,6 +94,9 @@ class Reactor {
   void wake() { io_->wake(); }
   /// Makes the present or next run() return.
   void stop();
+  /// Drops what was posted and has not run. For the death of a simulated process, whose objects are
+  /// destroyed in any order: a message must not outlive the object that it is part of.
+  void forget_messages();
 
   // --- driving
   /// One round: messages, timers due, pollers, IoQueue. True if anything was done.

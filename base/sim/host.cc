@@ -85,6 +85,8 @@ void SimHost::kill(bool silent) {
   if (!silent) ++world().counters().kills;
   for (const auto& slot : slots_)
     if (slot->queue != nullptr) slot->queue->abandon_all();
+  for (const auto& slot : slots_)
+    if (slot->reactor() != nullptr) slot->reactor()->forget_messages();
   process_died(world().fabric(), *this, silent);
   work_.clear();
   program_.reset();

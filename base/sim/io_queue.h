@@ -103,6 +103,7 @@ class ReactorSlot {
   SimHost& host() { return host_; }
   uint32_t subject() const { return subject_; }
   bool turning() const { return state_ == State::kTurning; }
+  Reactor* reactor() const { return reactor_; }  // null before drive() and after the reactor's end
   SimIoQueue* queue = nullptr;
 
  private:

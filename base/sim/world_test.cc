@@ -100,6 +100,31 @@ TEST(SimWorld, PostsAndOffloadedWorkWakeASleepingReactor) {
   EXPECT_TRUE(world.run_until([&] { return steps == 4; }, kSecond));
 }
 
+// What was posted may be part of an object that goes before the reactor does.
+class Postman : public SimProgram {
+ public:
+  explicit Postman(SimHost& host) : reactors_(host, 2), letter_(std::make_unique<Message>()) {
+    letter_->run = [](Message&) { ADD_FAILURE() << "nothing runs in a dead process"; };
+  }
+  void post() { reactors_.reactor(1).post(*letter_); }
+
+ private:
+  Program reactors_;
+  std::unique_ptr<Message> letter_;  // destroyed first
+};
+
+TEST(SimWorld, AMessageUnderWayAtAKillIsForgotten) {
+  SimWorld world({});
+  SimHost& host = world.add_machine("m").start_process("p");
+  auto program = std::make_unique<Postman>(host);
+  Postman& postman = *program;
+  host.run(std::move(program));
+  world.run_for(kMillisecond);
+  postman.post();
+  host.kill();
+  world.run_for(kMillisecond);
+}
+
 TEST(SimWorld, AnEventWakesItsWatcherOncePerSignal) {
   SimWorld world({});
   Process process = start(world.add_machine("m"));
