@@ -1,6 +1,6 @@
 // Runs a fuzz target once over every file of the folders and files given, without libFuzzer, so
-// that each corpus is checked by any compiler in the ordinary test run. No folder, or an empty one,
-// still runs the empty input.
+// that each corpus is checked by any compiler in the ordinary test run. What is named must be there
+// with at least one input. Without a name, only the empty input runs.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,7 +14,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
 
 namespace {
 
-void replay(const std::filesystem::path& path) {
+void run_one(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   const std::vector<char> bytes{std::istreambuf_iterator<char>(file), {}};
   const std::vector<std::uint8_t> input(bytes.begin(), bytes.end());
@@ -23,20 +23,32 @@ void replay(const std::filesystem::path& path) {
   LLVMFuzzerTestOneInput(input.data(), input.size());
 }
 
+/// The number of inputs.
+std::size_t run_all(const std::filesystem::path& path) {
+  std::size_t inputs = 0;
+  if (std::filesystem::is_regular_file(path)) {
+    run_one(path);
+    ++inputs;
+  } else if (std::filesystem::is_directory(path)) {
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(path)) {
+      if (!entry.is_regular_file()) continue;
+      run_one(entry.path());
+      ++inputs;
+    }
+  }
+  return inputs;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const std::uint8_t none = 0;
   LLVMFuzzerTestOneInput(&none, 0);
   for (int i = 1; i < argc; ++i) {
-    const std::filesystem::path path = argv[i];
-    if (std::filesystem::is_directory(path)) {
-      for (const auto& entry : std::filesystem::recursive_directory_iterator(path)) {
-        if (entry.is_regular_file()) replay(entry.path());
-      }
-    } else if (std::filesystem::exists(path)) {
-      replay(path);
-    }
+    if (run_all(argv[i]) > 0) continue;
+    std::fprintf(stderr, "%s: no inputs there; a target that was renamed takes its corpus along\n",
+                 argv[i]);
+    return 1;
   }
   return 0;
 }

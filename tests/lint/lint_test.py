@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """The checks find each breach they are there for, and leave good code alone."""
 
+import json
 import pathlib
+import subprocess
 import tempfile
 import unittest
 
 import co_await_temporaries
+import globals as globals_check
 import house_rules
 import include_direction
 import simulated
@@ -143,6 +146,18 @@ class Simulated(unittest.TestCase):
         "thread_local int x;",
         "std::map<Session*, int> sessions_;",
         "std::set<const trs::Path *> paths_;",
+        "std::set<std::shared_ptr<Path>> paths_;",
+        "std::map<std::unique_ptr<Path>, int> paths_;",
+        "std::priority_queue<Timer*> timers_;",
+        "size_t h = std::hash<const Path*>()(path);",
+        "int n = rand();",
+        "int n = std::rand();",
+        "int n = ::random();",
+        "auto t = time(nullptr);",
+        "auto t = ::time(&t);",
+        "std::mt19937_64 engine;",
+        "std::uniform_int_distribution<int> dice(1, 6);",
+        "std::thread helper(run);",
         "std::unordered_map<int, int> m;\nvoid f() { for (auto& [k, v] : m) g(k); }",
         "std::unordered_set<int> s{};\nauto i = s.begin();",
     ]
@@ -167,12 +182,75 @@ class Simulated(unittest.TestCase):
             "#include <sys/uio.h>",
             "#include <infiniband/verbs.h>",
             "std::map<int, Session*> sessions_;",
+            "std::map<std::string, std::unique_ptr<Path>> paths_;",
+            "std::set<std::pair<int, int>> pairs_;",
+            "host_.random(bytes);",
+            "SimRandom& random() { return random_; }",
+            "SimRandom& random();",
+            "host->random(bytes);",
+            "world.random().below(2);",
+            "uint64_t time() const;",
+            "connect_time(0);",
+            "std::hash<std::string> h;",
             "std::unordered_map<int, int> m;\nauto i = m.find(1);",
             "for (auto& e : sessions_) g(e);",
             "#include <chrono>  // lint: allow(os) the reason",
         ]:
             with Tree({"trs/a.cc": line + "\n"}) as root:
                 self.assertEqual(simulated.problems(root), [], line)
+
+
+class Globals(unittest.TestCase):
+    def variables(self, code, path="trs/a.cc"):
+        with Tree({path: code}) as root:
+            built = root / "a.o"
+            subprocess.run(["c++", "-std=c++20", "-c", root / path, "-o", built], check=True)
+            entry = {"directory": str(root), "file": path, "command": "c++ -o a.o -c"}
+            commands = root / "commands.json"
+            commands.write_text(json.dumps([entry]))
+            return globals_check.problems(root.resolve(), commands)
+
+    def test_each_kind_is_found(self):
+        code = """
+            #include <string>
+            int counter;
+            int start = 7;
+            static int hidden;
+            static thread_local int mine = 1;
+            struct A { static inline int of_class = 0; };
+            int* f() { static std::string name("x"); return &A::of_class + name.size(); }
+            int g() { return ++hidden + ++mine; }
+        """
+        found = "\n".join(self.variables(code))
+        for name in ["counter", "start", "hidden", "mine", "A::of_class", "f[abi:cxx11]()::name"]:
+            self.assertIn(f"trs/a.cc: {name.replace('[abi:cxx11]', '')} is a global", found)
+
+    def test_constants_tables_and_code_are_left_alone(self):
+        code = """
+            #include <string_view>
+            constexpr int kSize = 4;
+            const char* const kNames[] = {"a", "b"};
+            struct B { virtual ~B() {} virtual int f(); };
+            int B::f() { return kSize; }
+            const char* name(int i) {
+              static const std::string_view s = "x";
+              return i ? kNames[i] : s.data();
+            }
+        """
+        self.assertEqual(self.variables(code), [])
+
+    def test_other_code_may(self):
+        for path in ["base/linux/a.cc", "cli/a.cc", "trs/a_test.cc"]:
+            self.assertEqual(self.variables("int counter;\n", path), [])
+
+    def test_what_was_not_built_is_said(self):
+        with Tree({"trs/a.cc": ""}) as root:
+            entry = {"directory": str(root), "file": "trs/a.cc", "command": "c++ -o a.o -c"}
+            commands = root / "commands.json"
+            commands.write_text(json.dumps([entry]))
+            found = globals_check.problems(root.resolve(), commands)
+        self.assertEqual(len(found), 1)
+        self.assertIn("not built", found[0])
 
 
 class HouseRules(unittest.TestCase):

@@ -2,8 +2,9 @@
 """Code that also runs in simulation uses nothing that a seed does not decide.
 
 That is all of the layers below cli, tests apart; folders in REAL are where the operating system is
-wrapped. Elsewhere: no headers of the operating system, no clocks and random sources but Host's, no
-thread_local, no container ordered by addresses, no walk over a hash table.
+wrapped. Elsewhere: no headers of the operating system, no threads, clocks and random sources but
+Host's, no thread_local, no container ordered by addresses and no hash of one, no walk over a hash
+table. That there are no globals either is seen in what was compiled: globals.py.
 """
 
 import re
@@ -21,8 +22,14 @@ _HEADER = re.compile(
 )
 _CALL = re.compile(
     r"\b(?:clock_gettime|gettimeofday|getenv|random_device|s?rand(?:om)?_r|"
-    r"(?:steady|system|high_resolution)_clock)\b|\bstd::s?rand\s*\("
+    r"(?:steady|system|high_resolution)_clock)\b|"
+    # rand() and time(0) by any name; other classes may have members called so.
+    r"(?:\bstd|(?<![\w.>:]))::(?:s?rand(?:om)?|time|clock|localtime|gmtime)\s*\(|"
+    r"(?<![\w.>:])(?:s?rand\s*\(|time\s*\(\s*(?:nullptr|NULL|0|&\w+)\s*\))|"
+    r"\bstd::(?:mt19937|minstd_rand|ranlux|knuth_b|default_random_engine|\w+_distribution)|"
+    r"\bstd::(?:j?thread\b|this_thread::(?!yield)|async\b)"
 )
+_ADDRESS = r"(?:[\w:\s]+\*|(?:std::)?(?:shared|unique)_ptr<[^;{}]*>)"
 _HASH_NAME = re.compile(r"\bunordered_(?:flat_)?(?:multi)?(?:map|set)<[^;(){}]*>\s+(\w+)\s*[;={]")
 
 
@@ -52,7 +59,10 @@ def problems_in(path, text, names):
         ("thread_local", re.compile(r"\bthread_local\b"), "thread_local mixes simulated processes"),
         (
             "order",
-            re.compile(r"\bstd::(?:multi)?(?:map|set)<[\w:\s]+\*\s*[,>]"),
+            re.compile(
+                rf"\bstd::(?:(?:multi)?(?:map|set)|priority_queue)<{_ADDRESS}\s*[,>]|"
+                rf"\bstd::(?:less|greater|hash)<{_ADDRESS}\s*>"
+            ),
             "addresses must not decide an order",
         ),
         ("order", walk, "a walk over a hash table has no defined order"),
