@@ -75,7 +75,13 @@ class RawPeer : public test::Rig, private trs::SessionUser {
     return *status;
   }
   Errc admin(Direction direction, std::span<const std::byte> header, uint32_t length) {
-    return await(*raw, raw->session->admin(direction, header, buffer(length)));
+    trs::AdminRequest request;
+    request.what = "raw request";
+    request.direction = direction;
+    request.user_header = header;
+    request.data = {raw->memory->data(), length};
+    auto answer = await(*raw, raw->session->admin(request));
+    return answer.ok() ? *answer : answer.code();
   }
   wire::Io io(uint32_t id, wire::Operation operation, uint64_t sector, uint32_t length,
               uint32_t flags = 0) {

@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -70,7 +71,22 @@ struct ClientRequest : base::ListNode {
   /// (session closed).
   void (*done)(ClientRequest& request, base::Errc status) = nullptr;
   void* context = nullptr;
-  base::Errc outcome = base::Errc::kOk;  // private to the queue
+  /// In `done`: the status is the server's own word, whatever it is; else it never came so far.
+  bool answered() const { return outcome == base::Errc::kOk; }
+  base::Errc outcome = base::Errc::kOk;  // private to the queue: why it was not answered
+};
+
+/// Called on the home reactor when the server answers an admin request that has timed out.
+using LateAnswer = std::function<void(base::Errc status, std::span<const std::byte> data)>;
+inline constexpr size_t kAdminBytesMax = 4096;
+
+/// One admin request. Header and data are the caller's until the task of admin() has ended.
+struct AdminRequest {
+  std::string what;  // names it in errors: "open disk.img"
+  Direction direction = Direction::kRead;
+  std::span<const std::byte> user_header;  // at most 1024 bytes
+  std::span<std::byte> data;  // need not be registered; at most kAdminBytesMax. A read fills it.
+  LateAnswer late_answer;     // to undo what the server did when nobody waited any more; may be empty
 };
 
 /// Somebody who waits for a permit; called in turn, so that all users of a session get their share.
@@ -118,11 +134,13 @@ struct ClientOptions {
       reactors;  // I/O connection 1 + i belongs to reactors[i]; [0] is the home reactor
   HeartbeatOptions heartbeat;
   ReconnectOptions reconnect;
+  uint64_t admin_timeout_ns = 5 * base::kSecond;  // for one admin request; kNever: no limit
 };
 
 /// What the server granted.
 struct SessionLimits {
-  uint32_t queue_depth = 0;  // permits of the whole session
+  uint32_t queue_depth = 0;    // permits of the whole session
+  uint32_t admin_permits = 0;  // of them; the rest is for I/O
   uint32_t max_io_bytes = 0;
   bool braid_peer = false;  // the server showed Braid's magic in its conn_rsp
   uint32_t features = 0;    // feature bits shared with the peer
@@ -175,12 +193,13 @@ class ClientSession {
   virtual SessionState state() const = 0;
   virtual const SessionLimits& limits() const = 0;
   virtual ClientQueue& queue(size_t reactor_index) = 0;
-  /// An admin request on connection 0, home reactor: works during SessionUser::reconnected. Waits
-  /// for its permit, there being one, so that admin requests run one after the other. It is never
-  /// held: kDisconnected if there is no path or it is lost before the answer (which may have been
-  /// executed), kCanceled if the session is closed. Header and data must stay until it ends.
-  virtual base::Task<base::Errc> admin(Direction direction, std::span<const std::byte> user_header,
-                                       DataBuffer data) = 0;
+  /// An admin request on connection 0, home reactor: works during SessionUser::reconnected. The
+  /// value is the server's answer, kOk or a refusal. It is never held; errors, all of which leave
+  /// open whether the server did it: kDisconnected if there is no path or it is lost before the
+  /// answer; kTimedOut after admin_timeout_ns, while the path stays; kCanceled if the session is
+  /// closed. A request that timed out keeps its permit until the server answers; there are
+  /// limits().admin_permits, and who finds none waits. The task may be destroyed at any time.
+  virtual base::Task<base::Result<base::Errc>> admin(AdminRequest request) = 0;
   /// For `why` and `show`: one sentence, for example "reconnecting to 10.0.0.1:1234 for 3.2 s:
   /// refused (nobody listens)".
   virtual std::string explain() const = 0;

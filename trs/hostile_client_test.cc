@@ -64,15 +64,16 @@ class HostileClient : public SessionRig {
     cid1 = try_connect(wire::bytes_of(second));
     ASSERT_TRUE(cid0->connection && cid1->connection);
   }
-  void send_info() {
+  void send_info(uint8_t admin_permits = 1) {
     wire::InfoReq req;
     std::memcpy(req.session_name.data(), "hostile", 7);
+    req.braid_admin_permits = admin_permits;
     raw->send(*cid0, wire::bytes_of(req));
   }
   /// A session with everything; chunks are known.
-  void open_session() {
+  void open_session(uint8_t admin_permits = 1) {
     handshake();
-    send_info();
+    send_info(admin_permits);
     ASSERT_TRUE(until([&] {
       cid0->poll();
       return cid0->completions.size() >= 2;  // the SEND, and the answer
@@ -151,6 +152,23 @@ TEST_F(HostileClient, InfoRequestOfTheWrongLengthEndsTheSession) {
   handshake();
   const std::vector<std::byte> bytes(300);
   raw->send(*cid0, bytes);
+  expect_session_ended();
+}
+
+TEST_F(HostileClient, NumberOfAdminPermitsIsChecked) {
+  for (const uint8_t wrong : {uint8_t{0}, uint8_t{16}, uint8_t{255}}) {
+    handshake();
+    send_info(wrong);
+    expect_session_ended();
+  }
+}
+
+TEST_F(HostileClient, AdminPermitsAreUsedOnConnectionZeroOnly) {
+  open_session(3);
+  request(*cid0, 2, 0, {2, 0, 0, 0}, 0);
+  ASSERT_TRUE(until([&] { return !cid0->immediates().empty(); }));
+  EXPECT_EQ(decode_answer(cid0->immediates()[0].payload).request_id, 2u);
+  request(*cid1, 2, 0, {2, 0, 0, 0}, 0);
   expect_session_ended();
 }
 

@@ -1,8 +1,8 @@
 // PermitPool: which chunks of the server one client reactor may use right now.
 //
-// The pool owns the indexes {first, first + stride, ...} below queue_depth, without 0 unless it is
-// asked for (permit 0 belongs to admin requests). A bitmap, fixed at construction; a bit set is a
-// free permit. One thread; acquire and release neither allocate nor search more than the words.
+// The pool owns the indexes {first, first + stride, ...} from `reserved` to below queue_depth (the
+// lowest belong to admin requests). A bitmap, fixed at construction; a bit set is a free permit. One
+// thread; acquire and release neither allocate nor search more than the words.
 #pragma once
 
 #include <bit>
@@ -20,7 +20,7 @@ class PermitPool {
     uint32_t first = 0;
     uint32_t stride = 1;
     uint32_t queue_depth = 0;
-    bool with_zero = false;
+    uint32_t reserved = 1;  // indexes below belong to another pool
   };
   explicit PermitPool(const Options& options)
       : options_(options),
@@ -29,7 +29,7 @@ class PermitPool {
                    : 0),
         free_bits_((slots_ + 63) / 64, 0) {
     for (uint32_t slot = 0; slot < slots_; ++slot) {
-      if (index_of(slot) != 0 || options.with_zero) set_free(slot);
+      if (index_of(slot) >= options.reserved) set_free(slot);
     }
     size_ = free_;
   }
@@ -53,7 +53,7 @@ class PermitPool {
 
   bool owns(uint32_t index) const {
     return index >= options_.first && index < options_.queue_depth &&
-           (index - options_.first) % options_.stride == 0 && (index != 0 || options_.with_zero);
+           (index - options_.first) % options_.stride == 0 && index >= options_.reserved;
   }
   bool is_free(uint32_t index) const {
     const uint32_t slot = slot_of(index);

@@ -29,11 +29,18 @@ TEST(PermitPool, ReactorsShareAllButPermitZero) {
   EXPECT_FALSE(all.contains(0));
 }
 
-TEST(PermitPool, ServicePoolIsPermitZeroAlone) {
-  PermitPool pool({.first = 0, .stride = 128, .queue_depth = 128, .with_zero = true});
-  EXPECT_EQ(take_all(pool), std::set<uint32_t>{0});
-  EXPECT_FALSE(pool.owns(1));
-  EXPECT_FALSE(pool.owns(128));
+TEST(PermitPool, AdminPermitsAreTheLowestAndNobodyElses) {
+  PermitPool admin({.first = 0, .stride = 1, .queue_depth = 4, .reserved = 0});
+  EXPECT_EQ(take_all(admin), (std::set<uint32_t>{0, 1, 2, 3}));
+  EXPECT_FALSE(admin.owns(4));
+  std::set<uint32_t> rest;
+  for (uint32_t reactor = 0; reactor < 3; ++reactor) {
+    PermitPool pool({.first = reactor, .stride = 3, .queue_depth = 128, .reserved = 4});
+    EXPECT_FALSE(pool.owns(reactor));
+    rest.merge(take_all(pool));
+  }
+  EXPECT_EQ(rest.size(), 124u);
+  EXPECT_EQ(*rest.begin(), 4u);
 }
 
 TEST(PermitPool, GivesTheLowestFreeOne) {

@@ -25,9 +25,12 @@ class SessionFault : public SessionRig {
   /// An admin request without data.
   base::Task<Errc> admin_write() {
     const StoreOp op;
-    const auto header = std::as_bytes(std::span(&op, 1));
-    const DataBuffer none;
-    co_return co_await client->session->admin(Direction::kWrite, header, none);
+    AdminRequest request;
+    request.what = "admin write";
+    request.direction = Direction::kWrite;
+    request.user_header = std::as_bytes(std::span(&op, 1));
+    auto answer = co_await client->session->admin(request);
+    co_return answer.ok() ? *answer : answer.code();
   }
   bool until_connected() {
     return until([&] { return client->session->state() == SessionState::kConnected; });

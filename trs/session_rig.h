@@ -30,6 +30,8 @@ struct StoreOp {
   uint64_t offset = 0;
   uint32_t fail_errno = 0;  // the server answers with this
   uint32_t from_store = 0;  // a read is answered from the store's own memory
+  uint32_t hang = 0;        // waits until release(), whatever the store does
+  uint32_t reserved = 0;
 };
 
 /// The disk behind the server.
@@ -113,7 +115,11 @@ class ServerProcess final : public Process, private ServerUser {
   void session_closed(ServerSession&) override { ++store.closed; }
   void request(ServerRequest& request) override {
     ++store.requests;
-    if (store.hold) {
+    StoreOp op;
+    if (request.user_header.size() == sizeof(op)) {
+      std::memcpy(&op, request.user_header.data(), sizeof(op));
+    }
+    if (store.hold || op.hang != 0) {
       held.push_back(&request);
     } else {
       apply(request);
@@ -310,14 +316,14 @@ class SessionRig : public ::testing::Test {
     return world.run_until(done, limit_ns);
   }
   /// Every permit can be acquired again: none was lost.
-  void expect_all_permits_back() {
+  void expect_all_permits_back(uint32_t admin_permits = 1) {
     uint32_t count = 0;
     for (size_t i = 0; i < reactor_count; ++i) {
       std::vector<Permit> all;
       while (Permit permit = client->session->queue(i).acquire()) all.push_back(std::move(permit));
       count += static_cast<uint32_t>(all.size());
     }
-    EXPECT_EQ(count, client->session->limits().queue_depth - 1);  // one is for admin requests
+    EXPECT_EQ(count, client->session->limits().queue_depth - admin_permits);
   }
   static void fill(std::span<std::byte> buffer, uint64_t stamp) {
     for (size_t i = 0; i < buffer.size(); ++i) {

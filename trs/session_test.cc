@@ -167,12 +167,15 @@ TEST_F(Session, AdminRequestsGoByConnectionZeroOneAfterTheOther) {
   failing.fail_errno = 30;
   auto buffer = client->make_io(Direction::kRead, 0, 512);
   fill(std::span(store.bytes).first(512), 9);
-  const auto ask = [&](const StoreOp& header, DataBuffer data) -> base::Task<void> {
-    const auto bytes = std::as_bytes(std::span(&header, 1));
-    const Errc status = co_await client->session->admin(Direction::kRead, bytes, data);
-    results.push_back(status);
+  const auto ask = [&](const StoreOp& header, std::span<std::byte> data) -> base::Task<void> {
+    AdminRequest request;
+    request.what = "ask";
+    request.user_header = std::as_bytes(std::span(&header, 1));
+    request.data = data;
+    auto answer = co_await client->session->admin(request);
+    results.push_back(answer.ok() ? *answer : answer.code());
   };
-  client->home().spawn(ask(op, buffer->request.data));
+  client->home().spawn(ask(op, buffer->buffer));
   client->home().spawn(ask(failing, {}));
   client->home().spawn(ask(op, {}));
   client->home().wake();

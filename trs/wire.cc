@@ -123,7 +123,7 @@ base::Result<int> parse_reject(std::span<const std::byte> private_data) {
   return value < 0 ? -value : value;
 }
 
-base::Result<std::string> parse_info_req(std::span<const std::byte> message) {
+base::Result<ParsedInfoReq> parse_info_req(std::span<const std::byte> message) {
   constexpr std::string_view what = "info request";
   if (message.size() != sizeof(InfoReq)) {
     return make_error(Errc::kProtocol, "{} of {} bytes; it has {}", what, message.size(),
@@ -145,7 +145,7 @@ base::Result<std::string> parse_info_req(std::span<const std::byte> message) {
     return make_error(Errc::kProtocol,
                       "{} with a session name that is empty or not of printable characters", what);
   }
-  return name;
+  return ParsedInfoReq{std::move(name), req.braid_admin_permits};
 }
 
 base::Status parse_info_rsp(std::span<const std::byte> message, uint32_t chunk_bytes,

@@ -29,10 +29,12 @@ inline constexpr uint16_t kDefaultPort = 1234;
 
 /// Between Braid peers, in bytes that the protocol reserves.
 inline constexpr uint32_t kBraidMagic = 0x44415242;  // "BRAD" in memory order
-/// Permit 0 is used on connection 0 only, permit k on connection 1 + k mod (cid_num - 1) only: so
-/// one thread of the server owns each chunk.
+/// Permits below the number of admin permits are used on connection 0 only, any other permit k on
+/// connection 1 + k mod (cid_num - 1) only: so one thread of the server owns each chunk.
 inline constexpr uint32_t kFeaturePinnedPermits = 1u << 0;
-inline constexpr uint32_t kFeatures = kFeaturePinnedPermits;
+/// The info request tells the number of admin permits; without it there is one.
+inline constexpr uint32_t kFeatureAdminPermits = 1u << 1;
+inline constexpr uint32_t kFeatures = kFeaturePinnedPermits | kFeatureAdminPermits;
 
 inline constexpr uint16_t kConnectionsMax = 4096;  // cid_num
 inline constexpr uint32_t kQueueDepthMax = 65535;
@@ -109,10 +111,12 @@ enum class MessageType : uint16_t {
 struct InfoReq {
   base::le16 type = uint16_t{0};
   std::array<char, 255> session_name{};  // NUL-terminated
-  std::array<uint8_t, 15> reserved{};
+  uint8_t braid_admin_permits = 0;       // with kFeatureAdminPermits
+  std::array<uint8_t, 14> reserved{};
 };
 static_assert(sizeof(InfoReq) == 272 && kIsWireStruct<InfoReq>);
-static_assert(offsetof(InfoReq, session_name) == 2 && offsetof(InfoReq, reserved) == 257);
+static_assert(offsetof(InfoReq, session_name) == 2 &&
+              offsetof(InfoReq, braid_admin_permits) == 257 && offsetof(InfoReq, reserved) == 258);
 
 /// A stretch of the sender's memory that the receiver of the message may access.
 struct SgDescriptor {
@@ -171,8 +175,11 @@ base::Result<ConnReq> parse_conn_req(std::span<const std::byte> private_data);
 base::Result<ConnRsp> parse_accept(std::span<const std::byte> private_data);
 /// Of a reject: the positive errno in it.
 base::Result<int> parse_reject(std::span<const std::byte> private_data);
-/// The session name.
-base::Result<std::string> parse_info_req(std::span<const std::byte> message);
+struct ParsedInfoReq {
+  std::string session_name;
+  uint8_t admin_permits = 0;  // as sent: to be believed from a peer with kFeatureAdminPermits only
+};
+base::Result<ParsedInfoReq> parse_info_req(std::span<const std::byte> message);
 /// The base of all chunks and their key; `queue_depth` chunks of `chunk_bytes`. Several regions are
 /// accepted and come out one per `chunks_per_region` chunks.
 struct ChunkRegion {

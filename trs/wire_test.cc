@@ -169,9 +169,15 @@ TEST(Wire, InfoRequestHasItsGoldenBytes) {
   Bytes golden(272, 0);
   put(golden, 2, {'n', 'o', 'd', 'e', '7'});
   EXPECT_EQ(bytes(bytes_of(req)), golden);
-  auto name = parse_info_req(view(golden));
-  ASSERT_TRUE(name.ok());
-  EXPECT_EQ(*name, "node7");
+  auto info = parse_info_req(view(golden));
+  ASSERT_TRUE(info.ok());
+  EXPECT_EQ(info->session_name, "node7");
+  EXPECT_EQ(info->admin_permits, 0) << "as from a kernel";
+  Bytes with_admin = golden;
+  with_admin[257] = 4;
+  req.braid_admin_permits = 4;
+  EXPECT_EQ(bytes(bytes_of(req)), with_admin);
+  EXPECT_EQ(parse_info_req(view(with_admin)).value().admin_permits, 4);
 
   Bytes other_type = golden;
   other_type[0] = 1;

@@ -89,16 +89,15 @@ base::Task<Errc> SessionImpl::admin(trs::Direction direction, std::span<const st
   const std::shared_ptr<base::Signal> admin_free = admin_free_;
   while (admin_busy_) co_await admin_free->wait();
   admin_busy_ = true;
-  trs::DataBuffer data;
-  if (answer_bytes > 0) {
-    data.mr = buffers_mr_.get();
-    data.address = memory_->data();
-    data.length_bytes = static_cast<uint32_t>(answer_bytes);
-  }
-  const Errc status = co_await transport_->admin(direction, header, data);
+  trs::AdminRequest request;
+  request.what = "control message";
+  request.direction = direction;
+  request.user_header = header;
+  request.data = {memory_->data(), answer_bytes};
+  auto answer = co_await transport_->admin(request);
   admin_busy_ = false;
   admin_free->notify_all();
-  co_return status;
+  co_return answer.ok() ? *answer : answer.code();
 }
 
 base::Task<base::Status> SessionImpl::exchange_versions() {

@@ -35,9 +35,10 @@ void fuzz_accept(std::span<const std::byte> bytes) {
 }
 
 void fuzz_info_req(std::span<const std::byte> bytes) {
-  auto name = wire::parse_info_req(bytes);
-  if (!name.ok()) return;
-  require(!name->empty() && name->size() <= wire::kSessionNameBytesMax);
+  auto info = wire::parse_info_req(bytes);
+  if (!info.ok()) return;
+  const std::string& name = info->session_name;
+  require(!name.empty() && name.size() <= wire::kSessionNameBytesMax);
 }
 
 /// Two bytes say how many chunks are due.

@@ -13,7 +13,7 @@ namespace {
 using base::Errc;
 using base::make_error;
 
-// Connection 0 carries one admin request, heartbeats and the info exchange.
+// Connection 0 carries a few admin requests, heartbeats and the info exchange.
 constexpr uint32_t kServiceDepth = 48;
 // Receives beyond one per permit: heartbeats, and a batch not posted again yet.
 constexpr uint32_t kSpareReceives = 16;
@@ -42,9 +42,9 @@ std::string reject_text(int sys_errno) {
 
 }  // namespace
 
-void Queue::connect(const wire::ConnReq& request, uint32_t queue_depth, uint64_t timeout_ns) {
-  run_here([this, request, queue_depth, timeout_ns] {
-    if (base::Status status = prepare(queue_depth); !status.ok()) {
+void Queue::connect(const wire::ConnReq& request, PermitPlan plan, uint64_t timeout_ns) {
+  run_here([this, request, plan, timeout_ns] {
+    if (base::Status status = prepare(plan); !status.ok()) {
       ConnectOutcome outcome;
       outcome.status = status.error();
       connecting_ = true;
@@ -66,7 +66,7 @@ void Queue::end_connect(ConnectOutcome outcome) {
 }
 
 /// What lasts over reconnects.
-base::Status Queue::prepare(uint32_t queue_depth) {
+base::Status Queue::prepare(PermitPlan plan) {
   vhca::Device& device = session_.device();
   if (!channel_) {
     td_ = device.create_td();
@@ -74,12 +74,12 @@ base::Status Queue::prepare(uint32_t queue_depth) {
     reactor_.io().watch(channel_->event(), watch_);
     reactor_.add(*this);
   }
-  if (!permits_ && queue_depth > 0) {
+  if (!permits_ && plan.queue_depth > 0) {
     PermitPool::Options options;
-    options.queue_depth = queue_depth;
+    options.queue_depth = service_ ? plan.admin : plan.queue_depth;
     options.first = service_ ? 0 : cid_ - 1u;
-    options.stride = service_ ? queue_depth : cid_num_ - 1u;
-    options.with_zero = service_;
+    options.stride = service_ ? 1 : cid_num_ - 1u;
+    options.reserved = service_ ? 0 : plan.admin;
     permits_.emplace(options);
     table_.assign(permits_->slots(), nullptr);
   }
@@ -131,7 +131,7 @@ base::Task<ConnectOutcome> Queue::try_connect(wire::ConnReq request, uint64_t ti
     co_return outcome;
   }
   outcome.granted = *granted;
-  if (service_) outcome.status = prepare(granted->queue_depth);
+  if (service_) outcome.status = prepare({granted->queue_depth, admin_permits(*granted)});
   if (outcome.status.ok()) {
     const size_t answer_bytes =
         sizeof(wire::InfoRsp) + granted->queue_depth * sizeof(wire::SgDescriptor);

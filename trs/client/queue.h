@@ -1,7 +1,7 @@
 // Queue: one connection of a client path with its permits and requests, on its reactor.
 //
 // Connection 1 + i is the I/O queue of reactors[i]; connection 0 is the service queue, which also
-// carries the info exchange, heartbeats and admin requests (permit 0).
+// carries the info exchange, heartbeats and admin requests (the lowest permits).
 //
 // Where a request is, in the order of its life:
 //   held_       the path is down, or there is no send slot; in submission order
@@ -40,6 +40,12 @@ struct PathMap {
   bool braid_peer = false;
 };
 
+/// Which permits there are: the lowest are for admin requests. Fixed at the first connect.
+struct PermitPlan {
+  uint32_t queue_depth = 0;
+  uint32_t admin = 1;
+};
+
 /// How one connection attempt ended.
 struct ConnectOutcome {
   base::Status status;
@@ -55,9 +61,9 @@ class Queue final : public ClientQueue, private ConnectionUser, private base::Po
   uint16_t cid() const { return cid_; }
 
   // --- from the home reactor
-  /// Ends in Session::queue_connected. `queue_depth` is what connection 0 was granted (0 for
+  /// Ends in Session::queue_connected. `plan` is what connection 0 was granted (none yet for
   /// connection 0 itself).
-  void connect(const wire::ConnReq& request, uint32_t queue_depth, uint64_t timeout_ns);
+  void connect(const wire::ConnReq& request, PermitPlan plan, uint64_t timeout_ns);
   /// Requests may go on the wire of the new path.
   void resume(std::shared_ptr<const PathMap> map);
   /// Takes the connection down and drains it; an attempt to connect ends with kCanceled. Ends in
@@ -89,7 +95,7 @@ class Queue final : public ClientQueue, private ConnectionUser, private base::Po
       if (!alive.expired()) run();
     });
   }
-  base::Status prepare(uint32_t queue_depth);
+  base::Status prepare(PermitPlan plan);
   base::Task<void> run_connect(wire::ConnReq request, uint64_t timeout_ns);
   base::Task<ConnectOutcome> try_connect(wire::ConnReq request, uint64_t timeout_ns);
   void end_connect(ConnectOutcome outcome);

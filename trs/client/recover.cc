@@ -136,7 +136,10 @@ base::Task<ConnectOutcome> Session::connect_queue(Queue& queue, uint64_t deadlin
   const uint64_t now_ns = home_.host().now_ns();
   const uint64_t timeout_ns = deadline_ns > now_ns ? deadline_ns - now_ns : 1;
   outcome_.reset();
-  queue.connect(request, queue.cid() == 0 ? 0u : uint32_t{granted_.queue_depth}, timeout_ns);
+  const PermitPlan plan = queue.cid() == 0
+                              ? PermitPlan{}
+                              : PermitPlan{granted_.queue_depth, limits_.admin_permits};
+  queue.connect(request, plan, timeout_ns);
   while (!outcome_) co_await changed_->wait();
   ConnectOutcome outcome = std::move(*outcome_);
   co_return outcome;
@@ -145,17 +148,25 @@ base::Task<ConnectOutcome> Session::connect_queue(Queue& queue, uint64_t deadlin
 /// The limits of the first connect hold for good: requests are held that were made for them.
 base::Status Session::accept_limits(const wire::ConnRsp& granted) {
   granted_ = granted;
-  if (granted.queue_depth < queues_.size()) {
+  const uint32_t for_admin = limits_known_ ? limits_.admin_permits : admin_permits(granted);
+  if (granted.queue_depth < for_admin + options_.reactors.size()) {
     return make_error(Errc::kNotSupported, "the server grants {} permits, too few for {} reactors",
-                      uint16_t{granted.queue_depth}, queues_.size() - 1);
+                      uint16_t{granted.queue_depth}, options_.reactors.size());
   }
   if (!limits_known_) {
     limits_known_ = true;
     limits_.queue_depth = granted.queue_depth;
+    limits_.admin_permits = for_admin;
     limits_.max_io_bytes = granted.max_io_size;
     limits_.braid_peer = granted.braid_magic == wire::kBraidMagic;
     limits_.features = granted.braid_features & wire::kFeatures;
-    return {};
+    return make_admin_slots();
+  }
+  if (for_admin > 1 && admin_permits(granted) == 1 && granted.queue_depth >= limits_.queue_depth) {
+    return make_error(Errc::kNotSupported,
+                      "the server came back as a version that knows one admin permit only, where "
+                      "this session has {}",
+                      for_admin);
   }
   if (granted.queue_depth < limits_.queue_depth || granted.max_io_size < limits_.max_io_bytes) {
     return make_error(Errc::kNotSupported,
@@ -171,6 +182,9 @@ base::Task<base::Status> Session::exchange_info(uint64_t deadline_ns) {
   wire::InfoReq request;
   std::copy(options_.session_name.begin(), options_.session_name.end(),
             request.session_name.begin());
+  if ((granted_.braid_features & wire::kFeatureAdminPermits) != 0) {
+    request.braid_admin_permits = static_cast<uint8_t>(limits_.admin_permits);
+  }
   info_.reset();
   if (!queues_.front()->send_message(wire::bytes_of(request))) {
     co_return make_error(Errc::kDisconnected, "connection 0 was lost before the info exchange");

@@ -86,36 +86,6 @@ base::Task<void> Session::close() {
   wake();
 }
 
-base::Task<Errc> Session::admin(Direction direction, std::span<const std::byte> user_header,
-                                DataBuffer data) {
-  const std::shared_ptr<base::Signal> changed = changed_;
-  Queue& service = *queues_.front();
-  Permit permit;
-  while (!closing_ && (admin_busy_ || !(permit = service.acquire()))) co_await changed->wait();
-  if (closing_) co_return Errc::kCanceled;
-  admin_busy_ = true;
-  ClientRequest& request = admin_request_;
-  request.direction = direction;
-  request.user_header = user_header;
-  request.data = data;
-  request.permit = std::move(permit);
-  request.context = this;
-  request.done = &admin_done;
-  // `result` and not a member tells this call that it is over: the next may begin before it runs.
-  const auto result = std::make_shared<std::optional<Errc>>();
-  admin_result_ = result;
-  service.submit(request);
-  while (!result->has_value()) co_await changed->wait();
-  co_return **result;
-}
-
-void Session::admin_done(ClientRequest& request, Errc status) {
-  auto& self = *static_cast<Session*>(request.context);
-  *self.admin_result_ = status;
-  self.admin_busy_ = false;
-  self.wake();
-}
-
 void Session::queue_connected(Queue&, ConnectOutcome outcome) {
   outcome_ = std::move(outcome);
   wake();
@@ -208,7 +178,7 @@ std::string Session::explain() const {
   const std::string why = why_ ? why_->message() : std::string("not tried yet");
   switch (state()) {
     case SessionState::kConnected:
-      return fmt::format("connected to {}", server);
+      return fmt::format("connected to {}{}", server, unanswered());
     case SessionState::kConnecting:
       return fmt::format("connecting to {}", server);
     case SessionState::kReconnecting: {

@@ -15,6 +15,7 @@
 
 #include "base/reactor.h"
 #include "trs/client.h"
+#include "trs/client/admin.h"
 #include "trs/client/queue.h"
 #include "trs/heartbeat.h"
 #include "trs/path_state.h"
@@ -52,8 +53,7 @@ class Session final : public ClientSession, private HeartbeatOwner {
   SessionState state() const override;
   const SessionLimits& limits() const override { return limits_; }
   ClientQueue& queue(size_t reactor_index) override;
-  base::Task<base::Errc> admin(Direction direction, std::span<const std::byte> user_header,
-                               DataBuffer data) override;
+  base::Task<base::Result<base::Errc>> admin(AdminRequest request) override;
   std::string explain() const override;
   std::string peer_text() const override;
 
@@ -73,7 +73,11 @@ class Session final : public ClientSession, private HeartbeatOwner {
   void lose(base::Error why);
   void wake() { changed_->notify_all(); }
   static void give_up(base::Timer& timer);
+
+  base::Status make_admin_slots();
+  void submit_admin(AdminSlot& slot, const AdminRequest& asked, Permit permit);
   static void admin_done(ClientRequest& request, base::Errc status);
+  std::string unanswered() const;
 
   uint64_t received_count() const override;
   void send_heartbeat() override;
@@ -107,9 +111,9 @@ class Session final : public ClientSession, private HeartbeatOwner {
   size_t fences_due_ = 0;
   size_t stops_due_ = 0;
 
-  ClientRequest admin_request_;  // there is one admin permit
-  bool admin_busy_ = false;
-  std::shared_ptr<std::optional<base::Errc>> admin_result_;
+  std::unique_ptr<base::Segment> admin_memory_;
+  std::unique_ptr<vhca::Mr> admin_mr_;
+  std::unique_ptr<AdminSlot[]> admin_slots_;  // by permit
 
   HeartbeatDriver heartbeat_;
   base::Timer give_up_timer_;

@@ -46,7 +46,8 @@ void Queue::submit(ClientRequest& request) {
                     request.data.length_bytes <= session_.limits().max_io_bytes &&
                     (request.data.length_bytes == 0 || request.data.mr != nullptr);
   if (stopped_) {  // nobody polls any more
-    finish(request, Errc::kCanceled);
+    request.outcome = Errc::kCanceled;
+    finish(request, request.outcome);
   } else if (!fits || refuse_ != Errc::kOk) {
     request.outcome = fits ? refuse_ : Errc::kInvalid;
     ending_.push_back(request);

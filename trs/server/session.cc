@@ -26,6 +26,7 @@ Session::Session(ServerImpl& server, const wire::ConnReq& request, std::string p
       cid_num_(request.cid_num),
       braid_peer_(request.braid_magic == wire::kBraidMagic),
       pinned_(braid_peer_ && (request.braid_features & wire::kFeaturePinnedPermits) != 0),
+      tells_admin_(braid_peer_ && (request.braid_features & wire::kFeatureAdminPermits) != 0),
       codec_(server.options().queue_depth),
       queues_(request.cid_num),
       heartbeat_(home_, server.options().heartbeat, *this),
@@ -60,7 +61,7 @@ std::span<std::byte> Session::chunk(uint32_t index) {
 
 std::optional<uint16_t> Session::owner_of(uint32_t index) const {
   if (!pinned_) return std::nullopt;
-  return static_cast<uint16_t>(index == 0 ? 0 : 1 + index % (cid_num_ - 1u));
+  return static_cast<uint16_t>(index < admin_permits_ ? 0 : 1 + index % (cid_num_ - 1u));
 }
 
 void Session::join(uint16_t cid, std::unique_ptr<vhca::ConnectRequest> request) {
@@ -92,13 +93,19 @@ void Session::queue_opened() {
 }
 
 void Session::info_requested(std::span<const std::byte> message) {
-  auto name = wire::parse_info_req(message);
-  if (!name.ok()) {
-    trouble(name.error());
+  auto info = wire::parse_info_req(message);
+  if (!info.ok()) {
+    trouble(info.error());
     return;
   }
   if (!bringing_up()) return;
-  name_ = *name;
+  if (tells_admin_) admin_permits_ = info->admin_permits;
+  if (admin_permits_ == 0 || admin_permits_ >= queue_depth()) {
+    trouble(make_error(Errc::kProtocol, "info request for {} admin permits of {}: must be 1 to {}",
+                       admin_permits_, queue_depth(), queue_depth() - 1));
+    return;
+  }
+  name_ = info->session_name;
   home_.cancel(half_open_timer_);
   bring_up_task_ = bring_up();
   bring_up_task_.start();

@@ -89,7 +89,9 @@ class Session final : public ServerSession, private HeartbeatOwner {
   const uint16_t recon_cnt_;
   const uint16_t cid_num_;
   const bool braid_peer_;
-  const bool pinned_;  // kFeaturePinnedPermits
+  const bool pinned_;            // kFeaturePinnedPermits
+  const bool tells_admin_;       // kFeatureAdminPermits
+  uint32_t admin_permits_ = 1;   // on connection 0
   const ImmCodec codec_;
 
   std::unique_ptr<base::Segment> chunks_;
