@@ -3,6 +3,7 @@
 
 #include "base/result.h"
 #include "cli/foreground.h"
+#include "cli/program.h"
 #include "cli/verbs/verbs.h"
 
 namespace {
@@ -16,12 +17,9 @@ std::string unknown_verb(CLI::App& app, int argc, char** argv) {
   return argv[1];
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int run(braid::cli::Context& context, int argc, char** argv) {
   using namespace braid::cli;
   block_ending_signals();
-  Context context;
   CLI::App app("Remote block devices over RDMA, or over shared memory where there is none.",
                "braid");
   app.require_subcommand(1);
@@ -54,4 +52,10 @@ int main(int argc, char** argv) {
     return kUsage;
   }
   return context.exit_code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return braid::cli::run_program(argc, argv, run);
 }

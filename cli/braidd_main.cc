@@ -5,13 +5,15 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/foreground.h"
+#include "cli/program.h"
 #include "cli/serve_arguments.h"
 #include "cli/verbs/verbs.h"
 
-int main(int argc, char** argv) {
+namespace {
+
+int run(braid::cli::Context& context, int argc, char** argv) {
   using namespace braid::cli;
   block_ending_signals();
-  Context context;
   context.control = kDaemonName;
   ServeArguments arguments;
   CLI::App app(
@@ -54,4 +56,10 @@ int main(int argc, char** argv) {
     std::cout << "braidd is ready: braid map HOST/EXPORT\n" << std::flush;
     if (!status.at("server").is_null()) print_serving(context, status);
   });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return braid::cli::run_program(argc, argv, run);
 }

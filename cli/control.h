@@ -9,6 +9,7 @@
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -16,23 +17,39 @@
 
 namespace braid::cli {
 
-/// Serves calls, each connection on a thread of its own (16 at most). `handler` is called on those
-/// threads.
+inline constexpr size_t kControlConnectionsMax = 64;
+
+/// A call that was read and waits for its answer. Any thread; may outlive the server.
+class ControlCall {
+ public:
+  virtual ~ControlCall() = default;  // without an answer: the caller is told kCanceled
+  virtual const RpcCall& rpc() const = 0;
+  /// Nobody waits for the answer any more. One system call that does not block.
+  virtual bool caller_gone() const = 0;
+  /// Once. Does not block.
+  virtual void answer(base::Result<nlohmann::json> result) = 0;
+};
+
+/// Serves calls on one thread of its own that never waits for a caller. A connection has one call
+/// at a time. Of too many connections, the one that was idle for longest is closed.
 class ControlServer {
  public:
-  using Handler = std::function<base::Result<nlohmann::json>(const RpcCall& call)>;
-  /// kExists when a node of that name is running.
-  static base::Result<std::unique_ptr<ControlServer>> start(const std::string& name,
-                                                            Handler handler);
-  virtual ~ControlServer() =
-      default;  // ends and joins the threads; the handler is not called afterwards
+  /// Called on the server's thread; must not block.
+  using Handler = std::function<void(std::shared_ptr<ControlCall> call)>;
+
+  /// Takes the name; nobody can connect yet. kExists when a node of that name is running.
+  static base::Result<std::unique_ptr<ControlServer>> claim(const std::string& name);
+  /// Lets callers in. Once.
+  virtual base::Status serve(Handler handler) = 0;
+  /// Joins the thread: the handler is not called afterwards, and late answers are dropped.
+  virtual ~ControlServer() = default;
 };
 
 /// Calls a method of a node and waits. kNotFound: no node of that name runs.
 base::Result<nlohmann::json> call_node(const std::string& name, std::string_view method,
                                        const nlohmann::json& params);
 
-/// The names of this user's (for root: all) running nodes of this network namespace, sorted.
+/// The names of the running nodes of this network namespace, whoever runs them; sorted.
 base::Result<std::vector<std::string>> running_nodes();
 
 }  // namespace braid::cli

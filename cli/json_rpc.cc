@@ -46,8 +46,14 @@ Result<json> parse_json(std::string_view text) {
   return parsed;
 }
 
-std::string encode_call(int64_t id, std::string_view method, const json& params) {
-  return json{{"jsonrpc", "2.0"}, {"id", id}, {"method", method}, {"params", params}}.dump();
+Result<std::string> encode_call(int64_t id, std::string_view method, const json& params) {
+  const json call{{"jsonrpc", "2.0"}, {"id", id}, {"method", method}, {"params", params}};
+  try {
+    return call.dump();
+  } catch (const json::type_error&) {  // thrown for nothing else
+    return make_error(Errc::kInvalid, "{}: not all of it is UTF-8 text",
+                      params.dump(-1, ' ', false, json::error_handler_t::replace));
+  }
 }
 
 Result<RpcCall> parse_call(std::string_view line) {
@@ -79,15 +85,17 @@ std::string encode_error(int64_t id, const Error& error) {
 
 Result<json> parse_answer(std::string_view line, int64_t id) {
   BRAID_TRY(json message, parse_message(line));
-  if (message["id"] != id)
+  const auto error = message.find("error");
+  if (message["id"] != id && !(message["id"] == 0 && error != message.end()))
     return make_error(Errc::kProtocol, "an answer to call {}, not to {}", message["id"].dump(), id);
-  if (const auto error = message.find("error"); error != message.end()) {
+  if (error != message.end()) {
     if (!error->is_object() || !error->contains("code") || !(*error)["code"].is_number_integer() ||
         !error->contains("message") || !(*error)["message"].is_string())
       return Error(Errc::kProtocol, "an error without \"code\" and \"message\"");
-    const int64_t code = kErrorBase - (*error)["code"].get<int64_t>();
-    const Errc kind = code > 0 && code <= kErrcLast ? static_cast<Errc>(code) : Errc::kProtocol;
-    return Error(kind, (*error)["message"].get<std::string>());
+    const int64_t code = (*error)["code"].get<int64_t>();
+    const bool ours = code < kErrorBase && code >= kErrorBase - kErrcLast;
+    return Error(ours ? static_cast<Errc>(kErrorBase - code) : Errc::kProtocol,
+                 (*error)["message"].get<std::string>());
   }
   if (!message.contains("result"))
     return Error(Errc::kProtocol, "an answer with neither \"result\" nor \"error\"");

@@ -21,12 +21,15 @@ struct RpcCall {
   std::string params;  // a JSON object, as text
 };
 
-std::string encode_call(int64_t id, std::string_view method, const nlohmann::json& params);
+/// kInvalid: a text in `params` is not UTF-8.
+base::Result<std::string> encode_call(int64_t id, std::string_view method,
+                                      const nlohmann::json& params);
 base::Result<RpcCall> parse_call(std::string_view line);
 
 std::string encode_result(int64_t id, const nlohmann::json& result);
 std::string encode_error(int64_t id, const base::Error& error);
-/// The result, or the error that the node answered (its code and words are kept).
+/// The result, or the error that the node answered (its code and words are kept), to this call or,
+/// with id 0, to none in particular: a node that refuses a caller does so before it reads the call.
 base::Result<nlohmann::json> parse_answer(std::string_view line, int64_t id);
 
 /// Parses text with the bounds above; kProtocol says where it goes wrong.

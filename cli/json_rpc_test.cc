@@ -11,7 +11,7 @@ namespace {
 using nlohmann::json;
 
 TEST(JsonRpc, a_call_and_its_answers_survive_the_trip) {
-  auto call = parse_call(encode_call(7, "map", {{"target", "h/x"}}));
+  auto call = parse_call(*encode_call(7, "map", {{"target", "h/x"}}));
   ASSERT_TRUE(call.ok());
   EXPECT_EQ(call->id, 7);
   EXPECT_EQ(call->method, "map");
@@ -29,6 +29,21 @@ TEST(JsonRpc, a_call_and_its_answers_survive_the_trip) {
 
 TEST(JsonRpc, an_answer_to_another_call_is_refused) {
   EXPECT_EQ(parse_answer(encode_result(7, json::object()), 8).code(), base::Errc::kProtocol);
+}
+
+TEST(JsonRpc, a_refusal_to_nobody_in_particular_is_ours) {
+  EXPECT_EQ(parse_answer(encode_error(0, base::Error(base::Errc::kBusy, "full")), 7).code(),
+            base::Errc::kBusy);
+  EXPECT_EQ(parse_answer(encode_result(0, 5), 7).code(), base::Errc::kProtocol);
+}
+
+TEST(JsonRpc, codes_that_are_not_ours_stand_for_a_protocol_error) {
+  for (const char* code : {"0", "-32000", "-32021", "-1", "9223372036854775807",
+                           "-9223372036854775808", "18446744073709551615"}) {
+    const std::string line =
+        std::string(R"({"jsonrpc":"2.0","id":1,"error":{"message":"x","code":)") + code + "}}";
+    EXPECT_EQ(parse_answer(line, 1).code(), base::Errc::kProtocol) << code;
+  }
 }
 
 TEST(JsonRpc, malformed_calls_are_refused) {

@@ -94,11 +94,8 @@ class NodeImpl final : public Node {
                                          std::move(io_process));
     if (state_->wants_server()) BRAID_CHECK(state_->start_server());
     BRAID_TRY(thread_, host_->start_thread("braid-io", [this] { reactor_->run(); }));
-    BRAID_TRY(control_, ControlServer::start(name, [this](const RpcCall& rpc) -> Result<json> {
-                BRAID_TRY(json params, parse_json(rpc.params));
-                return call(rpc.method, params);
-              }));
-    return {};
+    BRAID_TRY(control_, ControlServer::claim(name));
+    return control_->serve([this](std::shared_ptr<ControlCall> call) { take(std::move(call)); });
   }
 
   Result<json> call(std::string_view method, const json& params) override {
@@ -111,6 +108,18 @@ class NodeImpl final : public Node {
   }
 
  private:
+  /// A call from the control socket; on its thread.
+  void take(std::shared_ptr<ControlCall> call) {
+    auto params = parse_json(call->rpc().params);
+    if (!params.ok()) return call->answer(params.error());
+    reactor_->post([this, call = std::move(call), params = std::move(*params)] {
+      reactor_->spawn(answer(state_->call(call->rpc().method, params), call));
+    });
+  }
+  static Task<void> answer(Task<Result<json>> work, std::shared_ptr<ControlCall> call) {
+    auto result = co_await std::move(work);
+    call->answer(std::move(result));
+  }
   /// Runs the task that `make` gives on the reactor, and waits for its value.
   template <typename T, typename Make>
   T on_reactor(Make make) {

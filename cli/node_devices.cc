@@ -64,6 +64,15 @@ Result<std::string> text_param(const json& params, const char* key, const char* 
   return found->get<std::string>();
 }
 
+/// A truth member of the parameters; false if it is missing, kInvalid if it is no truth value.
+Result<bool> bool_param(const json& params, const char* key) {
+  const auto found = params.find(key);
+  if (found == params.end()) return false;
+  if (!found->is_boolean())
+    return make_error(Errc::kInvalid, "parameter \"{}\" must be true or false", key);
+  return found->get<bool>();
+}
+
 }  // namespace
 
 MappedDevice* NodeState::device_named(const std::string& name) {
@@ -180,7 +189,7 @@ Task<Result<json>> NodeState::map_in_turn(Target target, std::string name,
 
 Task<Result<json>> NodeState::unmap(json params) {
   BRAID_CO_TRY(const std::string name, text_param(params, "name", ""));
-  const bool force = params.value("force", false);
+  BRAID_CO_TRY(const bool force, bool_param(params, "force"));
   co_await turns_.take();
   MappedDevice* const device = device_named(name);
   if (device == nullptr || device->kernel == nullptr) {
