@@ -72,8 +72,10 @@ class Cq {
 /// owner).
 class Mr {
  public:
-  virtual ~Mr() = default;  // deregisters: when it returns no peer can touch the memory through
-                            // this MR any more
+  /// Deregisters: when it returns no peer can touch the memory through this MR any more. Waits for
+  /// copies of peers that are under way; one whose process was stopped in the middle of it holds it
+  /// up. Reactors use Pd::dereg_mr(), or drain the QPs first.
+  virtual ~Mr() = default;
   uint32_t lkey = 0;
   uint32_t rkey = 0;
   std::byte* address = nullptr;
@@ -101,6 +103,8 @@ struct QpOptions {
 
 class Qp {
  public:
+  /// Never waits. What the peer had begun before may still land in registered memory, unless the QP
+  /// was drained: moved to ERR and its flushed completions polled.
   virtual ~Qp() = default;
   /// Posts a chain. On failure returns errno, sets *bad to the first not posted; those before it
   /// are posted.
@@ -121,6 +125,13 @@ class Pd {
   /// memory by system calls.
   virtual base::Result<std::unique_ptr<Mr>> reg_mr(std::byte* address, uint64_t length_bytes,
                                                    int access) = 0;
+  /// Deregisters and never waits: the key is gone when it returns, and `memory` is let go of when
+  /// no peer can touch it any more: now, or on the control reactor, or with the device. What may
+  /// not be used again before then belongs in `memory`; it must not hold the device.
+  virtual void dereg_mr(std::unique_ptr<Mr> mr, std::shared_ptr<void> memory) {
+    mr.reset();
+    memory.reset();
+  }
   virtual base::Result<std::unique_ptr<Qp>> create_qp(const QpOptions& options) = 0;
 };
 

@@ -21,17 +21,19 @@ constexpr int kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
 class RemoteRegion : public Region {
  public:
   RemoteRegion(std::unique_ptr<base::Segment> segment, std::unique_ptr<vhca::Mr> registration,
-               const void* registered_in)
-      : segment_(std::move(segment)), mr_(std::move(registration)), domain_(registered_in) {}
+               vhca::Pd& registered_in)
+      : segment_(std::move(segment)), mr_(std::move(registration)), pd_(registered_in) {}
+  /// Waits for nobody; the segment lives until the server has let go of it.
+  ~RemoteRegion() override { pd_.dereg_mr(std::move(mr_), std::move(segment_)); }
   std::byte* data() const override { return segment_->data(); }
   size_t size() const override { return segment_->size(); }
   const vhca::Mr* mr() const override { return mr_.get(); }
-  const void* domain() const override { return domain_; }
+  const void* domain() const override { return &pd_; }
 
  private:
-  const std::unique_ptr<base::Segment> segment_;
-  const std::unique_ptr<vhca::Mr> mr_;  // goes before the memory
-  const void* const domain_;
+  std::shared_ptr<base::Segment> segment_;
+  std::unique_ptr<vhca::Mr> mr_;
+  vhca::Pd& pd_;
 };
 
 /// Has every page there before I/O starts: memory may be short just when the kernel writes to us.
@@ -58,7 +60,7 @@ Result<std::unique_ptr<Region>> SessionImpl::create_region(size_t size_bytes) {
   touch(*segment);
   BRAID_TRY(auto mr, pd_->reg_mr(segment->data(), segment->size(), kAccess));
   return std::unique_ptr<Region>(
-      std::make_unique<RemoteRegion>(std::move(segment), std::move(mr), pd_.get()));
+      std::make_unique<RemoteRegion>(std::move(segment), std::move(mr), *pd_));
 }
 
 void SessionImpl::need_permit(DeviceImpl& device) {

@@ -35,7 +35,14 @@ Session::Session(ServerImpl& server, const wire::ConnReq& request, std::string p
   home_.schedule_after(half_open_timer_, kHalfOpenNs);
 }
 
-Session::~Session() = default;
+Session::~Session() {
+  // The clients of other sessions are in the same PD: one that stands still with our key must not
+  // hold up this reactor.
+  if (chunks_mr_ != nullptr) {
+    server_.pd().dereg_mr(std::move(chunks_mr_),
+                          std::shared_ptr<base::Segment>(std::move(chunks_)));
+  }
+}
 
 uint32_t Session::queue_depth() const {
   return server_.options().queue_depth;

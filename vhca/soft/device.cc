@@ -1,5 +1,6 @@
 #include "vhca/soft/device.h"
 
+#include "base/log.h"
 #include "vhca/qp_state.h"
 #include "vhca/soft/cq.h"
 #include "vhca/soft/qp.h"
@@ -13,6 +14,9 @@ using base::Result;
 
 constexpr uint32_t kMrAccessFlags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
                                     IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+constexpr uint32_t kRemoteAccessFlags =
+    IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+constexpr uint64_t kTellAfterNs = base::kSecond;  // that a deregistration still waits
 // Hints, which a device may ignore.
 constexpr uint32_t kMrOptionalFlags = IBV_ACCESS_OPTIONAL_RANGE;
 
@@ -29,10 +33,12 @@ SoftDevice::SoftDevice(base::Host& host, base::Reactor& control, std::string nam
       wire_(std::move(wire)),
       mr_table_(host, kMrCapacity, wire_->mr_table_memory(kMrCapacity)),
       stall_clock_(std::make_shared<StallClock>(control)),
+      held_memory_(std::make_shared<HeldMemory>(control, *wire_)),
       info_{.name = std::move(name), .kind = "software HCA, " + wire_->kind_text()} {}
 
 SoftDevice::~SoftDevice() {
   stall_clock_->shut_down();
+  held_memory_->shut_down();
 }
 
 DeviceAttr SoftDevice::query() const {
@@ -144,17 +150,53 @@ Result<std::unique_ptr<Qp>> SoftPd::create_qp(const QpOptions& options) {
   return SoftQp::create(*this, options);
 }
 
-SoftMr::SoftMr(SoftDevice& device, const MrView& view) : device_(device), place_(view.place) {
+void SoftPd::dereg_mr(std::unique_ptr<Mr> mr, std::shared_ptr<void> memory) {
+  static_cast<SoftMr&>(*mr).deregister(std::move(memory));
+}
+
+SoftMr::SoftMr(SoftDevice& device, const MrView& view) : device_(device), view_(view) {
   lkey = rkey = view.key;
   address = reinterpret_cast<std::byte*>(view.address);
   length_bytes = view.length;
   access = static_cast<int>(view.access);
 }
 
+/// The key goes. Not null: peers are still at work on the memory.
+std::unique_ptr<PeerFence> SoftMr::withdraw() {
+  registered_ = false;
+  device_.mr_table().remove(view_.key);
+  // Where peers may not go there is none of them.
+  const bool remote = (view_.access & kRemoteAccessFlags) != 0;
+  return remote ? device_.wire().fence_peers(view_.key) : nullptr;
+}
+
 SoftMr::~SoftMr() {
-  device_.mr_table().remove(rkey);
-  device_.wire().fence_peers();
-  device_.wire().release_memory(place_);
+  if (!registered_) return;
+  const std::unique_ptr<PeerFence> fence = withdraw();
+  if (fence != nullptr) {
+    base::Host& host = device_.host();
+    const uint64_t began_ns = host.now_ns();
+    for (bool told = false; !fence->passed(); host.yield()) {
+      if (told || host.now_ns() - began_ns < kTellAfterNs) continue;
+      told = true;
+      host.log().warning(
+          "the deregistration of {} bytes waits for a copy by {} (is it stopped?); Pd::dereg_mr "
+          "would not wait",
+          view_.length, fence->waits_for());
+    }
+  }
+  device_.wire().release_memory(view_.place);
+}
+
+void SoftMr::deregister(std::shared_ptr<void> memory) {
+  std::unique_ptr<PeerFence> fence = withdraw();
+  if (fence == nullptr || fence->passed()) {
+    device_.wire().release_memory(view_.place);
+    return;
+  }
+  device_.host().log().warning("{} bytes stay registered for {}, which is in the middle of a copy",
+                               view_.length, fence->waits_for());
+  device_.held_memory().hold(std::move(fence), view_.place, std::move(memory));
 }
 
 }  // namespace braid::vhca::soft

@@ -10,6 +10,7 @@
 
 #include "base/reactor.h"
 #include "vhca/device.h"
+#include "vhca/soft/held_memory.h"
 #include "vhca/soft/mr_table.h"
 #include "vhca/soft/stall_clock.h"
 #include "vhca/soft/wire.h"
@@ -49,6 +50,7 @@ class SoftDevice final : public Device {
   Wire& wire() { return *wire_; }
   MrTable& mr_table() { return mr_table_; }
   StallClock& stall_clock() { return *stall_clock_; }
+  HeldMemory& held_memory() { return *held_memory_; }
 
  private:
   base::Host& host_;
@@ -56,6 +58,7 @@ class SoftDevice final : public Device {
   const std::unique_ptr<Wire> wire_;
   MrTable mr_table_;
   const std::shared_ptr<StallClock> stall_clock_;
+  const std::shared_ptr<HeldMemory> held_memory_;
   const DeviceInfo info_;
   std::atomic<uint32_t> next_pd_{1};
 };
@@ -65,6 +68,7 @@ class SoftPd final : public Pd {
   SoftPd(SoftDevice& device, uint32_t id) : device_(device), id_(id) {}
   base::Result<std::unique_ptr<Mr>> reg_mr(std::byte* address, uint64_t length_bytes,
                                            int access) override;
+  void dereg_mr(std::unique_ptr<Mr> mr, std::shared_ptr<void> memory) override;
   base::Result<std::unique_ptr<Qp>> create_qp(const QpOptions& options) override;
   uint32_t id() const { return id_; }  // never 0
   SoftDevice& device() { return device_; }
@@ -78,10 +82,15 @@ class SoftMr final : public Mr {
  public:
   SoftMr(SoftDevice& device, const MrView& view);
   ~SoftMr() override;
+  /// As Pd::dereg_mr(). Only the destructor follows.
+  void deregister(std::shared_ptr<void> memory);
 
  private:
+  std::unique_ptr<PeerFence> withdraw();
+
   SoftDevice& device_;
-  const MrPlace place_;
+  const MrView view_;
+  bool registered_ = true;
 };
 
 class SoftTd final : public Td {};

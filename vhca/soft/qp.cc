@@ -18,6 +18,10 @@ using base::Status;
 constexpr uint32_t kQpAccessFlags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
                                     IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 constexpr uint8_t kDefaultRnrTimer = 12;  // 0.64 ms
+// Between looks whether a peer has ended its last copy: most take microseconds, that of a stopped
+// process as long as it pleases.
+constexpr uint64_t kCloseWaitMinNs = 20 * base::kMicrosecond;
+constexpr uint64_t kCloseWaitMaxNs = 20 * base::kMillisecond;
 
 Status check_cap(const QpCap& cap) {
   const auto check = [](const char* name, uint32_t value, uint32_t max) -> Status {
@@ -173,7 +177,7 @@ void SoftQp::attach_link(std::unique_ptr<Link> link) {
 void SoftQp::update_needs_progress() {
   direct_link_ = link_ != nullptr && link_->family == LinkFamily::kDirect ? link_.get() : nullptr;
   const bool live = state_ == IBV_QPS_RTR || state_ == IBV_QPS_RTS || state_ == IBV_QPS_SQD;
-  needs_progress_.store(live && (direct_link_ != nullptr || stall_ != Stall::kNone),
+  needs_progress_.store((live && direct_link_ != nullptr) || stall_ != Stall::kNone,
                         std::memory_order_relaxed);
 }
 
@@ -207,10 +211,7 @@ uint32_t SoftQp::progress(uint32_t budget, const SoftCq& cq) {
   if (&cq == recv_cq_ && direct_link_ != nullptr) count = drain_arrivals(budget);
   if (stall_ == Stall::kNone) [[likely]]
     return count;
-  if (stall_ == Stall::kNoRoom || device_.host().now_ns() >= retry_at_ns_) {
-    end_stall();
-    progress_sends();
-  }
+  if (stall_ == Stall::kNoRoom || device_.host().now_ns() >= retry_at_ns_) try_again();
   return count;
 }
 
@@ -218,7 +219,7 @@ bool SoftQp::arm_link(bool armed, bool solicited_only, const SoftCq& cq) {
   const std::lock_guard guard(lock_);
   // Who sleeps does not try again by polling.
   if (armed && stall_ != Stall::kNone) device_.stall_clock().watch(*this, retry_at_ns_);
-  if (&cq != recv_cq_ || direct_link_ == nullptr) return false;
+  if (&cq != recv_cq_ || direct_link_ == nullptr || state_ == IBV_QPS_ERR) return false;
   direct_link_->arm(armed, solicited_only);
   return true;
 }
@@ -234,6 +235,11 @@ void SoftQp::stall_over() {
     device_.stall_clock().watch(*this, retry_at_ns_);
     return;
   }
+  try_again();
+}
+
+void SoftQp::try_again() {
+  if (stall_ == Stall::kPeerCopies) return close_link();
   end_stall();
   progress_sends();
 }
@@ -351,15 +357,28 @@ void SoftQp::set_state(ibv_qp_state next, std::string_view cause) {
 
 void SoftQp::enter_error(std::string_view cause) {
   stall_ = Stall::kNone;
+  close_wait_ns_ = kCloseWaitMinNs;
   set_state(IBV_QPS_ERR, cause);
-  // Fenced before anything is reported: who sees a flushed completion may reuse the buffer.
-  if (link_ != nullptr) link_->close();
+  close_link();
+}
+
+/// In ERR. Nothing is reported before the peer has let go of our memory: who sees a failed or
+/// flushed completion may reuse the buffer.
+void SoftQp::close_link() {
+  if (link_ != nullptr && !link_->close()) {
+    stall(Stall::kPeerCopies, close_wait_ns_);
+    close_wait_ns_ = std::min(2 * close_wait_ns_, kCloseWaitMaxNs);
+    return;
+  }
+  end_stall();
   flush_sends();
   flush_receives();
+  send_failure_ = receive_failure_ = IBV_WC_WR_FLUSH_ERR;
 }
 
 void SoftQp::enter_reset() {
   stall_ = Stall::kNone;
+  send_failure_ = receive_failure_ = IBV_WC_WR_FLUSH_ERR;
   set_state(IBV_QPS_RESET, "modified");
   attach_link(nullptr);
   head_ = sent_ = done_ = tail_ = 0;

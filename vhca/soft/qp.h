@@ -11,6 +11,7 @@
 //
 // A post on an idle queue runs inline and stores no entry if the link says kDone.
 // Receive queue: a ring of entries with their SGEs; keys are resolved when data lands.
+// In ERR both queues are flushed once the link is closed; until then they take what is posted.
 //
 // Threads: any (lock()); with a Td that thread, without a lock. Wires: see soft/wire.h.
 #pragma once
@@ -70,7 +71,8 @@ class SoftQp final : public Qp, public LinkEnd, public Stalled {
  private:
   struct SqEntry;
   struct RqEntry;
-  enum class Stall : uint8_t { kNone, kNoReceive, kNoRoom };
+  /// What keeps the send queue, or in ERR the flush of both queues, waiting.
+  enum class Stall : uint8_t { kNone, kNoReceive, kNoRoom, kPeerCopies };
 
   SoftQp(SoftPd& pd, const QpOptions& options, uint32_t number);
 
@@ -103,7 +105,7 @@ class SoftQp final : public Qp, public LinkEnd, public Stalled {
                               std::span<const std::byte>* read_result);
   uint32_t drain_arrivals(uint32_t budget);
   /// Lands a message in the next receive and completes it. Not SUCCESS: what the requester reports;
-  /// the receive is completed with the error that fits.
+  /// the receive fails with the error that fits when the QP goes to ERR, which must follow.
   ibv_wc_status receive(const Arrival& arrival);
   ibv_wc_status scatter(const RqEntry& entry, std::span<const std::byte> payload) const;
   void complete_receive(const Arrival& arrival, ibv_wc_status status);
@@ -118,6 +120,8 @@ class SoftQp final : public Qp, public LinkEnd, public Stalled {
   void apply(const QpAttr& attr, int mask);
   void set_state(ibv_qp_state next, std::string_view cause);
   void enter_error(std::string_view cause);
+  void close_link();
+  void try_again();
   void enter_reset();
   void attach_link(std::unique_ptr<Link> link);
   void update_needs_progress();
@@ -152,9 +156,13 @@ class SoftQp final : public Qp, public LinkEnd, public Stalled {
   const std::unique_ptr<std::byte[]> rq_;      // RqEntry and its SGEs, rq_stride_bytes_ apart
 
   SoftDevice& device_;
-  uint64_t expected_ = 0;     // message links: the peer's next sequence
-  uint64_t retry_at_ns_ = 0;  // while stalled
-  uint8_t rnr_left_ = 0;      // tries of the oldest request before RNR_RETRY_EXC
+  uint64_t expected_ = 0;       // message links: the peer's next sequence
+  uint64_t retry_at_ns_ = 0;    // while stalled
+  uint64_t close_wait_ns_ = 0;  // kPeerCopies: until the next look
+  uint8_t rnr_left_ = 0;        // tries of the oldest request before RNR_RETRY_EXC
+  // What the oldest of each queue fails with in ERR; those behind it are flushed.
+  ibv_wc_status send_failure_ = IBV_WC_WR_FLUSH_ERR;
+  ibv_wc_status receive_failure_ = IBV_WC_WR_FLUSH_ERR;
   QpAttr attr_{};
   ConnectParameters parameters_;  // between establish() and start_sending(); without private data
 };

@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstring>
 #include <mutex>
+#include <utility>
 
 #include "vhca/soft/copy.h"
 #include "vhca/soft/qp_queues.h"
@@ -117,6 +118,11 @@ int SoftQp::check_post(const SendWr& wr) const {
 
 int SoftQp::post_in_error(const SendWr& wr) {
   if (const int error = check_post(wr); error != 0) return error;
+  if (stall_ == Stall::kPeerCopies) {  // flushed in its turn
+    if (head_ - tail_ >= cap_.max_send_wr) return ENOMEM;
+    store(wr, {}, 0, IBV_WC_WR_FLUSH_ERR);
+    return 0;
+  }
   complete_send(wr.wr_id, wr.opcode, 0, IBV_WC_WR_FLUSH_ERR);
   return 0;
 }
@@ -270,13 +276,9 @@ void SoftQp::end_stall() {
 
 /// The oldest outstanding request fails, and with it the QP.
 void SoftQp::fail_at(uint64_t sequence, ibv_wc_status status) {
-  BRAID_ASSERT(sequence == done_ && done_ != head_);
-  const SqEntry& entry = sq_entry(sequence);
-  tail_ = ++done_;
-  sent_ = std::max(sent_, done_);
-  if (link_ != nullptr) link_->close();  // fenced before anything is reported
-  complete_send(entry.wr_id, static_cast<ibv_wr_opcode>(entry.opcode), 0, status);
-  if (state_ != IBV_QPS_ERR) enter_error(wc_status_text(status));
+  BRAID_ASSERT(sequence == done_ && done_ != head_ && state_ != IBV_QPS_ERR);
+  send_failure_ = status;
+  enter_error(wc_status_text(status));
 }
 
 void SoftQp::complete_in_order() {
@@ -307,7 +309,8 @@ void SoftQp::flush_sends() {
   while (done_ != head_) {
     const SqEntry& entry = sq_entry(done_);
     ++done_;
-    complete_send(entry.wr_id, static_cast<ibv_wr_opcode>(entry.opcode), 0, IBV_WC_WR_FLUSH_ERR);
+    complete_send(entry.wr_id, static_cast<ibv_wr_opcode>(entry.opcode), 0,
+                  std::exchange(send_failure_, IBV_WC_WR_FLUSH_ERR));
   }
   sent_ = tail_ = head_;
   reads_outstanding_ = 0;

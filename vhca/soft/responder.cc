@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <mutex>
 #include <new>
+#include <utility>
 
 #include "vhca/soft/copy.h"
 #include "vhca/soft/qp_queues.h"
@@ -26,7 +27,7 @@ int SoftQp::post_recv(const RecvWr* wr, const RecvWr** bad) {
 int SoftQp::post_one(const RecvWr& wr) {
   if (state_ == IBV_QPS_RESET) return EINVAL;
   if (wr.num_sge < 0 || static_cast<uint32_t>(wr.num_sge) > cap_.max_recv_sge) return EINVAL;
-  if (state_ == IBV_QPS_ERR) {
+  if (state_ == IBV_QPS_ERR && stall_ != Stall::kPeerCopies) {
     recv_cq_->push(true, [&](Wc& wc) {
       wc = {.wr_id = wr.wr_id,
             .status = IBV_WC_WR_FLUSH_ERR,
@@ -44,7 +45,7 @@ int SoftQp::post_one(const RecvWr& wr) {
     entry->length += wr.sg_list[i].length;
   }
   ++rq_head_;
-  if (direct_link_ != nullptr && state_ != IBV_QPS_INIT) {
+  if (direct_link_ != nullptr && state_ != IBV_QPS_INIT && state_ != IBV_QPS_ERR) {
     const auto length = static_cast<uint32_t>(std::min<uint64_t>(entry->length, UINT32_MAX));
     direct_link_->receive_posted(length, receive_usable(*entry));
   }
@@ -79,10 +80,12 @@ ibv_wc_status SoftQp::scatter(const RqEntry& entry, std::span<const std::byte> p
 ibv_wc_status SoftQp::receive(const Arrival& arrival) {
   ibv_wc_status status = IBV_WC_SUCCESS;
   if (arrival.opcode == IBV_WC_RECV) status = scatter(rq_entry(rq_tail_), arrival.payload);
-  complete_receive(arrival, status);
-  if (status == IBV_WC_LOC_LEN_ERR) return IBV_WC_REM_INV_REQ_ERR;
-  if (status == IBV_WC_LOC_PROT_ERR) return IBV_WC_REM_OP_ERR;
-  return IBV_WC_SUCCESS;
+  if (status == IBV_WC_SUCCESS) {
+    complete_receive(arrival, status);
+    return status;
+  }
+  receive_failure_ = status;
+  return status == IBV_WC_LOC_LEN_ERR ? IBV_WC_REM_INV_REQ_ERR : IBV_WC_REM_OP_ERR;
 }
 
 /// Completes the oldest receive.
@@ -104,7 +107,9 @@ void SoftQp::complete_receive(const Arrival& arrival, ibv_wc_status status) {
 
 void SoftQp::flush_receives() {
   Arrival flushed;
-  while (rq_tail_ != rq_head_) complete_receive(flushed, IBV_WC_WR_FLUSH_ERR);
+  while (rq_tail_ != rq_head_) {
+    complete_receive(flushed, std::exchange(receive_failure_, IBV_WC_WR_FLUSH_ERR));
+  }
 }
 
 // --- direct links
@@ -126,16 +131,18 @@ uint32_t SoftQp::drain_arrivals(uint32_t budget) {
         const ibv_wc_status refused = receive(arrival);
         ++count;
         if (state_ == IBV_QPS_ERR) return count;
+        if (refused != IBV_WC_SUCCESS) {
+          enter_error("a receive failed");
+          return count;
+        }
         direct_link_->pop_arrival();
-        if (refused != IBV_WC_SUCCESS) enter_error("a receive failed");
         break;
       }
       case Next::kFault:
         if (arrival.fault != IBV_WC_SUCCESS && rq_tail_ != rq_head_) {
-          complete_receive(arrival, arrival.fault);
-          ++count;
+          receive_failure_ = arrival.fault;
         }
-        if (state_ != IBV_QPS_ERR) enter_error("a request of the peer was refused");
+        enter_error("a request of the peer was refused");
         return count;
       case Next::kBroken:
         if (done_ != head_) {

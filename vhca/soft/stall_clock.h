@@ -1,8 +1,9 @@
 // StallClock: tries stalled sends again when nobody polls.
 //
-// A send that met no receive (RNR) or no room waits for a time. An owner that polls notices by
-// itself. One that sleeps, or a QP that nobody polls, is helped from the control reactor: a QP of a
-// Td gets its channels signalled, another one is moved on from here.
+// A send that met no receive (RNR) or no room waits for a time, and so does the flush of a QP whose
+// peer is in the middle of a copy. An owner that polls notices by itself. One that sleeps, or a QP
+// that nobody polls, is helped from the control reactor: a QP of a Td gets its channels signalled,
+// another one is moved on from here.
 //
 // Threads: watch and forget from any thread, under the QP's lock (watch) or without (forget); the
 // rest on the control reactor. Shared with messages under way to that reactor.

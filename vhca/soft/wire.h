@@ -154,7 +154,7 @@ class Link {
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
   const LinkFamily family;
-  /// Fences on destruction as close() does.
+  /// Closes. A copy that is under way still counts for Wire::fence_peers().
   virtual ~Link() = default;
   virtual Execution execute(const Request& request) = 0;
 
@@ -176,9 +176,20 @@ class Link {
   /// EndInfo::access or min_rnr_timer changed: publish them. Called when the link is given, too.
   virtual void qp_changed(uint32_t access, uint8_t min_rnr_timer) = 0;
 
-  /// When this returns, nothing of the peer lands in our memory through this link any more, and,
-  /// through a direct link, nothing of ours over there. Idempotent.
-  virtual void close() = 0;
+  /// Ends the link: what the peer begins from now on is refused. True: nothing of it lands in our
+  /// memory through this link any more. False: a copy of a direct link's peer is under way; call
+  /// again to ask. Never waits: a process that was stopped in the middle of a copy may stay so.
+  virtual bool close() = 0;
+};
+
+/// Copies of peers that were under way when a key went. Any thread, one at a time.
+class PeerFence {
+ public:
+  virtual ~PeerFence() = default;
+  /// Whether all of them have ended. Never waits.
+  virtual bool passed() = 0;
+  /// Who has not: "process 123". For people.
+  virtual std::string waits_for() const = 0;
 };
 
 /// A way to reach peers. One per SoftDevice. Any thread.
@@ -206,9 +217,12 @@ class Wire {
     return {};
   }
   virtual void release_memory(const MrPlace& place) { (void)place; }
-  /// A key was just taken out of the table: returns when no peer, and no thread of ours that acts
-  /// for a peer, uses what it resolved before.
-  virtual void fence_peers() {}
+  /// `key` was just taken out of the table. Null: no peer, and no thread of ours that acts for a
+  /// peer, uses what it resolved before. Else the memory is theirs until the fence has passed.
+  virtual std::unique_ptr<PeerFence> fence_peers(uint32_t key) {
+    (void)key;
+    return nullptr;
+  }
 
   // --- finding peers
   virtual base::Result<std::unique_ptr<Listener>> listen(SoftDevice& device, base::Reactor& reactor,

@@ -20,7 +20,7 @@
 namespace braid::vhca::soft::inhost {
 
 inline constexpr uint32_t kCmMagic = 0x48495242;  // "BRIH"
-inline constexpr uint16_t kCmVersion = 1;
+inline constexpr uint16_t kCmVersion = 2;
 inline constexpr size_t kCmMessageMax = 512;
 
 enum class CmKind : uint8_t {

@@ -79,7 +79,6 @@ Result<LinkParts> PendingEnd::make_parts(const std::shared_ptr<Channel>& channel
   parts.peer_geometry = peer_end.geometry;
   parts.channel = channel;
   parts.heavy_fence_exists = host.has_heavy_fence() && peer_end.has_heavy_fence;
-  parts.fence_bound_ns = wire_.options().fence_bound_ns;
   return parts;
 }
 
@@ -88,7 +87,7 @@ Status PendingEnd::establish(const std::shared_ptr<Channel>& channel, Received& 
   BRAID_CHECK(channel->attach(parts.peer));
   // Before the peer can learn any key from us.
   BRAID_CHECK(wire_.exports().join(channel));
-  auto link = std::make_unique<InHostLink>(wire_.host(), wire_.links(), end_, std::move(parts));
+  auto link = std::make_unique<InHostLink>(wire_.host(), wire_.copies(), end_, std::move(parts));
   BRAID_CHECK(end_.establish(std::move(link), peer.message.end.qp_number, parameters_));
   return end_.start_sending();
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "vhca/soft/inhost/channel.h"
+#include "vhca/soft/inhost/link.h"
 #include "vhca/soft/inhost/wire.h"
 
 namespace braid::vhca::soft::inhost {

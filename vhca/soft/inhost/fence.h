@@ -1,30 +1,73 @@
-// Waiting until a copy that may be under way has ended.
+// Copies that peers make to and from this process's memory, as their owner sees them: which may be
+// under way, and when they have ended.
+//
+// A copy ends when its counter moves, or when the pidfd says that its process is dead. A process
+// that was stopped (SIGSTOP) inside of one may hold it for ever, so nobody spins here: who must
+// know asks again. That the peer's socket hung up proves nothing: its thread may still copy.
+//
+// Threads: any.
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "base/host.h"
+#include "vhca/soft/inhost/layout.h"
+#include "vhca/soft/inhost/peer_device.h"
+#include "vhca/soft/wire.h"
 
 namespace braid::vhca::soft::inhost {
 
-/// Waits until `activity()`, odd during a copy, is even or another than it was at first. `gone()`
-/// says that nobody is left who copies. False: neither came within `bound_ns`. Spins: the rest of a
-/// copy is short, and whoever waits (close, deregister) is on a control path.
-template <typename Activity, typename Gone>
-bool wait_for_copy(base::Host& host, uint64_t bound_ns, Activity activity, Gone gone) {
-  constexpr unsigned kSpins = 100;
-  const uint64_t first = activity();
-  if ((first & 1) == 0) return true;
-  uint64_t deadline_ns = 0;
-  for (unsigned round = 0; activity() == first; ++round) {
-    if (round < kSpins) continue;
-    if (gone()) return true;
-    const uint64_t now_ns = host.now_ns();
-    if (deadline_ns == 0) deadline_ns = now_ns + bound_ns;
-    if (now_ns >= deadline_ns) return false;
-    host.yield();
+inline constexpr uint32_t kAnyKey = 0;  // no rkey is 0
+
+/// The copy under way that resolved `key`: the count that names it, odd; 0 if there is none.
+uint64_t copy_under_way(const ActivityLine& activity, uint32_t key);
+
+/// The copies of one peer QP. Lives on behind its link while one is under way.
+class PeerCopies {
+ public:
+  /// Owns the inbound segment, in which the peer tells of its copies.
+  PeerCopies(std::unique_ptr<base::Segment> inbound, std::shared_ptr<PeerDevice> peer)
+      : inbound_(std::move(inbound)), peer_(std::move(peer)) {}
+
+  std::byte* inbound() const { return inbound_->data(); }
+  const std::shared_ptr<PeerDevice>& peer() const { return peer_; }
+  /// See copy_under_way().
+  uint64_t under_way(uint32_t key) const {
+    return copy_under_way(reinterpret_cast<SegmentHead*>(inbound())->activity, key);
   }
-  return true;
-}
+  /// Whether a copy that was seen under way has ended. A system call if its counter still stands.
+  bool ended(uint64_t copy) const { return under_way(kAnyKey) != copy || !peer_->alive(); }
+
+ private:
+  const std::unique_ptr<base::Segment> inbound_;
+  const std::shared_ptr<PeerDevice> peer_;
+};
+
+/// The copies of all peers of a device, so that deregistration can fence them.
+class CopyTable {
+ public:
+  void add(std::shared_ptr<const PeerCopies> copies);
+  /// The link is gone and its gate closed, seen by the peer (heavy_fence). A copy that is under way
+  /// still counts until it ends.
+  void remove(const PeerCopies& copies);
+  /// The copies under way that resolved `key`. Call heavy_fence() between the key's removal and
+  /// this. Null: none.
+  std::unique_ptr<PeerFence> fence(uint32_t key);
+
+ private:
+  struct Entry {
+    std::shared_ptr<const PeerCopies> copies;
+    uint64_t last = 0;  // its link is gone, and this copy was under way then
+  };
+  void forget_ended_locked();
+
+  std::mutex mutex_;
+  std::vector<Entry> entries_;
+};
 
 }  // namespace braid::vhca::soft::inhost

@@ -3,7 +3,7 @@
 // Everything read from the segment is copied out, then checked; what the owner published it knows
 // itself. A peer that breaks the ring's rules makes next() report kBroken for good.
 //
-// Thread: the QP's (its Td thread, or under its lock), but for activity(), which any may call.
+// Thread: the QP's (its Td thread, or under its lock).
 #pragma once
 
 #include <cstdint>
@@ -39,9 +39,6 @@ class InboundRing {
 
   /// What the peer is to signal for. A new generation with each call that arms.
   void arm(ArmMode mode);
-
-  /// Odd while the peer copies to or from this process's memory. Any thread.
-  uint64_t activity() const { return view_.head().activity.active.load(std::memory_order_acquire); }
 
   /// After kBroken: which rule was broken. For the log.
   std::string_view broken_rule() const { return broken_rule_; }

@@ -64,6 +64,7 @@ struct alignas(128) CreditLine {
 /// Written by the peer around each copy to or from the owner's memory: odd while it copies.
 struct alignas(128) ActivityLine {
   std::atomic<uint64_t> active;
+  std::atomic<uint32_t> key;  // the rkey of the copy; changes only while `active` is even
 };
 
 struct SegmentHead {

@@ -5,7 +5,6 @@
 
 #include "base/log.h"
 #include "vhca/soft/copy.h"
-#include "vhca/soft/inhost/fence.h"
 #include "vhca/soft/remote_check.h"
 
 namespace braid::vhca::soft::inhost {
@@ -21,30 +20,14 @@ constexpr Execution failed(ibv_wc_status status) {
 
 }  // namespace
 
-// --- LinkTable
-
-void LinkTable::add(InHostLink& link) {
-  const std::lock_guard lock(mutex_);
-  links_.push_back(&link);
-}
-
-void LinkTable::remove(InHostLink& link) {
-  const std::lock_guard lock(mutex_);
-  std::erase(links_, &link);
-}
-
-void LinkTable::fence_peers() {
-  const std::lock_guard lock(mutex_);
-  for (InHostLink* link : links_) link->fence_peer();
-}
-
 // --- InHostLink: life
 
-InHostLink::InHostLink(base::Host& host, LinkTable& table, LinkEnd& end, LinkParts parts)
+InHostLink::InHostLink(base::Host& host, CopyTable& table, LinkEnd& end, LinkParts parts)
     : Link(LinkFamily::kDirect),
+      copies_(std::make_shared<PeerCopies>(std::move(parts.own_segment), parts.peer)),
       outbound_(SegmentView(parts.peer_segment->data(), parts.peer_geometry), *mark_,
                 parts.heavy_fence_exists),
-      inbound_(SegmentView(parts.own_segment->data(), parts.own_geometry)),
+      inbound_(SegmentView(copies_->inbound(), parts.own_geometry)),
       peer_(std::move(parts.peer)),
       peer_event_(std::move(parts.peer_event)),
       host_(host),
@@ -52,18 +35,16 @@ InHostLink::InHostLink(base::Host& host, LinkTable& table, LinkEnd& end, LinkPar
       end_(end),
       pd_(end.info().pd),
       channel_(std::move(parts.channel)),
-      own_segment_(std::move(parts.own_segment)),
-      peer_segment_(std::move(parts.peer_segment)),
-      fence_bound_ns_(parts.fence_bound_ns) {
+      peer_segment_(std::move(parts.peer_segment)) {
   peer_->add_mark(mark_);
-  table_.add(*this);
+  table_.add(copies_);
   channel_->set_user(this);
 }
 
 InHostLink::~InHostLink() {
   channel_->forget_user();
-  close();
-  table_.remove(*this);
+  (void)close();
+  table_.remove(*copies_);
   peer_->remove_mark(*mark_);
 }
 
@@ -72,22 +53,15 @@ void InHostLink::peer_gone() {
   end_.wake();
 }
 
-void InHostLink::close() {
-  if (std::exchange(closed_, true)) return;
-  const Gate gate{.state = EndState::kClosed};
-  inbound_.set_gate(gate);
-  host_.heavy_fence();
-  fence_peer();
-}
-
-void InHostLink::fence_peer() {
-  const auto activity = [this] { return inbound_.activity(); };
-  const auto gone = [this] { return gone_.load(std::memory_order_acquire) || !peer_->alive(); };
-  if (wait_for_copy(host_, fence_bound_ns_, activity, gone)) return;
-  host_.log().error(
-      "process {} has stood in the middle of a copy to or from this process's memory for {} s (is "
-      "it stopped?); going on without it: what it copies may still land",
-      peer_->identity().pid, fence_bound_ns_ / base::kSecond);
+bool InHostLink::close() {
+  if (!std::exchange(closed_, true)) {
+    const Gate gate{.state = EndState::kClosed};
+    inbound_.set_gate(gate);
+    host_.heavy_fence();
+    last_copy_ = copies_->under_way(kAnyKey);
+  }
+  if (last_copy_ != 0 && copies_->ended(last_copy_)) last_copy_ = 0;
+  return last_copy_ == 0;
 }
 
 void InHostLink::qp_changed(uint32_t access, uint8_t min_rnr_timer) {
@@ -140,7 +114,7 @@ inline Execution InHostLink::pushed(bool solicited) {
 Execution InHostLink::execute_rdma(const Request& request) {
   const bool with_imm = request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
   // From here on the owner's close and deregistration wait for us; what they did before, we see.
-  outbound_.begin_copy();
+  outbound_.begin_copy(request.rkey);
   const Gate gate = outbound_.gate();
   ibv_wc_status status = IBV_WC_SUCCESS;
   Room room = Room::kReady;
@@ -219,7 +193,6 @@ ibv_wc_status InHostLink::move_data(const Request& request, uint32_t pd) {
 ibv_wc_status InHostLink::move_foreign(const Request& request) {
   constexpr size_t kPieces = 16;
   constexpr uint32_t kLast = sizeof(uint64_t);
-  if (peer_->process() == nullptr) return IBV_WC_REM_OP_ERR;
   uint64_t address = request.remote_address;
   const bool read = is_read(request.opcode);
   for (size_t next = 0; next < request.pieces.size();) {
@@ -236,11 +209,11 @@ ibv_wc_status InHostLink::move_foreign(const Request& request) {
     }
     base::Errc result = base::Errc::kOk;
     if (read) {
-      result = peer_->process()->read(address, std::span(spans).first(count));
+      result = peer_->process().read(address, std::span(spans).first(count));
     } else {
       std::array<std::span<const std::byte>, kPieces + 1> sources;
       std::copy_n(spans.begin(), count, sources.begin());
-      result = peer_->process()->write(address, std::span(sources).first(count));
+      result = peer_->process().write(address, std::span(sources).first(count));
     }
     if (result == base::Errc::kDisconnected) return IBV_WC_RETRY_EXC_ERR;
     if (result != base::Errc::kOk) return IBV_WC_REM_OP_ERR;

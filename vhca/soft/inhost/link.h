@@ -3,38 +3,21 @@
 // execute() does what the peer's hardware would do on real wires: it checks the peer's gate and MR
 // table and moves the data itself; messages go into the peer's inbound ring.
 //
-// Threads: the QP's, but for fence_peer() and peer_gone().
+// Threads: the QP's, but for peer_gone().
 #pragma once
 
 #include <atomic>
 #include <memory>
-#include <mutex>
-#include <vector>
 
 #include "base/host.h"
 #include "vhca/soft/inhost/channel.h"
+#include "vhca/soft/inhost/fence.h"
 #include "vhca/soft/inhost/inbound_ring.h"
 #include "vhca/soft/inhost/outbound_ring.h"
 #include "vhca/soft/inhost/peer_device.h"
 #include "vhca/soft/wire.h"
 
 namespace braid::vhca::soft::inhost {
-
-class InHostLink;
-
-/// The links of a device, so that deregistration can fence their peers. Any thread.
-class LinkTable {
- public:
-  void add(InHostLink& link);
-  void remove(InHostLink& link);
-  /// No peer is in the middle of a copy any more that it began before the call. `heavy_fence()` has
-  /// been called between the change to be seen and this.
-  void fence_peers();
-
- private:
-  std::mutex mutex_;
-  std::vector<InHostLink*> links_;
-};
 
 /// What connects a link to its peer, from the handshake.
 struct LinkParts {
@@ -46,13 +29,11 @@ struct LinkParts {
   std::shared_ptr<PeerDevice> peer;
   std::shared_ptr<Channel> channel;
   bool heavy_fence_exists = true;  // for both processes
-  uint64_t fence_bound_ns =
-      5 * base::kSecond;  // how long a peer stopped inside a copy is waited for
 };
 
 class InHostLink final : public Link, public ChannelUser {
  public:
-  InHostLink(base::Host& host, LinkTable& table, LinkEnd& end, LinkParts parts);
+  InHostLink(base::Host& host, CopyTable& table, LinkEnd& end, LinkParts parts);
   ~InHostLink() override;
 
   Execution execute(const Request& request) override;
@@ -61,13 +42,10 @@ class InHostLink final : public Link, public ChannelUser {
   void receive_posted(uint32_t length_bytes, bool usable) override;
   void arm(bool armed, bool solicited_only) override;
   void qp_changed(uint32_t access, uint8_t min_rnr_timer) override;
-  void close() override;
+  bool close() override;
 
   void peer_gone() override;
   void disconnect() override { end_.disconnected(); }
-
-  /// Waits until the peer is not in the middle of a copy that it began before. Any thread.
-  void fence_peer();
 
  private:
   Execution execute_send(const Request& request);
@@ -83,20 +61,20 @@ class InHostLink final : public Link, public ChannelUser {
   // What each message touches stands first.
   std::atomic<bool> gone_{false};  // the peer is gone, or broke a rule
   bool closed_ = false;
+  uint64_t last_copy_ = 0;  // closed: the peer's copy that was under way, 0 once it has ended
   const std::shared_ptr<CopyMark> mark_ = std::make_shared<CopyMark>();
+  const std::shared_ptr<const PeerCopies> copies_;
   OutboundRing outbound_;
   InboundRing inbound_;
   const std::shared_ptr<PeerDevice> peer_;
   const std::unique_ptr<base::Event> peer_event_;
 
   base::Host& host_;
-  LinkTable& table_;
+  CopyTable& table_;
   LinkEnd& end_;
   const uint32_t pd_;
   const std::shared_ptr<Channel> channel_;
-  const std::unique_ptr<base::Segment> own_segment_;
   const std::unique_ptr<base::Segment> peer_segment_;
-  const uint64_t fence_bound_ns_;
 };
 
 }  // namespace braid::vhca::soft::inhost

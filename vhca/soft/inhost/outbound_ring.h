@@ -81,9 +81,11 @@ class OutboundRing {
   }
 
   /// Around each copy to or from the peer's memory.
-  void begin_copy() {
+  void begin_copy(uint32_t rkey) {
     mark_.activity.store(++activity_, std::memory_order_relaxed);
-    view_.head().activity.active.store(activity_, std::memory_order_relaxed);
+    // Release: who sees this key sees all of the copies before it as well.
+    view_.head().activity.key.store(rkey, std::memory_order_release);
+    view_.head().activity.active.store(activity_, std::memory_order_release);
     light_fence(heavy_fence_exists_);
   }
   void end_copy() {

@@ -22,8 +22,6 @@
 #include "base/log.h"
 #include "base/reactor.h"
 #include "vhca/device.h"
-#include "vhca/soft/device.h"
-#include "vhca/soft/inhost/wire.h"
 #include "vhca/soft_device.h"
 
 namespace braid::vhca::soft::inhost {
@@ -43,7 +41,6 @@ struct PartyOptions {
   size_t buffer_bytes = 1 << 20;
   uint32_t depth = 64;
   uint64_t poll_budget_ns = 0;
-  uint64_t fence_bound_ns = 0;  // 0: the device's own
 };
 
 /// A process's end: host, reactor, device, one buffer, and one QP at a time.
@@ -56,7 +53,7 @@ class Party {
     base::Reactor::Options reactor_options;
     reactor_options.poll_budget_ns = options.poll_budget_ns;
     reactor = std::move(*base::Reactor::create(*host, reactor_options));
-    device = make_device();
+    device = std::move(*create_soft_device(*host, *reactor));
     td = device->create_td();
     pd = std::move(*device->alloc_pd());
     if (options.memory == Memory::kSegment) {
@@ -225,14 +222,6 @@ class Party {
   uint32_t sleeps = 0;
 
  private:
-  std::unique_ptr<Device> make_device() {
-    if (options_.fence_bound_ns == 0) return std::move(*create_soft_device(*host, *reactor));
-    InHostWire::Options wire_options;
-    wire_options.fence_bound_ns = options_.fence_bound_ns;
-    auto wire = std::make_unique<InHostWire>(*host, wire_options);
-    return std::make_unique<SoftDevice>(*host, *reactor, "bounded", std::move(wire));
-  }
-
   uint64_t nexts_ = 0;
 };
 
@@ -312,6 +301,14 @@ class Child {
     return value;
   }
   void signal(int number) const { ::kill(pid_, number); }
+  /// Waits until the process is stopped; false if it ended instead.
+  bool wait_stopped() {
+    int status = 0;
+    EXPECT_EQ(::waitpid(pid_, &status, WUNTRACED), pid_);
+    if (WIFSTOPPED(status)) return true;
+    pid_ = -1;
+    return false;
+  }
   /// The exit status, or 128 + signal.
   int wait() {
     int status = 0;

@@ -1,8 +1,5 @@
 #include "vhca/soft/inhost/peer_device.h"
 
-#include "base/log.h"
-#include "vhca/soft/inhost/fence.h"
-
 namespace braid::vhca::soft::inhost {
 
 using base::Errc;
@@ -61,9 +58,11 @@ void PeerDevice::unmap_retired() {
   }
   // Not under the lock: a copy that is waited for may want to add a segment.
   host_.heavy_fence();
+  // The copies of other threads of this process; the rest of one is short.
   for (const auto& mark : marks) {
-    const auto activity = [&mark] { return mark->activity.load(std::memory_order_acquire); };
-    wait_for_copy(host_, base::kNever / 2, activity, [] { return false; });
+    const uint64_t copy = mark->activity.load(std::memory_order_acquire);
+    if ((copy & 1) == 0) continue;
+    while (mark->activity.load(std::memory_order_acquire) == copy) host_.yield();
   }
 }
 
@@ -87,13 +86,7 @@ Result<std::shared_ptr<PeerDevice>> PeerTable::find_or_open(
   }
   const size_t table_bytes = size_t{end.mr_capacity} * sizeof(MrEntry);
   BRAID_TRY(auto mapped, host_.map_segment(std::move(mr_table), table_bytes));
-  std::unique_ptr<base::PeerProcess> process;
-  if (auto opened = host_.open_process(identity); opened.ok()) {
-    process = std::move(opened).value();
-  } else {
-    host_.log().warning("memory of process {} outside of shared segments cannot be reached: {}",
-                        identity.pid, opened.error().message());
-  }
+  BRAID_TRY(auto process, host_.open_process(identity));
   auto peer = std::make_shared<PeerDevice>(host_, identity, std::move(mapped), end.mr_capacity,
                                            std::move(process));
   peers_[key] = peer;

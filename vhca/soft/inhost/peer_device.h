@@ -32,8 +32,7 @@ class PeerDevice {
     std::unique_ptr<base::Segment> segment;
   };
 
-  /// `mr_table` holds `mr_capacity` entries (a power of two). `process` may be null: then its
-  /// memory outside of segments cannot be reached.
+  /// `mr_table` holds `mr_capacity` entries (a power of two).
   PeerDevice(base::Host& host, base::PeerIdentity identity, std::unique_ptr<base::Segment> mr_table,
              uint32_t mr_capacity, std::unique_ptr<base::PeerProcess> process);
   ~PeerDevice();
@@ -46,10 +45,10 @@ class PeerDevice {
     const Mapping* mapping = mappings_[id % kSegmentsMax].load(std::memory_order_acquire);
     return mapping != nullptr && mapping->id == id ? mapping : nullptr;
   }
-  base::PeerProcess* process() const { return process_.get(); }
+  base::PeerProcess& process() const { return *process_; }
   const base::PeerIdentity& identity() const { return identity_; }
   /// False once the process is known to have ended.
-  bool alive() const { return process_ == nullptr || process_->alive(); }
+  bool alive() const { return process_->alive(); }
 
   /// The peer announced a segment; each connection brings the announcement.
   base::Status add_segment(const CmSegment& segment, std::unique_ptr<base::Handle> handle);
@@ -83,7 +82,8 @@ class PeerTable {
   explicit PeerTable(base::Host& host) : host_(host) {}
 
   /// The peer device that `end` describes, at the process at the other end of the socket. Shared by
-  /// all who ask for it while somebody holds it.
+  /// all who ask for it while somebody holds it. Fails if the process cannot be watched: then
+  /// nobody could tell when it has let go of our memory.
   base::Result<std::shared_ptr<PeerDevice>> find_or_open(const base::PeerIdentity& identity,
                                                          const CmEnd& end,
                                                          std::unique_ptr<base::Handle> mr_table);

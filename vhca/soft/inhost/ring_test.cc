@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "vhca/soft/inhost/fence.h"
 #include "vhca/soft/inhost/inbound_ring.h"
 #include "vhca/soft/inhost/outbound_ring.h"
 
@@ -220,12 +221,18 @@ TEST_F(RingTest, TheGateTellsWhatItWasGiven) {
   EXPECT_EQ(Gate::unpack(0x77).state, EndState::kClosed) << "an unknown state is closed";
 }
 
-TEST_F(RingTest, ActivityIsOddDuringACopy) {
-  EXPECT_EQ(inbound.activity() & 1, 0U);
-  outbound.begin_copy();
-  EXPECT_EQ(inbound.activity() & 1, 1U);
+TEST_F(RingTest, ACopyIsSeenUnderWayByTheOwnerOfItsKey) {
+  const ActivityLine& activity = owner_view.head().activity;
+  EXPECT_EQ(copy_under_way(activity, kAnyKey), 0U);
+  outbound.begin_copy(17);
+  const uint64_t first = copy_under_way(activity, 17);
+  EXPECT_NE(first, 0U);
+  EXPECT_EQ(copy_under_way(activity, kAnyKey), first);
+  EXPECT_EQ(copy_under_way(activity, 18), 0U);
   outbound.end_copy();
-  EXPECT_EQ(inbound.activity() & 1, 0U);
+  EXPECT_EQ(copy_under_way(activity, kAnyKey), 0U);
+  outbound.begin_copy(17);
+  EXPECT_NE(copy_under_way(activity, 17), first) << "another copy";
 }
 
 /// A peer that writes what it likes into the slot at `position`.

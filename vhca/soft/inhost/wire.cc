@@ -60,9 +60,9 @@ std::span<MrEntry> InHostWire::mr_table_memory(uint32_t capacity) {
   return {reinterpret_cast<MrEntry*>(mr_table_->data()), capacity};
 }
 
-void InHostWire::fence_peers() {
+std::unique_ptr<PeerFence> InHostWire::fence_peers(uint32_t key) {
   host_.heavy_fence();
-  links_.fence_peers();
+  return copies_.fence(key);
 }
 
 Status InHostWire::check_peer(const base::PeerIdentity& identity) const {

@@ -10,7 +10,7 @@
 #include "base/host.h"
 #include "vhca/soft/inhost/cm_messages.h"
 #include "vhca/soft/inhost/exports.h"
-#include "vhca/soft/inhost/link.h"
+#include "vhca/soft/inhost/fence.h"
 #include "vhca/soft/inhost/peer_device.h"
 #include "vhca/soft/inhost/qp_numbers.h"
 #include "vhca/soft/wire.h"
@@ -21,7 +21,6 @@ class InHostWire final : public Wire {
  public:
   struct Options {
     uint32_t payload_bytes = 65536;  // per QP, for SENDs that are under way; a power of two
-    uint64_t fence_bound_ns = 5 * base::kSecond;      // see LinkParts
     uint64_t handshake_bound_ns = 5 * base::kSecond;  // for a peer's next message
   };
   InHostWire(base::Host& host, const Options& options);
@@ -38,7 +37,7 @@ class InHostWire final : public Wire {
     return exports_.place(address, length_bytes);
   }
   void release_memory(const MrPlace& place) override { exports_.release(place); }
-  void fence_peers() override;
+  std::unique_ptr<PeerFence> fence_peers(uint32_t key) override;
 
   base::Result<std::unique_ptr<Listener>> listen(SoftDevice& device, base::Reactor& reactor,
                                                  const Address& address, int backlog) override;
@@ -54,7 +53,7 @@ class InHostWire final : public Wire {
   uint32_t mr_capacity() const { return mr_capacity_; }
   const base::Handle* mr_table_handle() const { return &mr_table_->handle(); }
   Exports& exports() { return exports_; }
-  LinkTable& links() { return links_; }
+  CopyTable& copies() { return copies_; }
   PeerTable& peers() { return peers_; }
   /// kPermission for a process of another user; kNoMemory without an MR table.
   base::Status check_peer(const base::PeerIdentity& identity) const;
@@ -69,7 +68,7 @@ class InHostWire final : public Wire {
   DeviceId id_;
   QpNumbers qp_numbers_;
   Exports exports_;
-  LinkTable links_;
+  CopyTable copies_;
   PeerTable peers_;
   std::unique_ptr<base::Segment> mr_table_;
   uint32_t mr_capacity_ = 0;

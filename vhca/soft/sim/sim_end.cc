@@ -21,7 +21,10 @@ class SimLink final : public Link {
   void receive_posted(uint32_t, bool) override {}
   void arm(bool, bool) override {}
   void qp_changed(uint32_t, uint8_t) override {}
-  void close() override { end_->stop_responding(); }
+  bool close() override {
+    end_->stop_responding();
+    return true;
+  }
 
  private:
   const std::shared_ptr<SimEnd> end_;

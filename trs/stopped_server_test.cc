@@ -1,0 +1,173 @@
+// A server process that is stopped as a whole (SIGSTOP): on shared memory nothing fails, its rings
+// take messages as before. Only heartbeats tell.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstring>
+#include <string>
+
+#include "base/linux_host.h"
+#include "base/log.h"
+#include "trs/client.h"
+#include "trs/server.h"
+#include "vhca/soft_device.h"
+
+namespace braid::trs {
+namespace {
+
+using base::Errc;
+
+constexpr uint32_t kBytes = 4096;
+constexpr uint64_t kPatienceNs = 60 * base::kSecond;
+
+/// A process of its own on the in-host wire; turned by hand.
+struct Process {
+  Process() {
+    base::LinuxHostOptions options;
+    options.log_sink = base::make_null_sink();
+    host = std::move(*base::create_linux_host(options));
+    reactor = std::move(*base::Reactor::create(*host, {}));
+    device = std::move(*vhca::create_soft_device(*host, *reactor));
+  }
+  std::unique_ptr<base::Host> host;
+  std::unique_ptr<base::Reactor> reactor;
+  std::unique_ptr<vhca::Device> device;
+};
+
+/// One block in memory.
+class BlockUser final : public ServerUser {
+ public:
+  void session_opened(ServerSession&) override {}
+  void session_closed(ServerSession&) override {}
+  void request(ServerRequest& request) override {
+    const size_t bytes = std::min(request.data.size(), block_.size());
+    const bool write = request.direction == Direction::kWrite;
+    std::memcpy(write ? block_.data() : request.data.data(),
+                write ? request.data.data() : block_.data(), bytes);
+    request.answer(Errc::kOk);
+  }
+
+ private:
+  std::array<std::byte, kBytes> block_{};
+};
+
+/// Serves until it is killed; writes its port into the pipe.
+[[noreturn]] void serve(int port_pipe) {
+  Process process;
+  BlockUser user;
+  ServerOptions options;
+  options.listen = {"127.0.0.1", 0};
+  options.reactors = {process.reactor.get()};
+  options.queue_depth = 8;
+  options.max_io_bytes = 64 << 10;
+  auto server = Server::create(*process.device, options, user);
+  BRAID_ASSERT(server.ok());
+  const uint16_t port = (*server)->address().port;
+  BRAID_ASSERT(::write(port_pipe, &port, sizeof(port)) == sizeof(port));
+  process.reactor->run();
+  ::_exit(0);
+}
+
+class CountingUser final : public SessionUser {
+ public:
+  base::Task<base::Status> reconnected() override { co_return base::Status(); }
+  void disconnected(const base::Error& why) override { losses.push_back(why.message()); }
+  bool silence_noticed(size_t from) const {
+    for (size_t i = from; i < losses.size(); ++i) {
+      if (losses[i].find("no sign of life") != std::string::npos) return true;
+    }
+    return false;
+  }
+  std::vector<std::string> losses;
+};
+
+class StoppedServer : public testing::Test {
+ protected:
+  StoppedServer() {
+    std::array<int, 2> ends{};
+    BRAID_ASSERT(::pipe(ends.data()) == 0);
+    pid_ = ::fork();
+    if (pid_ == 0) serve(ends[1]);
+    BRAID_ASSERT(::read(ends[0], &port_, sizeof(port_)) == sizeof(port_));
+    ::close(ends[0]);
+    ::close(ends[1]);
+  }
+  ~StoppedServer() override {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  void stop() {
+    ::kill(pid_, SIGSTOP);
+    int status = 0;
+    ASSERT_EQ(::waitpid(pid_, &status, WUNTRACED), pid_);
+    ASSERT_TRUE(WIFSTOPPED(status));
+  }
+  void go_on() { ::kill(pid_, SIGCONT); }
+
+  uint16_t port_ = 0;
+  pid_t pid_ = -1;
+};
+
+TEST_F(StoppedServer, IsNoticedByHeartbeatsAndRequestsGoOnWhenItDoes) {
+  Process process;
+  const auto pd = std::move(*process.device->alloc_pd());
+  const auto memory = std::move(*process.host->create_segment(kBytes, "test"));
+  const auto mr = std::move(
+      *pd->reg_mr(memory->data(), kBytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE));
+  CountingUser user;
+  ClientOptions options;
+  options.session_name = "stopped";
+  options.server = {"127.0.0.1", port_};
+  options.reactors = {process.reactor.get()};
+  auto opened =
+      process.reactor->run_until_done(ClientSession::open(*process.device, *pd, options, user));
+  ASSERT_TRUE(opened.ok()) << opened.error().message();
+  const std::unique_ptr<ClientSession> session = std::move(*opened);
+
+  const auto run_until = [&](const std::function<bool()>& done) {
+    const uint64_t deadline_ns = process.host->now_ns() + kPatienceNs;
+    while (!done() && process.host->now_ns() < deadline_ns) {
+      if (!process.reactor->turn()) process.host->yield();
+    }
+    return done();
+  };
+  std::optional<Errc> outcome;
+  ClientRequest request;
+  const auto submit = [&](Direction direction) {
+    outcome.reset();
+    request.direction = direction;
+    request.data = {mr.get(), memory->data(), kBytes};
+    request.context = &outcome;
+    request.done = [](ClientRequest& self, Errc status) {
+      *static_cast<std::optional<Errc>*>(self.context) = status;
+    };
+    request.permit = session->queue(0).acquire();
+    ASSERT_TRUE(request.permit);
+    session->queue(0).submit(request);
+  };
+
+  for (int round = 0; round < 2; ++round) {
+    const auto stamp = static_cast<int>(0x30 + round);
+    std::memset(memory->data(), stamp, kBytes);
+    stop();
+    const size_t before = user.losses.size();
+    submit(Direction::kWrite);
+    ASSERT_TRUE(run_until([&] { return user.silence_noticed(before); }));
+    EXPECT_FALSE(outcome.has_value()) << "a stopped server answered";
+    go_on();
+    ASSERT_TRUE(run_until([&] { return outcome.has_value(); }));
+    EXPECT_EQ(*outcome, Errc::kOk);
+    std::memset(memory->data(), 0, kBytes);
+    submit(Direction::kRead);
+    ASSERT_TRUE(run_until([&] { return outcome.has_value(); }));
+    EXPECT_EQ(*outcome, Errc::kOk);
+    EXPECT_EQ(memory->data()[kBytes - 1], static_cast<std::byte>(stamp));
+  }
+  process.reactor->run_until_done(session->close());
+}
+
+}  // namespace
+}  // namespace braid::trs
