@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 import unittest
 
+import co_await_conditions
 import co_await_temporaries
 import globals as globals_check
 import house_rules
@@ -134,6 +135,40 @@ class CoAwaitTemporaries(unittest.TestCase):
         ]:
             code = f"Task<Result<int>> run() {{\n  {statement}\n}}\nstruct A {{ int b{{1}}; }};\n"
             self.assertEqual(self.breaches(code), [], statement)
+
+
+class CoAwaitConditions(unittest.TestCase):
+    def breaches(self, statement):
+        code = f"Task<int> run() {{\n  {statement}\n}}\n"
+        return co_await_conditions.problems_in("a.cc", code)
+
+    def test_breaches_are_found(self):
+        for statement in [
+            "if (!co_await f()) break;",
+            "if (co_await f()) { g(); } else { h(); }",
+            "if (a && (co_await f()).ok()) g();",
+            "if (auto r = g(); co_await f(r)) h();",
+            "while (co_await f()) g();",
+            "do { g(); } while (!co_await f());",
+            "for (int i = 0; co_await f(i); ++i) g();",
+            "for (int i = 0; i < 3; i = co_await f(i)) g();",
+            "switch (co_await f()) { default: g(); }",
+            "for (;;) {\n    if (!\n        co_await f()) break;\n  }",
+        ]:
+            self.assertEqual(len(self.breaches(statement)), 1, statement)
+
+    def test_good_code_is_left_alone(self):
+        for statement in [
+            "const bool came = co_await f();\n  if (!came) break;",
+            "if (x) co_await f();",
+            "while (!done) { co_await f(); }",
+            "if (auto r = co_await f(); !r.ok()) co_return r.error();",
+            "for (auto r = co_await f(); r; --r) g();",
+            "if (g([&] { return [this]() -> Task<int> { co_return co_await f(); }; })) h();",
+            "if (!co_await f()) break;  // lint: allow(co_await) not in g++",
+            "// if (!co_await f()) break;\n  g();",
+        ]:
+            self.assertEqual(self.breaches(statement), [], statement)
 
 
 class Simulated(unittest.TestCase):

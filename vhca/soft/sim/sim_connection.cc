@@ -65,7 +65,8 @@ base::Task<Result<std::unique_ptr<Connection>>> SimConnectRequest::accept(
   auto connection = std::make_unique<SimConnection>(end_);
   const std::shared_ptr<SimEnd> end = std::move(end_);
   BRAID_CO_CHECK(end->accept(reactor, soft_qp, peer_qp_number_, parameters));
-  if (!co_await end->decided()) {
+  const bool decided = co_await end->decided();
+  if (!decided) {
     co_return make_error(end->why(), "{} went away while it was accepted", end->peer_text());
   }
   co_return std::unique_ptr<Connection>(std::move(connection));
