@@ -102,7 +102,8 @@ TEST_F(Admin, HungRequestEndsInTimeAndNamesPeerRequestAndTime) {
   EXPECT_LT(asked.ended_at_ns - began_ns, 5 * kSecond + 100 * kMillisecond);
   EXPECT_EQ(asked.answer->code(), Errc::kTimedOut);
   EXPECT_THAT(asked.answer->error().message(), HasSubstr("10.0.0.1"));
-  EXPECT_THAT(asked.answer->error().message(), HasSubstr("has not answered 'open disk.img' for 5.0 s"));
+  EXPECT_THAT(asked.answer->error().message(),
+              HasSubstr("has not answered 'open disk.img' for 5.0 s"));
   EXPECT_EQ(client->session->state(), SessionState::kConnected);
   EXPECT_EQ(client->disconnected_calls, 0u);
   EXPECT_THAT(client->session->explain(), HasSubstr("it has not answered 'open disk.img' for 5"));

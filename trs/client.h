@@ -86,7 +86,7 @@ struct AdminRequest {
   Direction direction = Direction::kRead;
   std::span<const std::byte> user_header;  // at most 1024 bytes
   std::span<std::byte> data;  // need not be registered; at most kAdminBytesMax. A read fills it.
-  LateAnswer late_answer;     // to undo what the server did when nobody waited any more; may be empty
+  LateAnswer late_answer;  // to undo what the server did when nobody waited any more; may be empty
 };
 
 /// Somebody who waits for a permit; called in turn, so that all users of a session get their share.

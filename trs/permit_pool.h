@@ -1,8 +1,8 @@
 // PermitPool: which chunks of the server one client reactor may use right now.
 //
 // The pool owns the indexes {first, first + stride, ...} from `reserved` to below queue_depth (the
-// lowest belong to admin requests). A bitmap, fixed at construction; a bit set is a free permit. One
-// thread; acquire and release neither allocate nor search more than the words.
+// lowest belong to admin requests). A bitmap, fixed at construction; a bit set is a free permit.
+// One thread; acquire and release neither allocate nor search more than the words.
 #pragma once
 
 #include <bit>
