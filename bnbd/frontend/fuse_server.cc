@@ -1,6 +1,6 @@
 #include "bnbd/frontend/fuse_server.h"
 
-#include <sys/stat.h>
+#include <sys/epoll.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -43,10 +43,6 @@ int fuse_errno(Errc status) {
 
 }  // namespace
 
-base::Result<std::unique_ptr<base::Handle>> FuseServer::SessionHandle::duplicate() const {
-  return base::make_error(Errc::kNotSupported, "a FUSE session is not passed on");
-}
-
 void FuseServer::Release::operator()(FuseServer* server) const {
   server->stop();
   if (server->pool_->in_use() == 0) {
@@ -57,11 +53,12 @@ void FuseServer::Release::operator()(FuseServer* server) const {
 }
 
 FuseServer::FuseServer(base::Reactor& reactor, BlockDevice& device, const std::string& file_name,
-                       std::unique_ptr<SlotPool<Slot>> pool)
+                       std::unique_ptr<SlotPool<Slot>> pool, UniqueFd epoll_fd)
     : reactor_(reactor),
       device_(device),
       file_name_(file_name),
       pool_(std::move(pool)),
+      epoll_(std::move(epoll_fd)),
       completed_(reactor) {
   for (Slot& slot : pool_->all()) {
     slot.server = this;
@@ -86,7 +83,14 @@ base::Result<FuseServer::Ptr> FuseServer::create(base::Reactor& reactor, BlockDe
                                                  const std::string& file_name, unsigned slots,
                                                  UniqueFd fuse_fd) {
   BRAID_TRY(auto pool, SlotPool<Slot>::create(device, slots));
-  Ptr server(new FuseServer(reactor, device, file_name, std::move(pool)));
+  UniqueFd epoll_fd(::epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll_fd.valid()) return base::sys_error(errno, "make an epoll descriptor");
+  struct epoll_event event = {};
+  event.events = EPOLLIN;
+  if (::epoll_ctl(epoll_fd.get(), EPOLL_CTL_ADD, fuse_fd.get(), &event) != 0) {
+    return base::sys_error(errno, "watch a FUSE session").with("{}", file_name);
+  }
+  Ptr server(new FuseServer(reactor, device, file_name, std::move(pool), std::move(epoll_fd)));
   BRAID_CHECK(server->start_session(std::move(fuse_fd)));
   return server;
 }
@@ -94,7 +98,7 @@ base::Result<FuseServer::Ptr> FuseServer::create(base::Reactor& reactor, BlockDe
 base::Status FuseServer::start_session(UniqueFd fuse_fd) {
   session_ = FuseOperations::create_session(*this, pool_->payload_bytes(), fuse_fd.get());
   if (session_ == nullptr) return base::make_error(Errc::kNoMemory, "libfuse made no session");
-  handle_.fd_ = fuse_fd.release();  // the session's from here on
+  fuse_fd_ = fuse_fd.release();  // the session's from here on
   watch_kernel(true);
   reactor_.add(*this);
   return base::ok_status();
@@ -110,14 +114,14 @@ void FuseServer::stop() {
     }
   }
   FuseOperations::destroy_session(std::exchange(session_, nullptr));
-  handle_.fd_ = -1;
+  fuse_fd_ = -1;
 }
 
 void FuseServer::watch_kernel(bool on) {
   if (on == watching_) return;
   watching_ = on;
   if (on) {
-    reactor_.io().watch_readable(handle_, watch_);
+    reactor_.io().watch_readable(epoll_, watch_);
   } else {
     reactor_.io().unwatch(watch_);
   }
@@ -153,7 +157,7 @@ bool FuseServer::receive(Slot& slot) {
   // The kernel refuses to be read with less than 8 KiB. Beyond the payload the room ends where the
   // next slot's requests begin.
   const size_t room = pool_->payload_bytes() + kSlotHeadBytes;
-  const ssize_t got = ::read(handle_.fd_, begin, room);
+  const ssize_t got = ::read(fuse_fd_, begin, room);
   if (got <= 0) {
     const int why = got < 0 ? errno : ENODEV;
     pool_->release(slot);

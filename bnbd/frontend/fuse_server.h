@@ -68,15 +68,8 @@ class FuseServer : private base::Poller {
   static_assert(kWriteHeadBytes < kSlotHeadBytes);
 
   friend struct FuseCallbacks;  // libfuse's
-  class SessionHandle : public base::Handle {
-   public:
-    int fd() const override { return fd_; }
-    base::Result<std::unique_ptr<base::Handle>> duplicate() const override;
-    int fd_ = -1;  // the session's, which closes it
-  };
-
   FuseServer(base::Reactor& reactor, BlockDevice& device, const std::string& file_name,
-             std::unique_ptr<SlotPool<Slot>> pool);
+             std::unique_ptr<SlotPool<Slot>> pool, UniqueFd epoll_fd);
   ~FuseServer() override;
   base::Status start_session(UniqueFd fuse_fd);
   void watch_kernel(bool on);
@@ -98,7 +91,11 @@ class FuseServer : private base::Poller {
   const std::string file_name_;
   std::unique_ptr<SlotPool<Slot>> pool_;
   fuse_session* session_ = nullptr;  // null once the session has ended
-  SessionHandle handle_;
+  int fuse_fd_ = -1;                 // the session's, which closes it
+  // Readable when the session is. The reactor's ring must not watch the session itself: it would
+  // hold on to its file when this process is killed, and the file's last close is what fails the
+  // requests that the exit waits for (docs/front-ends.md).
+  FdHandle epoll_;
   base::Watch watch_;
   base::Signal completed_;
   Slot* current_ = nullptr;  // whose request libfuse is looking at
