@@ -35,7 +35,12 @@ function(braid_layer name)
   if(NOT BRAID_TESTS)
     return()
   endif()
-  set(properties TIMEOUT 300 LABELS ${name} RUN_SERIAL ${arg_SERIAL}
+  # Killed by ctest, a test of the whole system would leave its mounts and devices behind.
+  set(timeout_s 300)
+  if(arg_SERIAL)
+    set(timeout_s 1200)
+  endif()
+  set(properties TIMEOUT ${timeout_s} LABELS ${name} RUN_SERIAL ${arg_SERIAL}
                  ENVIRONMENT BRAID_BIN_DIR=${BRAID_BIN_DIR})
   file(GLOB scripts CONFIGURE_DEPENDS ${dir}/*_test.sh)
   foreach(script IN LISTS scripts)

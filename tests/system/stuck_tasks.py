@@ -1,9 +1,14 @@
 #!/usr/bin/env python3
-"""Watches all tasks of the machine until standard input ends; then prints the longest time that a
-task spent in state D (uninterruptible) without running once, as JSON: seconds, task, where."""
+"""usage: stuck_tasks.py CGROUP DEVICE
+
+Watches the tasks of a control group, and the kernel's own that work for a block device, until
+standard input ends; then prints the longest time that one of them spent in state D
+(uninterruptible) without running once, as JSON: seconds, task, where. What other users of the
+machine wait for is no business of the test."""
 
 import json
 import os
+import re
 import select
 import sys
 import time
@@ -11,10 +16,30 @@ import time
 INTERVAL_S = 0.25
 
 
-def tasks_in_d():
-    """Yields (tid, name, switches) of each task in state D."""
+def kernel_thread_names(device):
+    """What the names of kernel threads for the device have in them: loop3, flush-7:3."""
+    with open(f"/sys/block/{device}/dev", encoding="ascii") as file:
+        return device, f"flush-{file.read().strip()}"
+
+
+def is_watched(pid, group, names):
+    if pid in group:
+        return True
+    with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+        head, _, tail = file.read().rpartition(")")
+    is_kernel_thread = tail.split()[1] == "2"
+    return is_kernel_thread and any(
+        re.search(re.escape(name) + r"(?!\d)", head.partition("(")[2]) for name in names)
+
+
+def tasks_in_d(cgroup, names):
+    """Yields (tid, name, switches) of each watched task in state D."""
+    with open(f"{cgroup}/cgroup.procs", encoding="ascii") as file:
+        group = set(file.read().split())
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
+            if not is_watched(pid, group, names):
+                continue
             for tid in os.listdir(f"/proc/{pid}/task"):
                 base = f"/proc/{pid}/task/{tid}"
                 with open(f"{base}/stat", encoding="utf-8", errors="replace") as file:
@@ -37,13 +62,15 @@ def where(tid):
 
 
 def main():
+    cgroup, device = sys.argv[1:]
+    names = kernel_thread_names(device)
     since = {}  # (tid, switches): when first seen
     worst = {"seconds": 0.0, "task": "", "where": []}
     samples = 0
     while not select.select([sys.stdin], [], [], INTERVAL_S)[0]:
         now = time.monotonic()
         seen = {}
-        for tid, name, switches in tasks_in_d():
+        for tid, name, switches in tasks_in_d(cgroup, names):
             key = (tid, switches)
             seen[key] = since.get(key, now)
             if now - seen[key] > worst["seconds"]:
