@@ -21,6 +21,7 @@
 
 #include "base/host.h"
 #include "base/result.h"
+#include "vhca/soft/shared_word.h"
 #include "vhca/soft/spin_lock.h"
 
 namespace braid::vhca::soft {
@@ -50,18 +51,18 @@ struct MrView {
 
 /// A registration as it lies in memory. generation is odd while the entry changes; key 0 is free.
 struct alignas(64) MrEntry {
-  std::atomic<uint32_t> generation;
-  std::atomic<uint32_t> key;
-  std::atomic<uint32_t> access;
-  std::atomic<uint32_t> pd;
-  std::atomic<uint64_t> address;
-  std::atomic<uint64_t> length;
-  std::atomic<uint64_t> offset;
-  std::atomic<uint32_t> segment;
+  SharedWord<uint32_t> generation;
+  SharedWord<uint32_t> key;
+  SharedWord<uint32_t> access;
+  SharedWord<uint32_t> pd;
+  SharedWord<uint64_t> address;
+  SharedWord<uint64_t> length;
+  SharedWord<uint64_t> offset;
+  SharedWord<uint32_t> segment;
   uint32_t reserved[3];
 };
 static_assert(sizeof(MrEntry) == 64 && alignof(MrEntry) == 64);
-static_assert(std::atomic<uint64_t>::is_always_lock_free);
+static_assert(SharedWord<uint64_t>::is_always_lock_free);
 
 /// Copies `entry` out if it holds `key` and does not change meanwhile. `view` may be torn on false.
 inline bool read_mr(const MrEntry& entry, uint32_t key, MrView& view) {

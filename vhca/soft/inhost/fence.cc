@@ -32,17 +32,6 @@ class CopyFence final : public PeerFence {
 
 }  // namespace
 
-uint64_t copy_under_way(const ActivityLine& activity, uint32_t key) {
-  const uint64_t copy = activity.active.load(std::memory_order_acquire);
-  if ((copy & 1) == 0) return 0;
-  if (key == kAnyKey) return copy;
-  const uint32_t resolved = activity.key.load(std::memory_order_acquire);
-  // The key is of this copy only while the counter stands. If it moved, this copy has ended, and
-  // those behind it began after the fence.
-  if (activity.active.load(std::memory_order_relaxed) != copy) return 0;
-  return resolved == key ? copy : 0;
-}
-
 void CopyTable::add(std::shared_ptr<const PeerCopies> copies) {
   const std::lock_guard lock(mutex_);
   forget_ended_locked();

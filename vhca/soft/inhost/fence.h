@@ -22,11 +22,6 @@
 
 namespace braid::vhca::soft::inhost {
 
-inline constexpr uint32_t kAnyKey = 0;  // no rkey is 0
-
-/// The copy under way that resolved `key`: the count that names it, odd; 0 if there is none.
-uint64_t copy_under_way(const ActivityLine& activity, uint32_t key);
-
 /// The copies of one peer QP. Lives on behind its link while one is under way.
 class PeerCopies {
  public:

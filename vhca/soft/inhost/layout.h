@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "base/result.h"
+#include "vhca/soft/shared_word.h"
 
 namespace braid::vhca::soft::inhost {
 
@@ -50,22 +51,36 @@ enum class ArmMode : uint32_t { kPolls = 0, kAny = 1, kSolicited = 2 };
 inline constexpr uint32_t kArmModeMask = 3;
 
 struct alignas(128) ControlLine {
-  std::atomic<uint64_t> gate;
-  std::atomic<uint32_t> armed;
+  SharedWord<uint64_t> gate;
+  SharedWord<uint32_t> armed;
 };
 
 /// Written by the owner with each message drained and each receive posted.
 struct alignas(128) CreditLine {
-  std::atomic<uint64_t> drained_slots;
-  std::atomic<uint64_t> drained_bytes;
-  std::atomic<uint64_t> posted;  // receives, since the start
+  SharedWord<uint64_t> drained_slots;
+  SharedWord<uint64_t> drained_bytes;
+  SharedWord<uint64_t> posted;  // receives, since the start
 };
 
 /// Written by the peer around each copy to or from the owner's memory: odd while it copies.
 struct alignas(128) ActivityLine {
-  std::atomic<uint64_t> active;
-  std::atomic<uint32_t> key;  // the rkey of the copy; changes only while `active` is even
+  SharedWord<uint64_t> active;
+  SharedWord<uint32_t> key;  // the rkey of the copy; changes only while `active` is even
 };
+
+/// The copy under way that resolved `key`: the count that names it, odd; 0 if there is none. A key
+/// of 0, which no MR has: whatever it resolved.
+inline constexpr uint32_t kAnyKey = 0;
+inline uint64_t copy_under_way(const ActivityLine& activity, uint32_t key) {
+  const uint64_t copy = activity.active.load(std::memory_order_acquire);
+  if ((copy & 1) == 0) return 0;
+  if (key == kAnyKey) return copy;
+  const uint32_t resolved = activity.key.load(std::memory_order_acquire);
+  // The key is of this copy only while the counter stands. If it moved, this copy has ended, and
+  // those behind it began after the fence.
+  if (activity.active.load(std::memory_order_relaxed) != copy) return 0;
+  return resolved == key ? copy : 0;
+}
 
 struct SegmentHead {
   ControlLine control;
@@ -91,13 +106,13 @@ inline constexpr uint32_t kSlotPayloadBytes = 48;
 
 /// One cache line. `word` is stored last.
 struct alignas(64) Slot {
-  std::atomic<uint64_t> word;
-  std::atomic<uint32_t> imm;     // network byte order, as in the work request
-  std::atomic<uint32_t> length;  // of the whole message
+  SharedWord<uint64_t> word;
+  SharedWord<uint32_t> imm;     // network byte order, as in the work request
+  SharedWord<uint32_t> length;  // of the whole message
   std::byte payload[kSlotPayloadBytes];
 };
 static_assert(sizeof(Slot) == 64);
-static_assert(std::atomic<uint64_t>::is_always_lock_free);
+static_assert(SharedWord<uint64_t>::is_always_lock_free);
 
 /// The valid word of a slot.
 struct SlotWord {
@@ -189,8 +204,8 @@ class SegmentView {
 
   const Geometry& geometry() const { return geometry_; }
   SegmentHead& head() const { return *reinterpret_cast<SegmentHead*>(base_); }
-  std::atomic<uint32_t>& length_at(uint64_t receive) const {
-    return reinterpret_cast<std::atomic<uint32_t>*>(
+  SharedWord<uint32_t>& length_at(uint64_t receive) const {
+    return reinterpret_cast<SharedWord<uint32_t>*>(
         base_ + Geometry::lengths_offset())[receive & (geometry_.receives - 1)];
   }
   Slot& slot_at(uint64_t position) const {
@@ -208,15 +223,5 @@ class SegmentView {
 struct CopyMark {
   std::atomic<uint64_t> activity{0};
 };
-
-/// Keeps the compiler from moving memory accesses; with membarrier on the other side this orders
-/// them. Without membarrier the fast side needs the real fence.
-inline void light_fence(bool heavy_fence_exists) {
-  if (heavy_fence_exists) {
-    std::atomic_signal_fence(std::memory_order_seq_cst);
-  } else {
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-  }
-}
 
 }  // namespace braid::vhca::soft::inhost

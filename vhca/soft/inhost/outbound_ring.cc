@@ -1,7 +1,6 @@
 #include "vhca/soft/inhost/outbound_ring.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 namespace braid::vhca::soft::inhost {
@@ -14,7 +13,7 @@ void gather(std::span<const Piece> pieces, uint32_t offset, uint32_t bytes, std:
       continue;
     }
     const uint32_t part = std::min(bytes, piece.length - offset);
-    std::memcpy(target, piece.address + offset, part);
+    copy_to_shared(target, piece.address + offset, part);
     target += part;
     bytes -= part;
     offset = 0;

@@ -7,7 +7,6 @@
 #pragma once
 
 #include <cstdint>
-#include <cstring>
 #include <span>
 
 #include "vhca/soft/inhost/layout.h"
@@ -43,7 +42,8 @@ class OutboundRing {
   /// After ready() said kReady.
   /// `address` is where the data went, in the peer's address space: a hint for its cache.
   void push_write_imm(uint32_t imm, uint64_t address, uint32_t length, bool solicited) {
-    std::memcpy(view_.slot_at(tail_).payload, &address, sizeof(address));
+    copy_to_shared(view_.slot_at(tail_).payload, reinterpret_cast<const std::byte*>(&address),
+                   sizeof(address));
     const uint8_t flags = static_cast<uint8_t>(kSlotHasImm | (solicited ? kSlotSolicited : 0));
     ++consumed_;
     publish(SlotKind::kWriteImm, flags, 0, imm, length);
@@ -123,7 +123,7 @@ class OutboundRing {
   uint32_t fragment_offset_ = 0;  // bytes of the present SEND that were pushed
 };
 
-/// Copies `bytes` of the pieces, from `offset` on, to `target`.
+/// Copies `bytes` of the pieces, from `offset` on, to `target`, which is shared.
 void gather(std::span<const Piece> pieces, uint32_t offset, uint32_t bytes, std::byte* target);
 
 }  // namespace braid::vhca::soft::inhost
