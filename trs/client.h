@@ -9,8 +9,8 @@
 // WRITE_WITH_IMM back; `done` runs once, on the same reactor. When the path fails, requests in
 // flight are kept, fenced from the old connections, and sent again on the next ones, after the
 // session's user had its turn (SessionUser::reconnected), in their order of submission. They fail
-// only when the session is closed, or after `give_up_after_ns` without a path; from then on until a
-// path is up, new ones fail too.
+// only when the session is closed, or after `give_up_after_ns` without a path; from then on until
+// the path is back and the user has its turn, new ones fail too.
 #pragma once
 
 #include <cstdint>
@@ -107,6 +107,9 @@ class SessionUser {
   /// The path over which requests flowed is lost; each such call is followed by one or more of
   /// reconnected(), or by nothing if the session is closed.
   virtual void disconnected(const base::Error& why) = 0;
+  /// There has been no path for give_up_after_ns: what is held ends with kTimedOut, and so does
+  /// what is submitted until the next reconnected() begins. Called again if that one fails.
+  virtual void gave_up(const base::Error& why) { (void)why; }
 };
 
 enum class SessionState : uint8_t { kConnecting, kConnected, kReconnecting, kClosed };

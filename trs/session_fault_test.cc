@@ -191,33 +191,6 @@ TEST_F(SessionFault, PathLostInTheUsersTurnFailsItsAdminRequest) {
   EXPECT_EQ(client->reconnected_calls, 2u);
 }
 
-TEST_F(SessionFault, RequestsFailWhenTheTimeWithoutAPathIsOver) {
-  connect([](ClientOptions& options) { options.reconnect.give_up_after_ns = 3 * kSecond; });
-  store.hold = true;
-  auto in_flight = client->make_io(Direction::kWrite, 0, 512);
-  client->submit(*in_flight);
-  ASSERT_TRUE(until([&] { return server->held.size() == 1; }));
-  const uint64_t killed_at_ns = world.now_ns();
-  store.hold = false;
-  kill_server();
-  ASSERT_TRUE(until([&] { return in_flight->done; }));
-  EXPECT_EQ(in_flight->status, Errc::kTimedOut);
-  EXPECT_GE(in_flight->done_at_ns - killed_at_ns, 3 * kSecond);
-  EXPECT_LT(in_flight->done_at_ns - killed_at_ns, 5 * kSecond);
-  auto later = client->make_io(Direction::kWrite, 0, 512);
-  client->submit(*later);
-  ASSERT_TRUE(until([&] { return later->done; }, 100 * kMillisecond)) << "fails at once";
-  EXPECT_EQ(later->status, Errc::kTimedOut);
-
-  start_server();
-  ASSERT_TRUE(until_connected());
-  auto again = client->make_io(Direction::kWrite, 0, 512);
-  client->submit(*again);
-  ASSERT_TRUE(until([&] { return again->done; }));
-  EXPECT_EQ(again->status, Errc::kOk);
-  expect_all_permits_back();
-}
-
 TEST_F(SessionFault, ServerThatComesBackSmallerIsNotUsed) {
   connect();
   adjust_server = [](ServerOptions& options) { options.queue_depth = 8; };

@@ -243,9 +243,10 @@ class ClientProcess final : public Process, private SessionUser {
   size_t used = 0;
   bool opened = false, closed = false;
   std::optional<base::Error> open_error;
-  unsigned reconnected_calls = 0, disconnected_calls = 0;
+  unsigned reconnected_calls = 0, disconnected_calls = 0, gave_up_calls = 0;
   uint64_t disconnected_at_ns = 0;
   std::string disconnected_why;
+  std::string gave_up_why;
   std::function<base::Task<base::Status>()> on_reconnected;
   std::unique_ptr<ClientSession> session;  // last: goes first
 
@@ -273,6 +274,10 @@ class ClientProcess final : public Process, private SessionUser {
     ++disconnected_calls;
     disconnected_at_ns = home().now_ns();
     disconnected_why = why.message();
+  }
+  void gave_up(const base::Error& why) override {
+    ++gave_up_calls;
+    gave_up_why = why.message();
   }
 };
 

@@ -87,7 +87,7 @@ void Queue::fenced() {
 void Queue::refuse(Errc status) {
   const auto begin = [this, status] {
     refuse_ = status;
-    refuse_held();
+    if (status != Errc::kOk) refuse_held();
   };
   if (&reactor_ == &session_.home()) {
     begin();

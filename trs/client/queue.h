@@ -69,7 +69,7 @@ class Queue final : public ClientQueue, private ConnectionUser, private base::Po
   /// Takes the connection down and drains it; an attempt to connect ends with kCanceled. Ends in
   /// Session::queue_fenced.
   void fence();
-  /// From now on (until resume) requests end with `status`, those held included.
+  /// From now on requests end with `status`, those held included; kOk: they are held again.
   void refuse(base::Errc status);
   /// For good. Ends in Session::queue_stopped; then the object may go. The path is fenced.
   void stop();

@@ -57,13 +57,14 @@ base::Task<bool> Session::reconnect() {
     base::Status status = co_await attempt();
     if (status.ok() && !lost_) {
       path_.set(ClientPathState::kConnected, "info exchange done");
-      status = co_await user_.reconnected();
+      status = co_await users_turn();
       if (status.ok() && !lost_) {
         go_up();
         co_return true;
       }
       if (status.ok()) status = *why_;
       lose(status.error());
+      if (gave_up_ && !closing_) give_up_now();
       if (!closing_) path_.set(ClientPathState::kReconnecting, status.error().message());
     } else {
       if (status.ok()) status = *why_;
@@ -77,12 +78,22 @@ base::Task<bool> Session::reconnect() {
   }
 }
 
+/// What its user submits meanwhile is held, however long there was no path.
+base::Task<base::Status> Session::users_turn() {
+  users_turn_ = true;
+  if (gave_up_) refuse_all(Errc::kOk);
+  base::Status status = co_await user_.reconnected();
+  users_turn_ = false;
+  co_return status;
+}
+
 /// Requests flow from here on.
 void Session::go_up() {
   if (path_.is(ClientPathState::kConnecting)) {
     path_.set(ClientPathState::kConnected, "info exchange done");
   }
   usable_ = true;
+  gave_up_ = false;
   home_.cancel(give_up_timer_);
   for (size_t cid = 1; cid < queues_.size(); ++cid) queues_[cid]->resume(map_);
   log_.info("path to {}:{} up: {} permits of {} bytes", options_.server.ip, options_.server.port,

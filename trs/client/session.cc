@@ -153,11 +153,22 @@ void Session::peer_silent(uint64_t silent_ns) {
 
 void Session::give_up(base::Timer& timer) {
   auto& self = *static_cast<Session*>(timer.context);
-  self.log_.warning("no path for {} ms: requests fail from now on",
-                    self.options_.reconnect.give_up_after_ns / base::kMillisecond);
-  for (size_t cid = 1; cid < self.queues_.size(); ++cid) {
-    self.queues_[cid]->refuse(Errc::kTimedOut);
-  }
+  self.gave_up_ = true;
+  if (!self.users_turn_) self.give_up_now();  // else the path may be about to come back
+}
+
+void Session::give_up_now() {
+  const auto why = make_error(Errc::kTimedOut, "no path to {}:{} for {} ms: {}", options_.server.ip,
+                              options_.server.port,
+                              options_.reconnect.give_up_after_ns / base::kMillisecond,
+                              why_ ? why_->message() : "not tried yet");
+  log_.warning("requests fail from now on: {}", why.message());
+  refuse_all(Errc::kTimedOut);
+  user_.gave_up(why);
+}
+
+void Session::refuse_all(Errc status) {
+  for (size_t cid = 1; cid < queues_.size(); ++cid) queues_[cid]->refuse(status);
 }
 
 SessionState Session::state() const {
@@ -183,8 +194,8 @@ std::string Session::explain() const {
       return fmt::format("connecting to {}", server);
     case SessionState::kReconnecting: {
       const uint64_t ms = (home_.host().now_ns() - down_since_ns_) / base::kMillisecond;
-      return fmt::format("reconnecting to {} for {}.{} s: {}", server, ms / 1000, ms % 1000 / 100,
-                         why);
+      return fmt::format("reconnecting to {} for {}.{} s{}: {}", server, ms / 1000,
+                         ms % 1000 / 100, gave_up_ ? ", too long: requests fail" : "", why);
     }
     case SessionState::kClosed:
       return fmt::format("closed: {}", why);

@@ -60,6 +60,7 @@ class Session final : public ClientSession, private HeartbeatOwner {
  private:
   base::Task<void> maintain();
   base::Task<bool> reconnect();
+  base::Task<base::Status> users_turn();
   base::Task<base::Status> attempt();
   base::Task<base::Status> make_connections(uint64_t deadline_ns);
   base::Task<ConnectOutcome> connect_queue(Queue& queue, uint64_t deadline_ns);
@@ -73,6 +74,8 @@ class Session final : public ClientSession, private HeartbeatOwner {
   void lose(base::Error why);
   void wake() { changed_->notify_all(); }
   static void give_up(base::Timer& timer);
+  void give_up_now();
+  void refuse_all(base::Errc status);
 
   base::Status make_admin_slots();
   void submit_admin(AdminSlot& slot, const AdminRequest& asked, Permit permit);
@@ -104,6 +107,8 @@ class Session final : public ClientSession, private HeartbeatOwner {
   bool closing_ = false;
   bool lost_ = false;               // the present path, or the present attempt
   bool usable_ = false;             // requests flow: connected, and the user had its turn
+  bool users_turn_ = false;         // SessionUser::reconnected is running
+  bool gave_up_ = false;            // no usable path for give_up_after_ns
   std::optional<base::Error> why_;  // the last thing that went wrong
   uint64_t down_since_ns_ = 0;
   std::optional<ConnectOutcome> outcome_;  // of the queue that is connecting
