@@ -117,8 +117,9 @@ std::string_view to_string(SessionState state);
 
 struct HeartbeatOptions {
   uint64_t interval_ns = 150 * base::kMillisecond;
-  unsigned missed_max =
-      3;  // a silent peer is cut off after interval * (missed_max + 1) at most, below one second
+  /// A silent peer is cut off after interval * (missed_max + 1) at most, and one that is not
+  /// scheduled for less than interval * (missed_max - 1) is not.
+  unsigned missed_max = 5;
 };
 
 struct ReconnectOptions {

@@ -34,14 +34,19 @@ void HeartbeatDriver::tick(base::Timer& timer) {
   const uint64_t now_ns = reactor.now_ns();
   const uint64_t late_ns =
       std::max(reactor.last_lateness_ns(), now_ns - std::min(now_ns, timer.deadline_ns()));
+  const uint64_t due_ns = timer.deadline_ns();
+  const uint64_t interval_ns = self.options_.interval_ns;
+  // From one deadline to the next, so that small delays do not add up; but a whole interval after a
+  // check that was late.
+  reactor.schedule(timer, (late_ns > interval_ns / 2 ? now_ns : due_ns) + interval_ns);
   const Heartbeat::Verdict verdict =
-      self.heartbeat_->check(now_ns, self.owner_.received_count(), late_ns);
+      self.heartbeat_->check(now_ns, self.owner_.listen(), late_ns);
   if (verdict == Heartbeat::Verdict::kSilent) {
-    self.owner_.peer_silent(self.options_.interval_ns * (self.heartbeat_->missed() + 1));
-    return;
+    self.stop();
+    self.owner_.peer_silent(interval_ns * (self.heartbeat_->missed() + 1));
+  } else if (verdict == Heartbeat::Verdict::kAsk) {
+    self.owner_.send_heartbeat();
   }
-  if (verdict == Heartbeat::Verdict::kAsk) self.owner_.send_heartbeat();
-  reactor.schedule_after(timer, self.options_.interval_ns);
 }
 
 }  // namespace braid::trs

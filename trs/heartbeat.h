@@ -1,11 +1,11 @@
-// Heartbeat: is the peer's processor alive? The judgement (Heartbeat, pure) and what drives it
-// (HeartbeatDriver, a timer on the path's home reactor). Both sides of a path run one, on
-// connection 0.
+// Heartbeat: is the peer's thread behind a connection alive? The judgement (Heartbeat, pure) and
+// what drives it (HeartbeatDriver, a timer on the connection's reactor). Both sides run one for each
+// connection, towards a kernel peer one for connection 0 only (docs/trs.md).
 //
-// Anything received from the peer is a sign of life, so a busy path sends no heartbeats. A check in
-// which nothing new had come is a miss; the first miss asks (HB_MSG) and each further one only
-// counts, since the connection is reliable and one question under way is enough. Detection takes at
-// most interval * (missed_max + 1), and never less than two checks that are apart in time.
+// Anything received from the peer is a sign of life, so a busy connection sends no heartbeats. A
+// check in which nothing new had come is a miss; the first miss asks (HB_MSG) and each further one
+// only counts, since the connection is reliable and one question under way is enough. Detection
+// takes at most interval * (missed_max + 1), and never less than two checks that are apart in time.
 #pragma once
 
 #include <cstdint>
@@ -35,11 +35,12 @@ class Heartbeat {
   unsigned missed_ = 0;
 };
 
-/// What a heartbeat needs of its path.
+/// What a heartbeat needs of its connection. Nothing here stops the driver, but peer_silent() may.
 class HeartbeatOwner {
  public:
   virtual ~HeartbeatOwner() = default;
-  virtual uint64_t received_count() const = 0;
+  /// Takes what has arrived, and counts what has come since ever.
+  virtual uint64_t listen() = 0;
   virtual void send_heartbeat() = 0;
   virtual void peer_silent(uint64_t silent_ns) = 0;
 };

@@ -64,6 +64,14 @@ class HostileClient : public SessionRig {
     cid1 = try_connect(wire::bytes_of(second));
     ASSERT_TRUE(cid0->connection && cid1->connection);
   }
+  void handshake_as_kernel() {
+    wire::ConnReq first = conn_req(0), second = conn_req(1);
+    for (wire::ConnReq* req : {&first, &second}) {
+      req->braid_magic = 0u;
+      req->braid_features = 0u;
+    }
+    handshake(first, second);
+  }
   void send_info(uint8_t admin_permits = 1) {
     wire::InfoReq req;
     std::memcpy(req.session_name.data(), "hostile", 7);
@@ -285,13 +293,8 @@ TEST_F(HostileClient, ReadIntoMemoryThatIsNotItsOwnEndsTheSession) {
 }
 
 TEST_F(HostileClient, KernelClientMayUseAnyConnectionForAnyChunk) {
-  wire::ConnReq first = conn_req(0), second = conn_req(1);
-  for (wire::ConnReq* req : {&first, &second}) {
-    req->braid_magic = 0u;
-    req->braid_features = 0u;
-  }
-  handshake(first, second);
-  send_info();
+  handshake_as_kernel();
+  send_info(0);
   ASSERT_TRUE(until([&] {
     cid0->poll();
     return cid0->completions.size() >= 2;
@@ -301,6 +304,31 @@ TEST_F(HostileClient, KernelClientMayUseAnyConnectionForAnyChunk) {
   ASSERT_TRUE(until([&] { return !cid0->immediates().empty(); }));
   request(*cid1, 0, 0, {2, 0, 0, 0}, 0);
   ASSERT_TRUE(until([&] { return !cid1->immediates().empty(); }));
+}
+
+TEST_F(HostileClient, KernelClientIsAskedOnConnectionZeroOnly) {
+  handshake_as_kernel();
+  send_info(0);
+  size_t answered = 0;
+  for (int i = 0; i < 60; ++i) {
+    world.run_for(50 * base::kMillisecond);
+    for (; answered < cid0->immediates().size(); ++answered) {
+      EXPECT_EQ(cid0->immediates()[answered].type, ImmType::kHeartbeat);
+      raw->write_imm(*cid0, {}, 0, 0, encode_imm({ImmType::kHeartbeatAck, 0}));
+    }
+    ASSERT_FALSE(cid0->lost() || cid1->lost());
+  }
+  EXPECT_GT(answered, 5u);
+  EXPECT_TRUE(cid1->immediates().empty());
+}
+
+TEST_F(HostileClient, SilentBraidClientIsAskedOnEachConnectionAndCutOff) {
+  open_session();
+  expect_session_ended();
+  for (RawConnection* each : {cid0.get(), cid1.get()}) {
+    ASSERT_FALSE(each->immediates().empty());
+    EXPECT_EQ(each->immediates()[0].type, ImmType::kHeartbeat);
+  }
 }
 
 }  // namespace

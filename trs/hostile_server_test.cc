@@ -182,6 +182,22 @@ TEST_F(HostileServer, MessageOutOfPlaceTakesThePathDown) {
   EXPECT_FALSE(io->done);
 }
 
+TEST_F(HostileServer, KernelServerIsAskedOnConnectionZeroOnly) {
+  raw->answer.braid_magic = 0u;
+  open_with_write_in_flight();
+  size_t answered = 0;
+  for (int i = 0; i < 60; ++i) {
+    world.run_for(50 * base::kMillisecond);
+    for (; answered < raw->accepted[0]->immediates().size(); ++answered) {
+      EXPECT_EQ(raw->accepted[0]->immediates()[answered].type, ImmType::kHeartbeat);
+      answer(*raw->accepted[0], encode_imm({ImmType::kHeartbeatAck, 0}));
+    }
+  }
+  EXPECT_GT(answered, 5u);
+  EXPECT_EQ(raw->accepted[1]->immediates().size(), 1u) << "the read";
+  EXPECT_EQ(client->disconnected_calls, 0u);
+}
+
 TEST_F(HostileServer, EveryErrnoComesThrough) {
   open_with_write_in_flight();
   answer(*raw->accepted[1], encode_answer({1, 511}));

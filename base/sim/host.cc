@@ -104,6 +104,20 @@ void SimHost::resume() {
   for (const uint64_t id : std::exchange(deferred_work_, {})) run_work(id);
 }
 
+void SimHost::hang(Reactor& reactor) {
+  set_hung(reactor, true);
+}
+
+void SimHost::unhang(Reactor& reactor) {
+  set_hung(reactor, false);
+}
+
+void SimHost::set_hung(Reactor& reactor, bool on) {
+  for (const auto& slot : slots_) {
+    if (slot->drives(reactor)) slot->hang(on);
+  }
+}
+
 Status SimHost::alive(std::string_view what) const {
   if (!dead_) return ok_status();
   return make_error(Errc::kDead, "{}: process {} of machine {} has been killed", what, name_,

@@ -65,6 +65,9 @@ class SimHost final : public Host {
   void kill(bool silent = false);
   void pause();   // SIGSTOP
   void resume();  // SIGCONT
+  /// One reactor's thread is stuck (or not scheduled) while the process's others go on.
+  void hang(Reactor& reactor);
+  void unhang(Reactor& reactor);
 
   // --- Host
   uint64_t now_ns() override;
@@ -99,6 +102,7 @@ class SimHost final : public Host {
   Status alive(std::string_view what) const;
   Error not_simulated(std::string_view what) const;
   void run_work(uint64_t id);
+  void set_hung(Reactor& reactor, bool on);
 
   SimMachine& machine_;
   const std::string name_;

@@ -55,7 +55,7 @@ void ReactorSlot::schedule(uint64_t at_ns) {
 
 void ReactorSlot::due(uint64_t generation) {
   if (generation != generation_ || reactor_ == nullptr || host_.dead()) return;
-  if (host_.paused()) {
+  if (host_.paused() || hung_) {
     due_in_pause_ = true;
     return;
   }
@@ -91,8 +91,13 @@ void ReactorSlot::turn() {
   }
 }
 
+void ReactorSlot::hang(bool on) {
+  hung_ = on;
+  if (!on && !host_.paused()) resume();
+}
+
 void ReactorSlot::resume() {
-  if (!std::exchange(due_in_pause_, false)) return;
+  if (hung_ || !std::exchange(due_in_pause_, false)) return;
   scheduled_at_ns_ = kNever;
   wake();
 }

@@ -100,6 +100,9 @@ class ReactorSlot {
   /// The queue is gone, and the reactor with it.
   void detach();
   void resume();
+  /// Gives no turns from now on / again.
+  void hang(bool on);
+  bool drives(const Reactor& reactor) const { return reactor_ == &reactor; }
   SimHost& host() { return host_; }
   uint32_t subject() const { return subject_; }
   bool turning() const { return state_ == State::kTurning; }
@@ -118,7 +121,8 @@ class ReactorSlot {
   Reactor* reactor_ = nullptr;
   State state_ = State::kSleeping;
   bool woken_ = false;         // while turning: run again before sleeping
-  bool due_in_pause_ = false;  // a turn came due while the process was stopped
+  bool hung_ = false;
+  bool due_in_pause_ = false;  // a turn came due while hung, or while the process was stopped
   uint64_t scheduled_at_ns_ = kNever;
   uint64_t generation_ = 0;  // of the event that counts; others are stale
 };

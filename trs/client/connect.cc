@@ -157,11 +157,6 @@ bool Queue::send_message(std::span<const std::byte> message) {
   return connection_->post(wr);
 }
 
-bool Queue::send_imm(Imm imm) {
-  if (!connection_ || !connection_->open() || !connection_->can_send()) return false;
-  return connection_->post_imm(encode_imm(imm));
-}
-
 void Queue::received_message(Connection&, std::span<const std::byte> message) {
   count_received();
   session_.info_received(message);

@@ -11,7 +11,12 @@ using base::Errc;
 using base::make_error;
 
 Queue::Queue(Session& session, uint16_t cid, uint16_t cid_num, base::Reactor& reactor)
-    : session_(session), reactor_(reactor), cid_(cid), cid_num_(cid_num), service_(cid == 0) {
+    : session_(session),
+      reactor_(reactor),
+      cid_(cid),
+      cid_num_(cid_num),
+      service_(cid == 0),
+      heartbeat_(reactor, session.heartbeat_options(), *this) {
   watch_.ready = &channel_ready;
   watch_.context = this;
 }
@@ -43,8 +48,32 @@ void Queue::fence() {
   run_here([this] { begin_fence(); });
 }
 
+void Queue::watch_peer(bool whole_path) {
+  run_here([this, whole_path] {
+    if (!connection_ || fencing_ || !connection_->open()) return;
+    whole_path_ = whole_path;
+    heartbeat_.start();
+  });
+}
+
+uint64_t Queue::listen() {
+  connection_->poll();
+  return whole_path_ ? session_.received_count() : received_count();
+}
+
+void Queue::send_heartbeat() {
+  if (!connection_->open() || !connection_->can_send()) return;
+  connection_->post_imm(encode_imm({ImmType::kHeartbeat, 0}));
+}
+
+void Queue::peer_silent(uint64_t silent_ns) {
+  trouble(make_error(Errc::kTimedOut, "connection {}: no sign of life from the server for {} ms",
+                     cid_, silent_ns / base::kMillisecond));
+}
+
 void Queue::begin_fence() {
   up_ = false;
+  heartbeat_.stop();
   if (connecting_) {
     connect_task_ = {};
     connection_.reset();

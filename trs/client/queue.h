@@ -24,6 +24,7 @@
 
 #include "trs/client.h"
 #include "trs/connection.h"
+#include "trs/heartbeat.h"
 #include "trs/imm.h"
 #include "trs/permit_pool.h"
 #include "trs/wire.h"
@@ -53,7 +54,10 @@ struct ConnectOutcome {
   wire::ConnRsp granted;
 };
 
-class Queue final : public ClientQueue, private ConnectionUser, private base::Poller {
+class Queue final : public ClientQueue,
+                    private ConnectionUser,
+                    private HeartbeatOwner,
+                    private base::Poller {
  public:
   Queue(Session& session, uint16_t cid, uint16_t cid_num, base::Reactor& reactor);
   ~Queue() override;
@@ -66,6 +70,9 @@ class Queue final : public ClientQueue, private ConnectionUser, private base::Po
   void connect(const wire::ConnReq& request, PermitPlan plan, uint64_t timeout_ns);
   /// Requests may go on the wire of the new path.
   void resume(std::shared_ptr<const PathMap> map);
+  /// Judges the peer's signs of life from now on, until the connection is fenced: those by this
+  /// connection, or for a peer with one heartbeat per path those by any.
+  void watch_peer(bool whole_path);
   /// Takes the connection down and drains it; an attempt to connect ends with kCanceled. Ends in
   /// Session::queue_fenced.
   void fence();
@@ -78,7 +85,6 @@ class Queue final : public ClientQueue, private ConnectionUser, private base::Po
 
   // --- connection 0, on the home reactor, which is its own
   bool send_message(std::span<const std::byte> message);
-  bool send_imm(Imm imm);
   std::string peer_text() const { return connection_ ? connection_->peer_text() : std::string(); }
 
   // --- ClientQueue
@@ -121,6 +127,9 @@ class Queue final : public ClientQueue, private ConnectionUser, private base::Po
   void failed(Connection& connection, base::Error why) override;
   bool poll() override;
   bool arm() override;
+  uint64_t listen() override;
+  void send_heartbeat() override;
+  void peer_silent(uint64_t silent_ns) override;
 
   Session& session_;
   base::Reactor& reactor_;
@@ -140,6 +149,8 @@ class Queue final : public ClientQueue, private ConnectionUser, private base::Po
   bool stopped_ = false;   // for good
   bool poisoned_ = false;  // the peer broke the protocol: nothing more of it is believed
   base::Errc refuse_ = base::Errc::kOk;
+  bool whole_path_ = false;  // the heartbeat counts what comes by any connection
+  HeartbeatDriver heartbeat_;
   std::shared_ptr<const PathMap> map_;
 
   std::optional<PermitPool> permits_;

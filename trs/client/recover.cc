@@ -107,7 +107,7 @@ base::Task<base::Status> Session::attempt() {
   status = co_await exchange_info(deadline_ns);
   if (!status.ok()) co_return status;
   queues_.front()->resume(map_);  // admin requests work from here on
-  heartbeat_.start();
+  watch_peer();
   co_return status;
 }
 

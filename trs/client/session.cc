@@ -54,7 +54,6 @@ Session::Session(vhca::Device& device, vhca::Pd& pd, ClientOptions options, Sess
       path_(ClientPathState::kConnecting, log_),
       sess_uuid_(random_uuid(home_.host())),
       paths_uuid_(random_uuid(home_.host())),
-      heartbeat_(home_, options_.heartbeat, *this),
       give_up_timer_(&give_up, this),
       wake_timer_([](base::Timer& timer) { static_cast<Session*>(timer.context)->wake(); }, this),
       changed_(std::make_shared<base::Signal>(home_)) {
@@ -118,7 +117,6 @@ void Session::lose(base::Error why) {
     if (limit_ns != base::kNever && !closing_) home_.schedule_after(give_up_timer_, limit_ns);
   }
   usable_ = false;
-  heartbeat_.stop();
   why_ = std::move(why);
   // At once, for those who wait for an answer over this path.
   for (auto& queue : queues_) {
@@ -142,13 +140,12 @@ uint64_t Session::received_count() const {
   return sum;
 }
 
-void Session::send_heartbeat() {
-  queues_.front()->send_imm({ImmType::kHeartbeat, 0});
-}
-
-void Session::peer_silent(uint64_t silent_ns) {
-  lose(make_error(Errc::kTimedOut, "no sign of life from the server for {} ms",
-                  silent_ns / base::kMillisecond));
+/// A kernel peer has one heartbeat, on connection 0, and warns of others.
+void Session::watch_peer() {
+  const bool braid_peer = granted_.braid_magic == wire::kBraidMagic;
+  for (auto& queue : queues_) {
+    if (braid_peer || queue->cid() == 0) queue->watch_peer(!braid_peer);
+  }
 }
 
 void Session::give_up(base::Timer& timer) {

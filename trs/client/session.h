@@ -2,10 +2,10 @@
 // again.
 //
 // One coroutine, maintain(), drives the path's states (path_state.h). Everybody else only reports:
-// queues by queue_*() and trouble(), the heartbeat by peer_silent(). The first report takes the
-// path down, once; maintain() then waits until every queue is fenced before it goes on.
+// queues by queue_*() and trouble(). The first report takes the path down, once; maintain() then waits until every queue is fenced before it goes on.
 //
-// Threads: the home reactor, except device(), pd(), server(), limits() and post_home().
+// Threads: the home reactor, except device(), pd(), server(), limits(), post_home(),
+// heartbeat_options() and received_count().
 #pragma once
 
 #include <memory>
@@ -17,12 +17,11 @@
 #include "trs/client.h"
 #include "trs/client/admin.h"
 #include "trs/client/queue.h"
-#include "trs/heartbeat.h"
 #include "trs/path_state.h"
 
 namespace braid::trs::client {
 
-class Session final : public ClientSession, private HeartbeatOwner {
+class Session final : public ClientSession {
  public:
   Session(vhca::Device& device, vhca::Pd& pd, ClientOptions options, SessionUser& user);
   ~Session() override;
@@ -35,6 +34,8 @@ class Session final : public ClientSession, private HeartbeatOwner {
   vhca::Pd& pd() { return pd_; }
   const vhca::Address& server() const { return options_.server; }
   base::Reactor& home() { return home_; }
+  const HeartbeatOptions& heartbeat_options() const { return options_.heartbeat; }
+  uint64_t received_count() const;
   template <typename Function>
   void post_home(Function function) {
     home_.post([alive = std::weak_ptr<char>(alive_), run = std::move(function)]() mutable {
@@ -82,9 +83,7 @@ class Session final : public ClientSession, private HeartbeatOwner {
   static void admin_done(ClientRequest& request, base::Errc status);
   std::string unanswered() const;
 
-  uint64_t received_count() const override;
-  void send_heartbeat() override;
-  void peer_silent(uint64_t silent_ns) override;
+  void watch_peer();
 
   vhca::Device& device_;
   vhca::Pd& pd_;
@@ -120,7 +119,6 @@ class Session final : public ClientSession, private HeartbeatOwner {
   std::unique_ptr<vhca::Mr> admin_mr_;
   std::unique_ptr<AdminSlot[]> admin_slots_;  // by permit
 
-  HeartbeatDriver heartbeat_;
   base::Timer give_up_timer_;
   base::Timer wake_timer_;
   // Shared with tasks that wait: one of them may be destroyed after the session when a simulated

@@ -18,7 +18,10 @@ constexpr uint32_t kSpareReceives = 16;
 }  // namespace
 
 Queue::Queue(Session& session, Worker& worker, uint16_t cid)
-    : session_(session), worker_(worker), cid_(cid) {}
+    : session_(session),
+      worker_(worker),
+      cid_(cid),
+      heartbeat_(worker.reactor(), session.server().options().heartbeat, *this) {}
 
 Queue::~Queue() = default;
 
@@ -85,12 +88,38 @@ void Queue::open() {
   });
 }
 
+void Queue::watch_peer(bool whole_path) {
+  run_here([this, whole_path] {
+    if (closing_ || !connection_ || !connection_->open()) return;
+    whole_path_ = whole_path;
+    heartbeat_.start();
+  });
+}
+
+uint64_t Queue::listen() {
+  connection_->poll();
+  return whole_path_ ? session_.received_count() : received_count();
+}
+
+void Queue::send_heartbeat() {
+  if (!connection_->open() || !connection_->can_send()) return;
+  connection_->post_imm(encode_imm({ImmType::kHeartbeat, 0}));
+}
+
+void Queue::peer_silent(uint64_t silent_ns) {
+  const auto why =
+      make_error(Errc::kTimedOut, "connection {}: no sign of life from the client for {} ms", cid_,
+                 silent_ns / base::kMillisecond);
+  session_.post_home([this, why] { session_.trouble(why); });
+}
+
 void Queue::close() {
   run_here([this] { begin_close(); });
 }
 
 void Queue::begin_close() {
   closing_ = true;
+  heartbeat_.stop();
   open_ = false;
   if (accepting_) {
     accept_task_ = {};
@@ -152,11 +181,6 @@ bool Queue::send_message(std::span<const std::byte> message) {
   wr.sg_list = &piece;
   wr.num_sge = 1;
   return connection_->post(wr);
-}
-
-bool Queue::send_imm(Imm imm) {
-  if (!connection_ || !connection_->open() || !connection_->can_send()) return false;
-  return connection_->post_imm(encode_imm(imm));
 }
 
 void Queue::received_message(Connection&, std::span<const std::byte> message) {

@@ -13,6 +13,7 @@
 
 #include "base/intrusive_list.h"
 #include "trs/connection.h"
+#include "trs/heartbeat.h"
 #include "trs/imm.h"
 #include "trs/server/request.h"
 #include "trs/wire.h"
@@ -22,7 +23,7 @@ namespace braid::trs::server {
 class Session;
 class Worker;
 
-class Queue final : public base::ListNode, private ConnectionUser {
+class Queue final : public base::ListNode, private ConnectionUser, private HeartbeatOwner {
  public:
   Queue(Session& session, Worker& worker, uint16_t cid);
   ~Queue() override;
@@ -33,13 +34,15 @@ class Queue final : public base::ListNode, private ConnectionUser {
   void accept(std::unique_ptr<vhca::ConnectRequest> request, const wire::ConnRsp& answer);
   /// From here on requests are taken. Ends in Session::queue_opened.
   void open();
+  /// Judges the peer's signs of life from now on: those by this connection, or for a peer with one
+  /// heartbeat per path those by any.
+  void watch_peer(bool whole_path);
   /// Fences and drains. Ends in Session::queue_quiet, when no request is at the user any more.
   void close();
   uint64_t received_count() const { return received_.load(std::memory_order_relaxed); }
 
   // --- connection 0, whose reactor is the home reactor
   bool send_message(std::span<const std::byte> message);  // at most 64 bytes
-  bool send_imm(Imm imm);
 
   // --- the worker's reactor
   void answer(Request& request, base::Errc status, const DataBuffer* source);
@@ -62,6 +65,9 @@ class Queue final : public base::ListNode, private ConnectionUser {
   void received_imm(Connection& connection, uint32_t imm, uint32_t bytes) override;
   void received_message(Connection& connection, std::span<const std::byte> message) override;
   void failed(Connection& connection, base::Error why) override;
+  uint64_t listen() override;
+  void send_heartbeat() override;
+  void peer_silent(uint64_t silent_ns) override;
 
   Session& session_;
   Worker& worker_;
@@ -73,6 +79,8 @@ class Queue final : public base::ListNode, private ConnectionUser {
   bool open_ = false;     // requests are taken
   bool closing_ = false;  // nothing is sent any more
   bool quiet_ = false;
+  bool whole_path_ = false;  // the heartbeat counts what comes by any connection
+  HeartbeatDriver heartbeat_;
   uint32_t at_user_ = 0;  // requests that the user has not answered
   base::IntrusiveList<Request> waiting_;
   const std::shared_ptr<char> alive_ = std::make_shared<char>();

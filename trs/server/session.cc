@@ -29,7 +29,6 @@ Session::Session(ServerImpl& server, const wire::ConnReq& request, std::string p
       tells_admin_(braid_peer_ && (request.braid_features & wire::kFeatureAdminPermits) != 0),
       codec_(server.options().queue_depth),
       queues_(request.cid_num),
-      heartbeat_(home_, server.options().heartbeat, *this),
       half_open_timer_(&half_open, this),
       changed_(home_) {
   home_.schedule_after(half_open_timer_, kHalfOpenNs);
@@ -158,7 +157,10 @@ base::Task<void> Session::bring_up() {
     close("connection 0 was lost in the info exchange");
     co_return;
   }
-  heartbeat_.start();
+  // A kernel peer has one heartbeat, on connection 0, and warns of others.
+  for (auto& queue : queues_) {
+    if (braid_peer_ || queue->cid() == 0) queue->watch_peer(!braid_peer_);
+  }
   log_.info("session '{}' of {} opened: {} connections", name_, peer_text_, cid_num_);
 }
 
@@ -185,7 +187,6 @@ void Session::close(const std::string& why) {
   if (!bringing_up() && !opened()) return;
   path_.set(ServerPathState::kClosing, why);
   log_.info("session '{}' of {} ends: {}", name_, peer_text_, why);
-  heartbeat_.stop();
   home_.cancel(half_open_timer_);
   changed_.notify_all();
   for (auto& queue : queues_) {
@@ -215,15 +216,6 @@ uint64_t Session::received_count() const {
   uint64_t sum = 0;
   for (const auto& queue : queues_) sum += queue ? queue->received_count() : 0;
   return sum;
-}
-
-void Session::send_heartbeat() {
-  queues_[0]->send_imm({ImmType::kHeartbeat, 0});
-}
-
-void Session::peer_silent(uint64_t silent_ns) {
-  trouble(make_error(Errc::kTimedOut, "no sign of life from the client for {} ms",
-                     silent_ns / base::kMillisecond));
 }
 
 }  // namespace braid::trs::server

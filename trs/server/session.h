@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "base/reactor.h"
-#include "trs/heartbeat.h"
 #include "trs/imm.h"
 #include "trs/path_state.h"
 #include "trs/server.h"
@@ -27,10 +26,10 @@ namespace braid::trs::server {
 
 class ServerImpl;
 
-class Session final : public ServerSession, private HeartbeatOwner {
+class Session final : public ServerSession {
  public:
   Session(ServerImpl& server, const wire::ConnReq& request, std::string peer_text);
-  ~Session() override;
+  ~Session();
 
   // --- ServerSession
   const std::string& name() const override { return name_; }
@@ -53,6 +52,7 @@ class Session final : public ServerSession, private HeartbeatOwner {
   Request* request_of(uint32_t index) { return &requests_[index]; }
   std::span<std::byte> chunk(uint32_t index);
   uint32_t chunk_lkey() const { return chunks_mr_->lkey; }
+  uint64_t received_count() const;  // by all connections
   /// The connection on which chunk `index` may be used, or nothing if any may.
   std::optional<uint16_t> owner_of(uint32_t index) const;
   template <typename Function>
@@ -73,10 +73,6 @@ class Session final : public ServerSession, private HeartbeatOwner {
   base::Status make_chunks();
   bool bringing_up() const { return path_.is(ServerPathState::kConnecting); }
   static void half_open(base::Timer& timer);
-
-  uint64_t received_count() const override;
-  void send_heartbeat() override;
-  void peer_silent(uint64_t silent_ns) override;
 
   ServerImpl& server_;
   base::Reactor& home_;
@@ -103,7 +99,6 @@ class Session final : public ServerSession, private HeartbeatOwner {
   size_t opens_due_ = 0;
   size_t quiet_due_ = 0;
 
-  HeartbeatDriver heartbeat_;
   base::Timer half_open_timer_;
   base::Signal changed_;
   const std::shared_ptr<char> alive_ = std::make_shared<char>();

@@ -1,0 +1,154 @@
+// Who is alive: a stuck thread of the peer is noticed within a second, connection by connection; a
+// thread that is merely late, here or there, is not taken for dead.
+#include <gmock/gmock.h>
+
+#include "trs/session_rig.h"
+
+namespace braid::trs::testing {
+namespace {
+
+using base::Errc;
+using base::kMillisecond;
+using base::kSecond;
+using ::testing::HasSubstr;
+
+/// Reactors of the client and the server.
+class Liveness : public SessionRig, public ::testing::WithParamInterface<size_t> {
+ protected:
+  Liveness() : SessionRig(GetParam()) {}
+  void SetUp() override { connect(); }
+  /// Writes by every reactor, each again a moment after it is done.
+  void start_load() {
+    for (size_t i = 0; i < reactor_count; ++i) {
+      load.push_back(client->make_io(Direction::kWrite, i * 4096, 4096));
+      load.back()->after = [this, i](Io& io) {
+        if (io.status != Errc::kOk) ++failed;
+        client->reactors[i]->spawn(submit_later(io, i));
+      };
+      client->submit(*load.back(), i);
+    }
+  }
+  base::Task<void> submit_later(Io& io, size_t reactor) {
+    co_await client->reactors[reactor]->sleep_ns(kMillisecond);
+    client->submit(io, reactor);
+  }
+  bool until_connected() {
+    return until([&] { return client->session->state() == SessionState::kConnected; });
+  }
+  void expect_io_by_every_reactor() {
+    for (size_t i = 0; i < reactor_count; ++i) {
+      auto io = client->make_io(Direction::kWrite, i * 4096, 4096);
+      client->submit(*io, i);
+      ASSERT_TRUE(until([&] { return io->done; }));
+      EXPECT_EQ(io->status, Errc::kOk);
+    }
+  }
+  void hang_each_server_reactor() {
+    for (size_t i = 0; i < reactor_count; ++i) {
+      world.run_for(kSecond + world.random().below(150 * kMillisecond));
+      const unsigned lost_before = client->disconnected_calls;
+      const uint64_t hung_at_ns = world.now_ns();
+      server_host->hang(*server->reactors[i]);
+      ASSERT_TRUE(until([&] { return client->disconnected_calls > lost_before; }, 2 * kSecond))
+          << "reactor " << i << " hung unnoticed";
+      EXPECT_LT(client->disconnected_at_ns - hung_at_ns, kSecond);
+      EXPECT_THAT(client->disconnected_why, HasSubstr("no sign of life from the server"));
+      world.run_for(8 * kSecond);  // an attempt or two that cannot succeed
+      EXPECT_NE(client->session->state(), SessionState::kConnected);
+      server_host->unhang(*server->reactors[i]);
+      ASSERT_TRUE(until_connected());
+    }
+  }
+
+  std::vector<std::unique_ptr<Io>> load;
+  unsigned failed = 0;
+};
+
+TEST_P(Liveness, HungReactorOfAnIdleServerIsNoticed) {
+  hang_each_server_reactor();
+  expect_io_by_every_reactor();
+}
+
+TEST_P(Liveness, HungReactorIsNoticedWhileTheOthersAreBusy) {
+  start_load();
+  hang_each_server_reactor();
+  EXPECT_EQ(failed, 0u);
+}
+
+TEST_P(Liveness, HungReactorOfTheClientIsNoticedByTheServer) {
+  for (size_t i = 0; i < reactor_count; ++i) {
+    world.run_for(kSecond + world.random().below(150 * kMillisecond));
+    const uint64_t closed_before = store.closed;
+    const uint64_t hung_at_ns = world.now_ns();
+    client_host->hang(*client->reactors[i]);
+    ASSERT_TRUE(until([&] { return store.closed > closed_before; }, 2 * kSecond)) << "reactor " << i;
+    EXPECT_LT(world.now_ns() - hung_at_ns, kSecond);
+    client_host->unhang(*client->reactors[i]);
+    ASSERT_TRUE(until([&] { return client->disconnected_calls == i + 1; }));
+    ASSERT_TRUE(until_connected());
+  }
+  expect_io_by_every_reactor();
+}
+
+TEST_P(Liveness, SilenceIsNoticedWithinASecondAtAnyPhase) {
+  for (int i = 0; i < 20; ++i) {
+    world.run_for(kSecond + world.random().below(kSecond));
+    const unsigned lost_before = client->disconnected_calls;
+    const uint64_t stopped_at_ns = world.now_ns();
+    server_host->pause();
+    ASSERT_TRUE(until([&] { return client->disconnected_calls > lost_before; }, 2 * kSecond));
+    EXPECT_LT(client->disconnected_at_ns - stopped_at_ns, kSecond);
+    EXPECT_GT(client->disconnected_at_ns - stopped_at_ns, 600 * kMillisecond);
+    server_host->resume();
+    ASSERT_TRUE(until_connected());
+  }
+}
+
+/// Threads and processes that are not scheduled for up to half a second, again and again, as on a
+/// machine with far more to do than cores.
+TEST_P(Liveness, StallsOfHalfASecondCutNobodyOff) {
+  if (world.random().one_in(2)) start_load();
+  for (int i = 0; i < 200; ++i) {
+    const uint64_t kind = world.random().below(4);
+    const uint64_t stall_ns = world.random().below(550 * kMillisecond);
+    base::Reactor& client_reactor = *client->reactors[world.random().below(reactor_count)];
+    base::Reactor& server_reactor = *server->reactors[world.random().below(reactor_count)];
+    if (kind == 0 || kind == 2) client_host->pause();
+    if (kind == 1 || kind == 2) server_host->pause();
+    if (kind == 3) client_host->hang(client_reactor);
+    if (kind == 3) server_host->hang(server_reactor);
+    world.run_for(stall_ns);
+    if (kind == 0 || kind == 2) client_host->resume();
+    if (kind == 2) world.run_for(world.random().below(20 * kMillisecond));
+    if (kind == 1 || kind == 2) server_host->resume();
+    if (kind == 3) client_host->unhang(client_reactor);
+    if (kind == 3) server_host->unhang(server_reactor);
+    // From a moment, in which all can speak once, to more than two checks.
+    const uint64_t pause_max_ns = (world.random().one_in(2) ? 20 : 400) * kMillisecond;
+    world.run_for(world.random().between(kMillisecond, pause_max_ns));
+    ASSERT_EQ(client->disconnected_calls, 0u)
+        << "stall " << i << " of kind " << kind << " and " << stall_ns / kMillisecond
+        << " ms: " << client->disconnected_why;
+    ASSERT_EQ(store.closed, 0u) << "stall " << i << " of kind " << kind;
+  }
+  EXPECT_EQ(failed, 0u);
+}
+
+/// The reactor that judges is late to every turn by more than half an interval: it may be unable to
+/// tell, but must not cut off a peer that answers.
+TEST_P(Liveness, ReactorThatIsAlwaysLateCutsNobodyOff) {
+  for (int i = 0; i < 100; ++i) {
+    client_host->pause();
+    world.run_for(world.random().between(80 * kMillisecond, 300 * kMillisecond));
+    client_host->resume();
+    world.run_for(100 * base::kMicrosecond);
+    ASSERT_EQ(client->disconnected_calls, 0u) << client->disconnected_why;
+    ASSERT_EQ(store.closed, 0u);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Reactors, Liveness, ::testing::Values(1u, 2u, 3u),
+                         [](const auto& param) { return std::to_string(param.param); });
+
+}  // namespace
+}  // namespace braid::trs::testing
