@@ -267,6 +267,30 @@ TEST_F(HostileClient, ChunkOfAnotherConnectionEndsTheSession) {
   expect_session_ended();
 }
 
+TEST_F(HostileClient, KeysReachNothingOfAnotherSession) {
+  open_session();
+  const auto victims_cid0 = std::move(cid0), victims_cid1 = std::move(cid1);
+  const wire::ChunkRegion victims_chunk = chunks[1];
+  wire::ConnReq first = conn_req(0), second = conn_req(1);
+  for (wire::ConnReq* req : {&first, &second}) {
+    req->sess_uuid.bytes.fill(3);
+    req->paths_uuid.bytes.fill(4);
+  }
+  handshake(first, second);
+  send_info();
+  ASSERT_TRUE(until([&] {
+    cid0->poll();
+    return cid0->completions.size() >= 2;
+  }));
+  const std::byte bytes[4] = {};
+  raw->write_imm(*cid1, bytes, victims_chunk.address, victims_chunk.key,
+                 ImmCodec(16).encode({1, 0}));
+  ASSERT_TRUE(until([&] { return cid1->lost(); }));
+  const auto refused = [](const vhca::Wc& wc) { return wc.status == IBV_WC_REM_ACCESS_ERR; };
+  EXPECT_TRUE(std::any_of(cid1->completions.begin(), cid1->completions.end(), refused));
+  EXPECT_FALSE(victims_cid0->lost() || victims_cid1->lost());
+}
+
 TEST_F(HostileClient, WrongKeyEndsTheSession) {
   open_session();
   chunks[1].key ^= 1;

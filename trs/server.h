@@ -83,8 +83,8 @@ class Server {
   static base::Result<std::unique_ptr<Server>> create(vhca::Device& device, ServerOptions options,
                                                       ServerUser& user);
   virtual vhca::Address address() const = 0;  // with the chosen port
-  /// Memory outside the chunks from which reads may be answered. Stays registered while the object
-  /// lives.
+  /// Memory outside the chunks from which reads may be answered, those of this server only; at most
+  /// 1024 stretches. Home reactor. Stays registered, with every session, while the object lives.
   virtual base::Result<std::unique_ptr<vhca::Mr>> register_memory(std::byte* address,
                                                                   uint64_t length_bytes) = 0;
   /// Closes all sessions and waits for their requests.

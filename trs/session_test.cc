@@ -51,6 +51,35 @@ TEST_F(Session, ReadMayBeAnsweredFromMemoryOutsideTheChunks) {
   EXPECT_TRUE(filled(read->buffer, 3));
 }
 
+TEST_F(Session, MemoryMayBeLentAndTakenBackWhileSessionsAreOpen) {
+  connect();
+  for (int i = 0; i < 2000; ++i) {  // more often than there are slots
+    server->store_mr.reset();
+    server->store_mr =
+        std::move(*server->server->register_memory(store.bytes.data(), store.bytes.size()));
+  }
+  fill(std::span(store.bytes).first(5000), 4);
+  auto read = client->make_io(Direction::kRead, 0, 5000);
+  read->op.from_store = 1;
+  client->submit(*read);
+  ASSERT_TRUE(until([&] { return read->done; }));
+  EXPECT_EQ(read->status, Errc::kOk);
+  EXPECT_TRUE(filled(read->buffer, 4));
+}
+
+TEST_F(Session, ServerLendsUpToABound) {
+  start_server();
+  std::vector<std::unique_ptr<vhca::Mr>> lent;
+  for (int i = 0; i < 1023; ++i) {  // and the store
+    lent.push_back(std::move(*server->server->register_memory(store.bytes.data(), 4096)));
+  }
+  auto more = server->server->register_memory(store.bytes.data(), 4096);
+  EXPECT_EQ(more.code(), Errc::kNoMemory);
+  EXPECT_THAT(more.error().message(), HasSubstr("1024 are the most"));
+  lent.pop_back();
+  EXPECT_TRUE(server->server->register_memory(store.bytes.data(), 4096).ok());
+}
+
 TEST_F(Session, EveryStatusOfTheServersUserComesBack) {
   connect();
   for (const Direction direction : {Direction::kRead, Direction::kWrite}) {

@@ -108,7 +108,7 @@ void Queue::send_answer(Request& request) {
   if (source.length_bytes > 0) {
     piece.addr = reinterpret_cast<uint64_t>(source.address);
     piece.length = source.length_bytes;
-    piece.lkey = source.mr != nullptr ? source.mr->lkey : session_.chunk_lkey();
+    piece.lkey = source.mr != nullptr ? session_.lent_lkey(*source.mr) : session_.chunk_lkey();
     wr.sg_list = &piece;
     wr.num_sge = 1;
     wr.wr.rdma.remote_addr = request.target.address;

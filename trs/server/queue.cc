@@ -62,7 +62,7 @@ base::Task<base::Status> Queue::try_accept(vhca::ConnectRequest& request) {
   options.td = &worker_.td();
   ServerImpl& server = session_.server();
   auto created =
-      Connection::create(server.device(), server.pd(), worker_.reactor(), options, *this);
+      Connection::create(server.device(), session_.pd(), worker_.reactor(), options, *this);
   if (!created.ok()) co_return created.error();
   connection_ = std::move(created).value();
   const auto message_bytes = static_cast<uint32_t>(cid_ == 0 ? sizeof(wire::InfoReq) : 0);

@@ -49,7 +49,6 @@ ServerImpl::ServerImpl(vhca::Device& device, ServerOptions options, ServerUser& 
 ServerImpl::~ServerImpl() = default;
 
 base::Status ServerImpl::start() {
-  BRAID_TRY(pd_, device_.alloc_pd());
   for (base::Reactor* reactor : options_.reactors) {
     BRAID_TRY(auto channel, device_.create_comp_channel());
     workers_.push_back(std::make_unique<Worker>(device_, *reactor, std::move(channel)));
@@ -91,7 +90,13 @@ void ServerImpl::handle(std::unique_ptr<vhca::ConnectRequest> request) {
   }
   if (admission.kind == Admission::Kind::kReplace) session->close("its client came back");
   if (admission.kind != Admission::Kind::kJoin) {
-    sessions_.push_back(std::make_unique<Session>(*this, *parsed, request->peer_text()));
+    auto pd = device_.alloc_pd();
+    if (!pd.ok()) {
+      reject(*request, ENOMEM, pd.error().message());
+      return;
+    }
+    sessions_.push_back(
+        std::make_unique<Session>(*this, std::move(*pd), *parsed, request->peer_text()));
     session = sessions_.back().get();
   }
   session->join(parsed->cid, std::move(request));
@@ -142,11 +147,6 @@ void ServerImpl::complain(const std::string& line) {
   } else {
     log_.warning("{}", line);
   }
-}
-
-base::Result<std::unique_ptr<vhca::Mr>> ServerImpl::register_memory(std::byte* address,
-                                                                    uint64_t length_bytes) {
-  return pd_->reg_mr(address, length_bytes, IBV_ACCESS_LOCAL_WRITE);
 }
 
 std::vector<ServerSession*> ServerImpl::sessions() {

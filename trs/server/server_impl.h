@@ -2,10 +2,12 @@
 // options() and user() for queues.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <vector>
 
 #include "trs/server.h"
+#include "trs/server/lent.h"
 #include "trs/server/session.h"
 #include "trs/server/worker.h"
 
@@ -26,7 +28,6 @@ class ServerImpl final : public Server {
 
   // --- for sessions and queues
   vhca::Device& device() { return device_; }
-  vhca::Pd& pd() { return *pd_; }
   const ServerOptions& options() const { return options_; }
   uint32_t chunk_bytes() const { return chunk_bytes_; }
   ServerUser& user() { return user_; }
@@ -37,6 +38,8 @@ class ServerImpl final : public Server {
   /// Waits for the end of some session.
   base::Signal& session_changed() { return *changed_; }
   void session_ended(Session& session);
+  const std::array<LentMemory*, kLentMax>& lent() const { return lent_; }
+  void take_back(uint32_t slot);
   /// A line about a peer that misbehaves; at most a few per second are written.
   void complain(const std::string& line);
 
@@ -52,7 +55,7 @@ class ServerImpl final : public Server {
   ServerUser& user_;
   base::Reactor& home_;
   base::Logger log_;
-  std::unique_ptr<vhca::Pd> pd_;
+  std::array<LentMemory*, kLentMax> lent_{};
   std::unique_ptr<vhca::Listener> listener_;
   std::vector<std::unique_ptr<Worker>> workers_;
   bool stopping_ = false;

@@ -14,7 +14,8 @@ constexpr uint64_t kHalfOpenNs = 10 * base::kSecond;
 
 }  // namespace
 
-Session::Session(ServerImpl& server, const wire::ConnReq& request, std::string peer_text)
+Session::Session(ServerImpl& server, std::unique_ptr<vhca::Pd> pd, const wire::ConnReq& request,
+                 std::string peer_text)
     : server_(server),
       home_(server.home()),
       log_(home_.log().child("trs-session")),
@@ -28,6 +29,8 @@ Session::Session(ServerImpl& server, const wire::ConnReq& request, std::string p
       pinned_(braid_peer_ && (request.braid_features & wire::kFeaturePinnedPermits) != 0),
       tells_admin_(braid_peer_ && (request.braid_features & wire::kFeatureAdminPermits) != 0),
       codec_(server.options().queue_depth),
+      pd_(std::move(pd)),
+      lent_(kLentMax),
       queues_(request.cid_num),
       half_open_timer_(&half_open, this),
       changed_(home_) {
@@ -38,7 +41,7 @@ Session::~Session() {
   // The clients of other sessions are in the same PD: one that stands still with our key must not
   // hold up this reactor.
   if (chunks_mr_ != nullptr) {
-    server_.pd().dereg_mr(std::move(chunks_mr_),
+    pd_->dereg_mr(std::move(chunks_mr_),
                           std::shared_ptr<base::Segment>(std::move(chunks_)));
   }
 }
@@ -168,8 +171,11 @@ base::Status Session::make_chunks() {
   const uint32_t depth = queue_depth();
   const size_t size_bytes = size_t{depth} * server_.chunk_bytes();
   BRAID_TRY(chunks_, home_.host().create_segment(size_bytes, "trs chunks"));
-  BRAID_TRY(chunks_mr_, server_.pd().reg_mr(chunks_->data(), size_bytes,
-                                            IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE));
+  BRAID_TRY(chunks_mr_, pd_->reg_mr(chunks_->data(), size_bytes,
+                                    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE));
+  for (const LentMemory* memory : server_.lent()) {
+    if (memory != nullptr && !lent_[memory->slot()]) BRAID_CHECK(borrow(*memory));
+  }
   requests_ = std::make_unique<Request[]>(depth);
   for (uint32_t i = 0; i < depth; ++i) requests_[i].index = i;
   return {};

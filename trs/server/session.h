@@ -19,6 +19,7 @@
 #include "trs/path_state.h"
 #include "trs/server.h"
 #include "trs/server/admission.h"
+#include "trs/server/lent.h"
 #include "trs/server/queue.h"
 #include "trs/server/request.h"
 
@@ -28,7 +29,8 @@ class ServerImpl;
 
 class Session final : public ServerSession {
  public:
-  Session(ServerImpl& server, const wire::ConnReq& request, std::string peer_text);
+  Session(ServerImpl& server, std::unique_ptr<vhca::Pd> pd, const wire::ConnReq& request,
+          std::string peer_text);
   ~Session();
 
   // --- ServerSession
@@ -45,13 +47,21 @@ class Session final : public ServerSession {
   void join(uint16_t cid, std::unique_ptr<vhca::ConnectRequest> request);
   /// Starts the end; once. When it is over: ServerImpl::session_ended.
   void close(const std::string& why);
+  /// Registers memory that the server lends / lets go of it.
+  base::Status borrow(const LentMemory& memory);
+  void return_lent(uint32_t slot) { lent_[slot].reset(); }
 
   // --- for queues
   ServerImpl& server() { return server_; }
   const ImmCodec& codec() const { return codec_; }
   Request* request_of(uint32_t index) { return &requests_[index]; }
   std::span<std::byte> chunk(uint32_t index);
+  vhca::Pd& pd() { return *pd_; }
   uint32_t chunk_lkey() const { return chunks_mr_->lkey; }
+  /// Of memory from Server::register_memory.
+  uint32_t lent_lkey(const vhca::Mr& memory) const {
+    return lent_[static_cast<const LentMemory&>(memory).slot()]->lkey;
+  }
   uint64_t received_count() const;  // by all connections
   /// The connection on which chunk `index` may be used, or nothing if any may.
   std::optional<uint16_t> owner_of(uint32_t index) const;
@@ -90,6 +100,8 @@ class Session final : public ServerSession {
   uint32_t admin_permits_ = 1;   // on connection 0
   const ImmCodec codec_;
 
+  const std::unique_ptr<vhca::Pd> pd_;  // nobody else's: its keys reach this session only
+  std::vector<std::unique_ptr<vhca::Mr>> lent_;  // by LentMemory::slot()
   std::unique_ptr<base::Segment> chunks_;
   std::unique_ptr<vhca::Mr> chunks_mr_;
   std::unique_ptr<Request[]> requests_;         // by chunk index

@@ -1,0 +1,31 @@
+// Memory outside the chunks from which reads are answered. Each session has a PD of its own, so that
+// the keys of one reach nothing of another; so each session registers what is lent for itself, in
+// the slot that the handle names. Thread: the home reactor; queues read the slot of a handle.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "vhca/device.h"
+
+namespace braid::trs::server {
+
+class ServerImpl;
+
+/// Stretches of memory that a server lends at one time.
+inline constexpr uint32_t kLentMax = 1024;
+
+/// What the user holds. Its keys are no keys of the device.
+class LentMemory final : public vhca::Mr {
+ public:
+  LentMemory(ServerImpl& server, std::weak_ptr<char> server_alive, uint32_t slot);
+  ~LentMemory() override;
+  uint32_t slot() const { return slot_; }
+
+ private:
+  ServerImpl& server_;
+  const std::weak_ptr<char> server_alive_;  // the server may go first
+  const uint32_t slot_;
+};
+
+}  // namespace braid::trs::server
