@@ -28,9 +28,8 @@ class GiveUp : public SessionRig, public ::testing::WithParamInterface<size_t> {
   std::unique_ptr<Io> submit_write() {
     auto io = client->make_io(Direction::kWrite, 0, 512);
     const size_t reactor = reactor_count - 1;
-    client->reactors[reactor]->post([this, reactor, raw = io.get()] {
-      client->submit(*raw, reactor);
-    });
+    client->reactors[reactor]->post(
+        [this, reactor, raw = io.get()] { client->submit(*raw, reactor); });
     return io;
   }
   void lose_path() {

@@ -1,6 +1,6 @@
 // Heartbeat: is the peer's thread behind a connection alive? The judgement (Heartbeat, pure) and
-// what drives it (HeartbeatDriver, a timer on the connection's reactor). Both sides run one for each
-// connection, towards a kernel peer one for connection 0 only (docs/trs.md).
+// what drives it (HeartbeatDriver, a timer on the connection's reactor). Both sides run one for
+// each connection, towards a kernel peer one for connection 0 only (docs/trs.md).
 //
 // Anything received from the peer is a sign of life, so a busy connection sends no heartbeats. A
 // check in which nothing new had come is a miss; the first miss asks (HB_MSG) and each further one

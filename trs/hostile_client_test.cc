@@ -96,6 +96,12 @@ class HostileClient : public SessionRig {
     raw->write_imm(by, std::as_bytes(std::span(bytes)), chunks[chunk % 16].address + at,
                    chunks[chunk % 16].key, imm);
   }
+  /// Breaches of the protocol that the server has counted, by their reason.
+  uint64_t breaches(const std::string& reason) {
+    const ServerStatistics statistics = server->server->statistics();
+    const auto found = statistics.breaches.find(reason);
+    return found == statistics.breaches.end() ? 0 : found->second;
+  }
   void expect_session_ended() {
     EXPECT_TRUE(until([&] { return cid0->lost() && cid1->lost(); }, 5 * kSecond));
     EXPECT_TRUE(until([&] { return server->server->sessions().size() == 1; }, 5 * kSecond));
@@ -302,6 +308,28 @@ TEST_F(HostileClient, WriteBehindTheLastChunkEndsTheSession) {
   open_session();
   request(*cid1, 15, (32 << 10) - 2, {2, 0, 0, 0}, 0);
   expect_session_ended();
+  EXPECT_TRUE(server->server->statistics().breaches.empty()) << "the device's refusal, not TRS's";
+}
+
+TEST_F(HostileClient, BreachesAreCountedByTheirReason) {
+  for (int i = 0; i < 2; ++i) {
+    open_session();
+    raw->write_imm(*cid1, {}, 0, 0, 0x70000000u);
+    expect_session_ended();
+  }
+  open_session();
+  request(*cid0, 1, 0, {2, 0, 0, 0}, 0);
+  expect_session_ended();
+  handshake();
+  send_info(0);
+  expect_session_ended();
+  EXPECT_EQ(breaches("immediate of an unknown type"), 2u);
+  EXPECT_EQ(breaches("came by a connection that does not own its chunk"), 1u);
+  EXPECT_EQ(breaches("impossible number of admin permits"), 1u);
+  EXPECT_EQ(server->server->statistics().sessions_opened, 4u);
+  const std::vector<std::byte> nothing;
+  EXPECT_EQ(try_connect(nothing)->reject_errno, ECONNRESET);
+  EXPECT_EQ(server->server->statistics().connects_refused, 1u);
 }
 
 TEST_F(HostileClient, ReadIntoMemoryThatIsNotItsOwnEndsTheSession) {

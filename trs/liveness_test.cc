@@ -81,7 +81,8 @@ TEST_P(Liveness, HungReactorOfTheClientIsNoticedByTheServer) {
     const uint64_t closed_before = store.closed;
     const uint64_t hung_at_ns = world.now_ns();
     client_host->hang(*client->reactors[i]);
-    ASSERT_TRUE(until([&] { return store.closed > closed_before; }, 2 * kSecond)) << "reactor " << i;
+    ASSERT_TRUE(until([&] { return store.closed > closed_before; }, 2 * kSecond))
+        << "reactor " << i;
     EXPECT_LT(world.now_ns() - hung_at_ns, kSecond);
     client_host->unhang(*client->reactors[i]);
     ASSERT_TRUE(until([&] { return client->disconnected_calls == i + 1; }));

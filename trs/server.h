@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -77,6 +78,14 @@ struct ServerOptions {
   HeartbeatOptions heartbeat;
 };
 
+/// Since the server was made.
+struct ServerStatistics {
+  uint64_t sessions_opened = 0;
+  uint64_t connects_refused = 0;
+  /// Sessions ended because their client broke the protocol, by what it did: the words are fixed.
+  std::map<std::string, uint64_t> breaches;
+};
+
 class Server {
  public:
   virtual ~Server() = default;  // stop() first, unless the host is dead
@@ -87,9 +96,14 @@ class Server {
   /// 1024 stretches. Home reactor. Stays registered, with every session, while the object lives.
   virtual base::Result<std::unique_ptr<vhca::Mr>> register_memory(std::byte* address,
                                                                   uint64_t length_bytes) = 0;
-  /// Closes all sessions and waits for their requests.
+  /// Closes all sessions and waits for their requests, for as long as those take.
   virtual base::Task<void> stop() = 0;
-  virtual std::vector<ServerSession*> sessions() = 0;  // home reactor
+  /// The same for at most so long. kTimedOut names what it still waits for, and the server has to
+  /// stay, since its memory is in use: stop again, or let the process end.
+  virtual base::Task<base::Status> stop_within(uint64_t limit_ns) = 0;
+  // --- home reactor
+  virtual std::vector<ServerSession*> sessions() = 0;
+  virtual ServerStatistics statistics() const = 0;
 };
 
 }  // namespace braid::trs

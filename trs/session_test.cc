@@ -260,6 +260,54 @@ TEST_F(Session, ServerStopsInOrder) {
   ASSERT_TRUE(until([&] { return client->disconnected_calls == 1; }));
 }
 
+TEST_F(Session, StopIsBoundedWhenADeviceNeverAnswers) {
+  connect();
+  store.hold = true;
+  auto io = client->make_io(Direction::kWrite, 0, 512);
+  client->submit(*io);
+  ASSERT_TRUE(until([&] { return server->held.size() == 1; }));
+  std::vector<base::Status> ends;
+  const auto stop = [&]() -> base::Task<void> {
+    base::Status status = co_await server->server->stop_within(3 * kSecond);
+    ends.push_back(std::move(status));
+  };
+  const uint64_t began_ns = world.now_ns();
+  server->home().spawn(stop());
+  server->home().wake();
+  ASSERT_TRUE(until([&] { return ends.size() == 1; }));
+  EXPECT_GE(world.now_ns() - began_ns, 3 * kSecond);
+  EXPECT_LT(world.now_ns() - began_ns, 3 * kSecond + 100 * kMillisecond);
+  EXPECT_EQ(ends[0].code(), Errc::kTimedOut);
+  EXPECT_THAT(ends[0].error().message(),
+              HasSubstr("has not stopped after 3000 ms: session 'client'"));
+  EXPECT_THAT(ends[0].error().message(), HasSubstr("1 requests have not ended at their device"));
+  // Again, and the device answers after all.
+  server->home().spawn(stop());
+  server->home().wake();
+  world.run_for(kSecond);
+  server->release();
+  ASSERT_TRUE(until([&] { return ends.size() == 2; }, kSecond));
+  EXPECT_TRUE(ends[1].ok());
+  EXPECT_EQ(store.closed, 1u);
+}
+
+TEST_F(Session, StopWaitsForNoClientThatIsStopped) {
+  connect();
+  auto io = client->make_io(Direction::kWrite, 0, 512);
+  client->submit(*io);
+  client_host->pause();
+  std::optional<base::Status> end;
+  const auto stop = [&]() -> base::Task<void> {
+    base::Status status = co_await server->server->stop_within(kSecond);
+    end.emplace(std::move(status));
+  };
+  server->home().spawn(stop());
+  server->home().wake();
+  ASSERT_TRUE(until([&] { return end.has_value(); }));
+  EXPECT_TRUE(end->ok()) << end->error().message();
+  client_host->resume();
+}
+
 TEST_F(Session, NobodyListeningIsSaidInWords) {
   start_client();
   client->open();

@@ -120,7 +120,7 @@ class ReactorSlot {
   const uint32_t subject_;
   Reactor* reactor_ = nullptr;
   State state_ = State::kSleeping;
-  bool woken_ = false;         // while turning: run again before sleeping
+  bool woken_ = false;  // while turning: run again before sleeping
   bool hung_ = false;
   bool due_in_pause_ = false;  // a turn came due while hung, or while the process was stopped
   uint64_t scheduled_at_ns_ = kNever;

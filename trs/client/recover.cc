@@ -147,9 +147,8 @@ base::Task<ConnectOutcome> Session::connect_queue(Queue& queue, uint64_t deadlin
   const uint64_t now_ns = home_.host().now_ns();
   const uint64_t timeout_ns = deadline_ns > now_ns ? deadline_ns - now_ns : 1;
   outcome_.reset();
-  const PermitPlan plan = queue.cid() == 0
-                              ? PermitPlan{}
-                              : PermitPlan{granted_.queue_depth, limits_.admin_permits};
+  const PermitPlan plan =
+      queue.cid() == 0 ? PermitPlan{} : PermitPlan{granted_.queue_depth, limits_.admin_permits};
   queue.connect(request, plan, timeout_ns);
   while (!outcome_) co_await changed_->wait();
   ConnectOutcome outcome = std::move(*outcome_);

@@ -2,7 +2,8 @@
 // again.
 //
 // One coroutine, maintain(), drives the path's states (path_state.h). Everybody else only reports:
-// queues by queue_*() and trouble(). The first report takes the path down, once; maintain() then waits until every queue is fenced before it goes on.
+// queues by queue_*() and trouble(). The first report takes the path down, once; maintain() then
+// waits until every queue is fenced before it goes on.
 //
 // Threads: the home reactor, except device(), pd(), server(), limits(), post_home(),
 // heartbeat_options() and received_count().

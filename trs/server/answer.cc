@@ -33,7 +33,8 @@ void Queue::received_imm(Connection& connection, uint32_t value, uint32_t) {
     case ImmType::kAnswerInvalidated:
       break;
   }
-  violation(fmt::format("immediate {:#010x} is none for a server", value));
+  violation("immediate of an unknown type",
+            fmt::format("immediate {:#010x} is none for a server", value));
 }
 
 const char* Queue::check_request(const RequestImm& imm) const {
@@ -56,8 +57,8 @@ void Queue::request_arrived(RequestImm imm) {
                             session_.request_of(imm.chunk)->header, parsed);
   }
   if (wrong != nullptr) {
-    violation(
-        fmt::format("request for chunk {}, message at {}: {}", imm.chunk, imm.offset_bytes, wrong));
+    violation(wrong, fmt::format("request for chunk {}, message at {}: {}", imm.chunk,
+                                 imm.offset_bytes, wrong));
     return;
   }
   Request& request = *session_.request_of(imm.chunk);
@@ -70,13 +71,13 @@ void Queue::request_arrived(RequestImm imm) {
   request.session = &session_;
   request.reactor = &worker_.reactor();
   request.context = nullptr;
-  ++at_user_;
+  count_at_user(1);
   session_.server().user().request(request);
 }
 
 void Queue::answer(Request& request, Errc status, const DataBuffer* source) {
   BRAID_ASSERT(request.state == Request::State::kAtUser);
-  --at_user_;
+  count_at_user(-1);
   request.status = status;
   request.source = {};
   if (request.direction == Direction::kRead && status == Errc::kOk && !request.data.empty()) {

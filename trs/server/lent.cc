@@ -38,8 +38,7 @@ void ServerImpl::take_back(uint32_t slot) {
 }
 
 base::Status Session::borrow(const LentMemory& memory) {
-  BRAID_TRY(lent_[memory.slot()],
-            pd_->reg_mr(memory.address, memory.length_bytes, memory.access));
+  BRAID_TRY(lent_[memory.slot()], pd_->reg_mr(memory.address, memory.length_bytes, memory.access));
   return {};
 }
 

@@ -139,7 +139,7 @@ void Queue::report_quiet() {
     connection_.reset();
     base::ListNode::unlink();
   }
-  if (at_user_ > 0) return;
+  if (at_user() > 0) return;
   quiet_ = true;
   session_.post_home([this] { session_.queue_quiet(); });
 }
@@ -165,10 +165,11 @@ void Queue::failed(Connection&, base::Error why) {
   session_.post_home([this, error = why.with("connection {}", cid_)] { session_.trouble(error); });
 }
 
-void Queue::violation(std::string what) {
+void Queue::violation(const char* reason, std::string detail) {
   open_ = false;
-  const auto why = make_error(Errc::kProtocol, "connection {}: {}", cid_, what);
-  session_.post_home([this, why] { session_.trouble(why); });
+  session_.post_home([this, reason, text = fmt::format("connection {}: {}", cid_, detail)] {
+    session_.breach(reason, text);
+  });
 }
 
 bool Queue::send_message(std::span<const std::byte> message) {

@@ -39,6 +39,8 @@ class Queue final : public base::ListNode, private ConnectionUser, private Heart
   void watch_peer(bool whole_path);
   /// Fences and drains. Ends in Session::queue_quiet, when no request is at the user any more.
   void close();
+  /// Requests that the user has not answered. Any thread.
+  uint32_t at_user() const { return at_user_.load(std::memory_order_relaxed); }
   uint64_t received_count() const { return received_.load(std::memory_order_relaxed); }
 
   // --- connection 0, whose reactor is the home reactor
@@ -60,7 +62,10 @@ class Queue final : public base::ListNode, private ConnectionUser, private Heart
   void send_answer(Request& request);
   void end(Request& request);
   void report_quiet();
-  void violation(std::string what);
+  void violation(const char* reason, std::string detail);
+  void count_at_user(int change) {
+    at_user_.store(at_user() + static_cast<uint32_t>(change), std::memory_order_relaxed);
+  }
 
   void received_imm(Connection& connection, uint32_t imm, uint32_t bytes) override;
   void received_message(Connection& connection, std::span<const std::byte> message) override;
@@ -81,7 +86,7 @@ class Queue final : public base::ListNode, private ConnectionUser, private Heart
   bool quiet_ = false;
   bool whole_path_ = false;  // the heartbeat counts what comes by any connection
   HeartbeatDriver heartbeat_;
-  uint32_t at_user_ = 0;  // requests that the user has not answered
+  std::atomic<uint32_t> at_user_{0};  // written by the queue's own reactor
   base::IntrusiveList<Request> waiting_;
   const std::shared_ptr<char> alive_ = std::make_shared<char>();
   base::Task<void> accept_task_;  // last: goes first

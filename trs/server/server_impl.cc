@@ -105,6 +105,7 @@ void ServerImpl::handle(std::unique_ptr<vhca::ConnectRequest> request) {
 void ServerImpl::reject(vhca::ConnectRequest& request, int sys_errno, const std::string& why) {
   wire::ConnRsp answer;
   answer.error = static_cast<uint16_t>(-sys_errno);
+  ++statistics_.connects_refused;
   complain(fmt::format("{} refused with errno {}: {}", request.peer_text(), sys_errno, why));
   request.reject(wire::bytes_of(answer));
 }
@@ -158,15 +159,44 @@ std::vector<ServerSession*> ServerImpl::sessions() {
 }
 
 base::Task<void> ServerImpl::stop() {
-  if (stopping_) co_return;
-  stopping_ = true;
+  (void)co_await stop_within(base::kNever);
+}
+
+base::Task<base::Status> ServerImpl::stop_within(uint64_t limit_ns) {
   const std::shared_ptr<base::Signal> changed = changed_;
+  const uint64_t began_ns = home_.host().now_ns();
+  const uint64_t deadline_ns =
+      limit_ns < base::kNever - began_ns ? began_ns + limit_ns : base::kNever;
+  base::Timer timer([](base::Timer& t) { static_cast<base::Signal*>(t.context)->notify_all(); },
+                    changed.get());
+  if (deadline_ns != base::kNever) home_.schedule(timer, deadline_ns);
+  begin_stop();
+  while (!sessions_.empty() || !workers_stopping_ || stops_due_ > 0) {
+    if (sessions_.empty() && !workers_stopping_) {
+      stop_workers();
+      continue;
+    }
+    if (home_.host().now_ns() >= deadline_ns) {
+      co_return base::make_error(base::Errc::kTimedOut,
+                                 "the server has not stopped after {} ms: {}",
+                                 limit_ns / base::kMillisecond, holdups());
+    }
+    co_await changed->wait();
+  }
+  co_return base::Status();
+}
+
+void ServerImpl::begin_stop() {
+  if (std::exchange(stopping_, true)) return;
   accept_task_ = {};
   listener_.reset();
   for (const auto& session : sessions_) session->close("the server stops");
-  while (!sessions_.empty()) co_await changed->wait();
+}
+
+void ServerImpl::stop_workers() {
+  workers_stopping_ = true;
+  stops_due_ = workers_.size();
   for (const auto& worker : workers_) {
-    ++stops_due_;
     worker->stop([this] {
       home_.post([this, alive = std::weak_ptr<char>(alive_)] {
         if (alive.expired()) return;
@@ -175,7 +205,15 @@ base::Task<void> ServerImpl::stop() {
       });
     });
   }
-  while (stops_due_ > 0) co_await changed->wait();
+}
+
+std::string ServerImpl::holdups() const {
+  if (sessions_.empty()) return fmt::format("{} reactors have not answered", stops_due_);
+  std::string text;
+  for (const auto& session : sessions_) {
+    text += fmt::format("{}{}", text.empty() ? "" : "; ", session->holdup());
+  }
+  return text;
 }
 
 }  // namespace server

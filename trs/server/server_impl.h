@@ -24,7 +24,9 @@ class ServerImpl final : public Server {
   base::Result<std::unique_ptr<vhca::Mr>> register_memory(std::byte* address,
                                                           uint64_t length_bytes) override;
   base::Task<void> stop() override;
+  base::Task<base::Status> stop_within(uint64_t limit_ns) override;
   std::vector<ServerSession*> sessions() override;
+  ServerStatistics statistics() const override { return statistics_; }
 
   // --- for sessions and queues
   vhca::Device& device() { return device_; }
@@ -37,6 +39,8 @@ class ServerImpl final : public Server {
   bool has_predecessor(const Session& session) const;
   /// Waits for the end of some session.
   base::Signal& session_changed() { return *changed_; }
+  void count_opened() { ++statistics_.sessions_opened; }
+  void count_breach(const char* reason) { ++statistics_.breaches[reason]; }
   void session_ended(Session& session);
   const std::array<LentMemory*, kLentMax>& lent() const { return lent_; }
   void take_back(uint32_t slot);
@@ -48,6 +52,9 @@ class ServerImpl final : public Server {
   void handle(std::unique_ptr<vhca::ConnectRequest> request);
   Session* newest(const wire::Uuid& paths_uuid);
   void reject(vhca::ConnectRequest& request, int sys_errno, const std::string& why);
+  void begin_stop();
+  void stop_workers();
+  std::string holdups() const;
 
   vhca::Device& device_;
   const ServerOptions options_;
@@ -58,7 +65,9 @@ class ServerImpl final : public Server {
   std::array<LentMemory*, kLentMax> lent_{};
   std::unique_ptr<vhca::Listener> listener_;
   std::vector<std::unique_ptr<Worker>> workers_;
+  ServerStatistics statistics_;
   bool stopping_ = false;
+  bool workers_stopping_ = false;
   size_t stops_due_ = 0;
   uint64_t complaints_since_ns_ = 0;
   unsigned complaints_ = 0;

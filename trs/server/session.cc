@@ -38,11 +38,9 @@ Session::Session(ServerImpl& server, std::unique_ptr<vhca::Pd> pd, const wire::C
 }
 
 Session::~Session() {
-  // The clients of other sessions are in the same PD: one that stands still with our key must not
-  // hold up this reactor.
+  // A client that stands still in the middle of a copy must not hold up this reactor.
   if (chunks_mr_ != nullptr) {
-    pd_->dereg_mr(std::move(chunks_mr_),
-                          std::shared_ptr<base::Segment>(std::move(chunks_)));
+    pd_->dereg_mr(std::move(chunks_mr_), std::shared_ptr<base::Segment>(std::move(chunks_)));
   }
 }
 
@@ -104,14 +102,15 @@ void Session::queue_opened() {
 void Session::info_requested(std::span<const std::byte> message) {
   auto info = wire::parse_info_req(message);
   if (!info.ok()) {
-    trouble(info.error());
+    breach("malformed info request", info.error().message());
     return;
   }
   if (!bringing_up()) return;
   if (tells_admin_) admin_permits_ = info->admin_permits;
   if (admin_permits_ == 0 || admin_permits_ >= queue_depth()) {
-    trouble(make_error(Errc::kProtocol, "info request for {} admin permits of {}: must be 1 to {}",
-                       admin_permits_, queue_depth(), queue_depth() - 1));
+    breach("impossible number of admin permits",
+           fmt::format("info request for {} admin permits of {}: must be 1 to {}", admin_permits_,
+                       queue_depth(), queue_depth() - 1));
     return;
   }
   name_ = info->session_name;
@@ -138,6 +137,7 @@ base::Task<void> Session::bring_up() {
   }
   // Before the messages to the queues, which carry what the user set up to their threads.
   user_knows_ = true;
+  server_.count_opened();
   server_.user().session_opened(*this);
   // Each queue must know before the client may: it would take the first request for a breach.
   for (auto& queue : queues_) {
@@ -183,10 +183,25 @@ base::Status Session::make_chunks() {
 
 void Session::trouble(const base::Error& why) {
   if (!bringing_up() && !opened()) return;
-  if (why.code() == Errc::kProtocol) {
-    server_.complain(fmt::format("session '{}' of {}: {}", name_, peer_text_, why.message()));
-  }
+  if (why.code() == Errc::kProtocol) return breach("message out of order", why.message());
   close(why.message());
+}
+
+void Session::breach(const char* reason, const std::string& detail) {
+  if (!bringing_up() && !opened()) return;
+  server_.count_breach(reason);
+  server_.complain(fmt::format("session '{}' of {}: {}", name_, peer_text_, detail));
+  close(detail);
+}
+
+std::string Session::holdup() const {
+  uint64_t at_user = 0;
+  for (const auto& queue : queues_) at_user += queue ? queue->at_user() : 0;
+  if (at_user == 0) {
+    return fmt::format("session '{}' of {}: its connections are not drained", name_, peer_text_);
+  }
+  return fmt::format("session '{}' of {}: {} requests have not ended at their device", name_,
+                     peer_text_, at_user);
 }
 
 void Session::close(const std::string& why) {

@@ -47,6 +47,8 @@ class Session final : public ServerSession {
   void join(uint16_t cid, std::unique_ptr<vhca::ConnectRequest> request);
   /// Starts the end; once. When it is over: ServerImpl::session_ended.
   void close(const std::string& why);
+  /// What keeps a session from ending that is being closed.
+  std::string holdup() const;
   /// Registers memory that the server lends / lets go of it.
   base::Status borrow(const LentMemory& memory);
   void return_lent(uint32_t slot) { lent_[slot].reset(); }
@@ -77,6 +79,8 @@ class Session final : public ServerSession {
   void queue_quiet();
   void info_requested(std::span<const std::byte> message);
   void trouble(const base::Error& why);
+  /// The client broke the protocol: `reason` is one of fixed words, `detail` has the values.
+  void breach(const char* reason, const std::string& detail);
 
  private:
   base::Task<void> bring_up();
@@ -95,12 +99,12 @@ class Session final : public ServerSession {
   const uint16_t recon_cnt_;
   const uint16_t cid_num_;
   const bool braid_peer_;
-  const bool pinned_;            // kFeaturePinnedPermits
-  const bool tells_admin_;       // kFeatureAdminPermits
-  uint32_t admin_permits_ = 1;   // on connection 0
+  const bool pinned_;           // kFeaturePinnedPermits
+  const bool tells_admin_;      // kFeatureAdminPermits
+  uint32_t admin_permits_ = 1;  // on connection 0
   const ImmCodec codec_;
 
-  const std::unique_ptr<vhca::Pd> pd_;  // nobody else's: its keys reach this session only
+  const std::unique_ptr<vhca::Pd> pd_;           // nobody else's: its keys reach this session only
   std::vector<std::unique_ptr<vhca::Mr>> lent_;  // by LentMemory::slot()
   std::unique_ptr<base::Segment> chunks_;
   std::unique_ptr<vhca::Mr> chunks_mr_;
