@@ -65,7 +65,12 @@ Session::Session(vhca::Device& device, vhca::Pd& pd, ClientOptions options, Sess
   }
 }
 
-Session::~Session() = default;
+Session::~Session() {
+  // A server that stands still in the middle of a copy must not hold up this reactor.
+  if (admin_mr_ != nullptr) {
+    pd_.dereg_mr(std::move(admin_mr_), std::shared_ptr<base::Segment>(std::move(admin_memory_)));
+  }
+}
 
 ClientQueue& Session::queue(size_t reactor_index) {
   return *queues_.at(1 + reactor_index);
@@ -155,10 +160,10 @@ void Session::give_up(base::Timer& timer) {
 }
 
 void Session::give_up_now() {
-  const auto why = make_error(Errc::kTimedOut, "no path to {}:{} for {} ms: {}", options_.server.ip,
-                              options_.server.port,
-                              options_.reconnect.give_up_after_ns / base::kMillisecond,
-                              why_ ? why_->message() : "not tried yet");
+  const auto why =
+      make_error(Errc::kTimedOut, "no path to {}:{} for {} ms: {}", options_.server.ip,
+                 options_.server.port, options_.reconnect.give_up_after_ns / base::kMillisecond,
+                 why_ ? why_->message() : "not tried yet");
   log_.warning("requests fail from now on: {}", why.message());
   refuse_all(Errc::kTimedOut);
   user_.gave_up(why);
@@ -191,8 +196,8 @@ std::string Session::explain() const {
       return fmt::format("connecting to {}", server);
     case SessionState::kReconnecting: {
       const uint64_t ms = (home_.host().now_ns() - down_since_ns_) / base::kMillisecond;
-      return fmt::format("reconnecting to {} for {}.{} s{}: {}", server, ms / 1000,
-                         ms % 1000 / 100, gave_up_ ? ", too long: requests fail" : "", why);
+      return fmt::format("reconnecting to {} for {}.{} s{}: {}", server, ms / 1000, ms % 1000 / 100,
+                         gave_up_ ? ", too long: requests fail" : "", why);
     }
     case SessionState::kClosed:
       return fmt::format("closed: {}", why);
