@@ -19,6 +19,8 @@ using base::Errc;
 
 constexpr size_t kBlockBytes = 8192;
 constexpr size_t kLanesPerReactor = 4;
+// Nobody is cut off here for not being scheduled: that is liveness_test.cc's subject.
+constexpr uint64_t kPatienceNs = 10 * base::kSecond;
 
 /// Reactors with a thread each.
 class Threads {
@@ -207,6 +209,7 @@ class SessionThreads : public ::testing::TestWithParam<std::tuple<size_t, size_t
       options.reactors = server_threads_.list();
       options.queue_depth = 64;
       options.max_io_bytes = 64 << 10;
+      options.heartbeat.interval_ns = kPatienceNs;
       auto server = Server::create(*server_device_, options, user_);
       ASSERT_TRUE(server.ok()) << server.error().message();
       server_ = std::move(*server);
@@ -231,6 +234,7 @@ class SessionThreads : public ::testing::TestWithParam<std::tuple<size_t, size_t
       options.session_name = "threads";
       options.server = {"127.0.0.1", port_};
       options.reactors = client_threads_.list();
+      options.heartbeat.interval_ns = kPatienceNs;
       return ClientSession::open(*client_device_, *pd_, options, session_user_);
     });
     ASSERT_TRUE(opened.ok()) << opened.error().message();
