@@ -51,8 +51,9 @@ base::Task<Status> run_detach(base::Reactor& reactor, DetachSteps asked) {
       [](base::Timer& timer) { static_cast<DetachSteps*>(timer.context)->cut_off(); }, steps.get());
   if (steps->force) reactor.schedule_after(give_up, steps->force_flush_timeout_ns);
 
-  const uint64_t patience_ends_ns = reactor.now_ns() + kPatienceNs;
   Status status = co_await offloaded<void>(reactor, politely);
+  // From the first refusal on, however long that took: so there is a second try.
+  const uint64_t patience_ends_ns = reactor.now_ns() + kPatienceNs;
   while (status.code() == Errc::kBusy && !steps->force && reactor.now_ns() < patience_ends_ns) {
     co_await reactor.sleep_ns(kRetryNs);
     status = co_await offloaded<void>(reactor, politely);

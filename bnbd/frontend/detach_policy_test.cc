@@ -1,0 +1,162 @@
+// The order in which a device is asked to go, with steps that do as the test says.
+#include "bnbd/frontend/detach_policy.h"
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <future>
+#include <string>
+#include <utility>
+
+#include "bnbd/frontend/test_kernel_device.h"
+
+namespace braid::bnbd {
+namespace {
+
+using base::Errc;
+using base::Status;
+
+Status outcome(Errc code) {
+  return code == Errc::kOk ? base::ok_status() : base::make_error(code, "as the test says");
+}
+
+class DetachPolicy : public testing::Test {
+ protected:
+  Status detach(bool force) {
+    DetachSteps steps;
+    steps.name = "braid-no-such-device";  // nobody uses it
+    steps.force = force;
+    steps.force_flush_timeout_ns = force_flush_timeout_ns_;
+    steps.remove_politely = [this] {
+      ++polite_;
+      if (write_back_.valid()) write_back_.wait();
+      return next(polite_outcomes_);
+    };
+    steps.remove_by_force = [this] {
+      ++forced_;
+      return next(forced_outcomes_);
+    };
+    steps.cut_off = [this] { cut_off(); };
+    return threads_.await([&] { return run_detach(threads_.reactor(), steps); });
+  }
+  void cut_off() {
+    if (++cut_off_ == 1 && write_back_.valid()) pages_failed_.set_value();
+  }
+  static Status next(std::deque<Errc>& outcomes) {
+    const Errc code = outcomes.front();
+    if (outcomes.size() > 1) outcomes.pop_front();  // the last one stays
+    return outcome(code);
+  }
+
+  test::ReactorThread threads_;
+  std::deque<Errc> polite_outcomes_ = {Errc::kOk};
+  std::deque<Errc> forced_outcomes_ = {Errc::kOk};
+  uint64_t force_flush_timeout_ns_ = 600 * base::kSecond;
+  std::promise<void> pages_failed_;
+  std::future<void> write_back_;  // valid: writing back takes until the device is cut off
+  int polite_ = 0;
+  int forced_ = 0;
+  int cut_off_ = 0;
+};
+
+TEST_F(DetachPolicy, IsPoliteToAFreeDeviceEvenWithForce) {
+  EXPECT_TRUE(detach(false).ok());
+  EXPECT_TRUE(detach(true).ok());
+  EXPECT_EQ(polite_, 2);
+  EXPECT_EQ(forced_ + cut_off_, 0);
+}
+
+TEST_F(DetachPolicy, WaitsForThoseWhoOnlyLook) {
+  polite_outcomes_ = {Errc::kBusy, Errc::kOk};
+  EXPECT_TRUE(detach(false).ok());
+  EXPECT_EQ(polite_, 2);
+}
+
+TEST_F(DetachPolicy, LeavesADeviceThatStaysInUse) {
+  polite_outcomes_ = {Errc::kBusy};
+  EXPECT_EQ(detach(false).code(), Errc::kBusy);
+  EXPECT_GT(polite_, 1);
+  EXPECT_EQ(forced_ + cut_off_, 0);
+}
+
+TEST_F(DetachPolicy, LeavesADeviceWhosePagesCannotBeWritten) {
+  polite_outcomes_ = {Errc::kIo};
+  EXPECT_EQ(detach(false).code(), Errc::kIo);
+  EXPECT_EQ(polite_, 1) << "an error does not pass by waiting";
+  EXPECT_EQ(forced_ + cut_off_, 0);
+}
+
+TEST_F(DetachPolicy, CutsADeviceInUseOffWithForce) {
+  polite_outcomes_ = {Errc::kBusy};
+  forced_outcomes_ = {Errc::kBusy};  // it goes with its last user
+  EXPECT_TRUE(detach(true).ok());
+  EXPECT_EQ(polite_, 1);
+  EXPECT_EQ(cut_off_, 1);
+  EXPECT_EQ(forced_, 1);
+}
+
+TEST_F(DetachPolicy, GivesUpPagesThatTakeTooLongWithForce) {
+  write_back_ = pages_failed_.get_future();
+  force_flush_timeout_ns_ = base::kMillisecond;
+  polite_outcomes_ = {Errc::kIo};
+  EXPECT_TRUE(detach(true).ok());
+  EXPECT_GE(cut_off_, 1);
+  EXPECT_EQ(forced_, 1);
+}
+
+TEST_F(DetachPolicy, CanBeRepeatedWhenForceHasFailed) {
+  polite_outcomes_ = {Errc::kIo};
+  forced_outcomes_ = {Errc::kNoMemory, Errc::kOk};
+  EXPECT_EQ(detach(true).code(), Errc::kNoMemory);
+  EXPECT_EQ(forced_, 1);
+  EXPECT_TRUE(detach(true).ok());
+  EXPECT_EQ(forced_, 2);
+}
+
+/// A server as detach_from() sees one.
+class FakeServer {
+ public:
+  explicit FakeServer(base::Reactor& reactor) : reactor_(reactor) {}
+  void stop() { alive_ = false; }
+  bool alive() const { return alive_; }
+  void expect_end(bool expected) { end_expected = expected; }
+  base::Task<void> drained() {
+    drained_called = true;
+    co_await reactor_.sleep_ns(base::kMillisecond);
+  }
+  bool end_expected = false;
+  bool drained_called = false;
+
+ private:
+  base::Reactor& reactor_;
+  bool alive_ = true;
+};
+
+TEST(DetachFrom, ServesOnAfterARefusalAndGoesByForceOnceCutOff) {
+  test::ReactorThread threads;
+  FakeServer server(threads.reactor());
+  Errc forced = Errc::kNoMemory;
+  const auto detach = [&](bool force) {
+    DetachSteps steps;
+    steps.name = "braid-no-such-device";
+    steps.force = force;
+    steps.force_flush_timeout_ns = 600 * base::kSecond;
+    steps.remove_politely = [] { return outcome(Errc::kIo); };
+    steps.remove_by_force = [&] { return outcome(forced); };
+    return threads.await([&] { return detach_from(threads.reactor(), server, steps); });
+  };
+  EXPECT_EQ(detach(false).code(), Errc::kIo);
+  EXPECT_TRUE(server.alive());
+  EXPECT_FALSE(server.end_expected) << "an end after this is worth a warning";
+
+  EXPECT_EQ(detach(true).code(), Errc::kNoMemory);
+  EXPECT_FALSE(server.alive());
+  EXPECT_FALSE(server.drained_called);
+  // It has no session any more: repeated without force, it goes by force all the same.
+  forced = Errc::kOk;
+  EXPECT_TRUE(detach(false).ok());
+  EXPECT_TRUE(server.drained_called);
+}
+
+}  // namespace
+}  // namespace braid::bnbd
