@@ -46,8 +46,9 @@ undo() {
 }
 at_end=undo
 echo "$limit" >"$group/$limit_file" || skip "the cgroup takes no limit"
-{ echo 80 >/proc/sys/vm/dirty_ratio && echo 70 >/proc/sys/vm/dirty_background_ratio; } 2>/dev/null ||
-  skip "no permission to raise the limits of dirty memory"
+{
+  echo 80 >/proc/sys/vm/dirty_ratio && echo 70 >/proc/sys/vm/dirty_background_ratio
+} 2>/dev/null || skip "no permission to raise the limits of dirty memory"
 # From here on everything we start is in the group.
 echo $$ >"$group/cgroup.procs"
 
