@@ -20,10 +20,10 @@ struct LinuxHostOptions {
   std::shared_ptr<LogSink> log_sink;
   /// Threads for execute(). They may all be blocked in system calls, so more than cores.
   int workers_max = 8;
-  /// Lets processes of the same user copy to and from this one's memory where the Yama security
-  /// module would forbid it (prctl PR_SET_PTRACER). In-host peers need it for memory that is not in
-  /// a Segment.
-  bool allow_peer_copy = true;
+  /// Lets processes of the same user copy to and from all of this one's memory where the Yama
+  /// security module would forbid it (prctl PR_SET_PTRACER). In-host peers need it for registered
+  /// memory that is not in a Segment, and for nothing else.
+  bool allow_peer_copy = false;
 };
 
 /// Fails if the kernel lacks what Braid cannot do without: io_uring (5.11 or newer), openat2,

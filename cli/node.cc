@@ -81,7 +81,6 @@ class NodeImpl final : public Node {
     if (options.kernel_devices) io_process = bnbd::become_io_process();
     base::LinuxHostOptions host_options;
     host_options.log_name = options.name;
-    host_options.allow_peer_copy = false;  // all that peers touch lies in segments
     BRAID_TRY(host_, base::create_linux_host(host_options));
     base::Reactor::Options reactor_options;
     reactor_options.name = "io";

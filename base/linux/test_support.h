@@ -18,6 +18,7 @@ namespace braid::base {
 inline std::unique_ptr<Host> quiet_linux_host() {
   LinuxHostOptions options;
   options.log_sink = make_null_sink();
+  options.allow_peer_copy = true;  // children copy to and from their parents
   return std::move(create_linux_host(options)).value();
 }
 

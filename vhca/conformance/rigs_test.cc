@@ -68,7 +68,7 @@ class SimRig final : public Rig {
 class InHostRig final : public Rig {
  public:
   enum class Memory { kSegments, kForeign };
-  explicit InHostRig(Memory memory) : memory_(memory), host_(make_host()) {
+  explicit InHostRig(Memory memory) : memory_(memory), host_(make_host(memory)) {
     base::Reactor::Options options;
     options.poll_budget_ns = 0;
     for (int side = 0; side < 2; ++side) {
@@ -103,8 +103,9 @@ class InHostRig final : public Rig {
   }
 
  private:
-  static std::unique_ptr<base::Host> make_host() {
+  static std::unique_ptr<base::Host> make_host(Memory memory) {
     base::LinuxHostOptions options;
+    options.allow_peer_copy = memory == Memory::kForeign;
     options.log_sink = base::make_null_sink();
     return std::move(*base::create_linux_host(options));
   }

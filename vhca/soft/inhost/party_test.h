@@ -49,6 +49,7 @@ class Party {
   explicit Party(const PartyOptions& options = {}) : options_(options) {
     base::LinuxHostOptions host_options;
     host_options.log_sink = base::make_null_sink();
+    host_options.allow_peer_copy = options.memory == Memory::kForeign;
     host = std::move(*base::create_linux_host(host_options));
     base::Reactor::Options reactor_options;
     reactor_options.poll_budget_ns = options.poll_budget_ns;
