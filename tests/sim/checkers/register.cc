@@ -166,6 +166,7 @@ bool BlockRegister::resolve_plain(Instant now, Instant floor) {
 
 std::optional<std::string> BlockRegister::resolve(Instant now, Instant floor) {
   strike(possible_, floor);
+  for (Op& op : burst_) strike(op.restored, floor);
   std::optional<std::string> wrong;
   std::vector<uint64_t> finals = Search(burst_).run(possible_);
   if (finals.empty()) {
@@ -249,15 +250,28 @@ void BlockRegister::power_loss(Instant now, Instant floor, Instant writer_since)
   loss.begin = loss.end = now;
   loss.kind = Kind::kPowerLoss;
   loss.certain = true;
-  loss.restored = past_;
-  const Instant superseded = superseded_at(nullptr, kForever);
-  for (const Candidate& c : possible_) add(loss.restored, {c.value, std::min(c.until, superseded)});
-  for (const Op& op : burst_) {
-    if (op.kind == Kind::kWrite) add(loss.restored, {op.value, superseded_at(&op, kForever)});
-    // What an earlier power loss brought back may be there still, or again.
-    for (const Candidate& c : op.restored) add(loss.restored, c);
-  }
+  restore(loss, floor);
   burst_.push_back(std::move(loss));
+}
+
+/// What may be there after a loss in the midst of a burst: all that was ever there, but for what a
+/// flush or a durable write had surely replaced for good.
+void BlockRegister::restore(Op& loss, Instant floor) const {
+  const auto durably_after = [this](Instant at) {
+    return std::any_of(burst_.begin(), burst_.end(),
+                       [at](const Op& op) { return op.durable && op.begin > at; });
+  };
+  const auto restored = [&](uint64_t value, Instant written, Instant until) {
+    if (until > floor && !durably_after(written)) add(loss.restored, {value, until});
+  };
+  for (const Candidate& c : past_) restored(c.value, 0, c.until);
+  const Instant superseded = superseded_at(nullptr, kForever);
+  for (const Candidate& c : possible_) restored(c.value, 0, std::min(c.until, superseded));
+  for (const Op& op : burst_) {
+    if (op.kind == Kind::kWrite) restored(op.value, op.end, superseded_at(&op, kForever));
+    // What an earlier power loss brought back may be there still, or again.
+    for (const Candidate& c : op.restored) restored(c.value, op.begin, c.until);
+  }
 }
 
 void BlockRegister::loss_admitted(Instant floor) {

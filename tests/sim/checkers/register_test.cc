@@ -206,6 +206,55 @@ TEST(BlockRegister, AReadAcrossAPowerLossSeesBeforeOrAfter) {
   }
 }
 
+// A read is under way all the time, so that everything is one burst.
+TEST(BlockRegister, WhatWasDurableInABurstSurvivesAPowerLossInIt) {
+  for (const uint64_t seen : {0, 5, 6}) {
+    History fua;
+    fua.begin(1, Kind::kRead);
+    EXPECT_TRUE(fua.write(5, true));
+    EXPECT_TRUE(fua.write(6));
+    fua.power_loss();
+    fua.begin(2, Kind::kRead);
+    EXPECT_TRUE(fua.ok(2, seen));
+    EXPECT_EQ(fua.ok(1, 0), seen != 0) << seen;
+
+    History flushed;
+    flushed.begin(1, Kind::kRead);
+    EXPECT_TRUE(flushed.write(5));
+    flushed.flush();
+    EXPECT_TRUE(flushed.write(6));
+    flushed.power_loss();
+    flushed.begin(2, Kind::kRead);
+    EXPECT_TRUE(flushed.ok(2, seen));
+    EXPECT_EQ(flushed.ok(1, 0), seen != 0) << seen;
+  }
+}
+
+TEST(BlockRegister, ADurableWriteInABurstEndsWhatAnEarlierLossBroughtBack) {
+  for (const uint64_t seen : {0, 4, 5}) {
+    History h;
+    EXPECT_TRUE(h.write(4));
+    h.begin(1, Kind::kRead);
+    h.power_loss();
+    EXPECT_TRUE(h.write(5, true));
+    h.power_loss();
+    h.begin(2, Kind::kRead);
+    EXPECT_TRUE(h.ok(2, seen));
+    EXPECT_EQ(h.ok(1, 0), seen == 5) << seen;
+  }
+}
+
+TEST(BlockRegister, AFlushAfterALossInABurstVouchesForTheLatestWrite) {
+  History h;
+  h.begin(1, Kind::kRead);
+  EXPECT_TRUE(h.write(5));
+  h.power_loss();
+  h.flush();
+  h.begin(2, Kind::kRead);
+  EXPECT_TRUE(h.ok(2, 0));
+  EXPECT_FALSE(h.ok(1, 5)) << "acknowledged, flushed, lost";
+}
+
 TEST(BlockRegister, ZeroesAreAValueLikeAnyOther) {
   History h;
   EXPECT_TRUE(h.write(1));
