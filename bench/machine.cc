@@ -1,5 +1,6 @@
 #include "bench/machine.h"
 
+#include <fmt/format.h>
 #include <sched.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -24,6 +25,14 @@ std::string read_file(const char* path) {
   std::ostringstream text;
   text << in.rdbuf();
   return text.str();
+}
+
+/// The CPUs of its core, as the kernel lists them: "0" or "0,32".
+std::string siblings(int cpu) {
+  const std::string path =
+      fmt::format("/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list", cpu);
+  const std::string text = read_file(path.c_str());
+  return text.substr(0, text.find('\n'));
 }
 
 std::string cpu_model() {
@@ -70,20 +79,24 @@ void pin_to(int cpu) {
   BRAID_ASSERT(sched_setaffinity(0, sizeof set, &set) == 0);
 }
 
-base::Result<CpuTimes> parse_cpu_times(std::string_view proc_stat) {
-  // cpu  user nice system idle iowait irq softirq steal guest guest_nice; guest is part of user.
+base::Result<CpuTimes> parse_cpu_times(std::string_view proc_stat, int cpu) {
+  // cpuN user nice system idle iowait irq softirq steal guest guest_nice; guest is part of user.
   std::array<uint64_t, 8> fields{};
-  if (!proc_stat.starts_with("cpu ")) {
-    return base::make_error(base::Errc::kInvalid, "/proc/stat does not begin with \"cpu \"");
+  const std::string name = fmt::format("\ncpu{} ", cpu);
+  const size_t found = proc_stat.find(name);
+  if (found == std::string_view::npos) {
+    return base::make_error(base::Errc::kInvalid, "/proc/stat has no line of CPU {}", cpu);
   }
-  const char* at = proc_stat.data() + 4;
-  const char* const end = proc_stat.data() + std::min(proc_stat.find('\n'), proc_stat.size());
+  const std::string_view line = proc_stat.substr(found + name.size());
+  const char* at = line.data();
+  const char* const end = line.data() + std::min(line.find('\n'), line.size());
   for (uint64_t& field : fields) {
     while (at != end && *at == ' ') ++at;
     const auto [next, error] = std::from_chars(at, end, field);
     if (error != std::errc()) {
       return base::make_error(base::Errc::kInvalid,
-                              "/proc/stat: fewer than {} numbers in the first line", fields.size());
+                              "/proc/stat: fewer than {} numbers in the line of CPU {}",
+                              fields.size(), cpu);
     }
     at = next;
   }
@@ -129,15 +142,21 @@ double measure_cache_line_ns(const Cpus& cpus, unsigned round_trips) {
 base::Result<Observation> observe(const Interrupts& interrupts, const Cpus& cpus,
                                   const GateOptions& options) {
   Observation seen;
-  for (int waited_ms = 0; waited_ms <= options.wait_max_ms && !seen.idle;
-       waited_ms += options.window_ms) {
-    BRAID_TRY(const CpuTimes before, parse_cpu_times(read_file("/proc/stat")));
+  for (int waited_ms = 0;; waited_ms += options.window_ms) {
+    const std::string text_before = read_file("/proc/stat");
     BRAID_CHECK(interrupts.pause_ms(options.window_ms));
-    BRAID_TRY(const CpuTimes after, parse_cpu_times(read_file("/proc/stat")));
-    seen.idle = idle_fraction(before, after) >= options.idle_min;
+    const std::string text_after = read_file("/proc/stat");
+    seen.idle = true;
+    for (const int cpu : {cpus.client, cpus.server}) {
+      BRAID_TRY(const CpuTimes before, parse_cpu_times(text_before, cpu));
+      BRAID_TRY(const CpuTimes after, parse_cpu_times(text_after, cpu));
+      seen.idle = seen.idle && idle_fraction(before, after) >= options.idle_min;
+    }
+    const bool last = waited_ms + options.window_ms > options.wait_max_ms;
+    if (!seen.idle && !last) continue;
+    seen.cache_line_ns = measure_cache_line_ns(cpus, options.round_trips);
+    if (quiet(seen, options) || last) return seen;
   }
-  seen.cache_line_ns = measure_cache_line_ns(cpus, options.round_trips);
-  return seen;
 }
 
 nlohmann::json machine_facts(const Cpus& cpus) {
@@ -151,6 +170,7 @@ nlohmann::json machine_facts(const Cpus& cpus) {
           {"cpu_model", cpu_model()},
           {"client_cpu", cpus.client},
           {"server_cpu", cpus.server},
+          {"client_core_shared_with", siblings(cpus.client)},
           {"memory_mib", memory_bytes >> 20}};
 }
 

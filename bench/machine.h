@@ -25,14 +25,14 @@ Cpus choose_cpus();
 /// Binds the calling thread. Aborts on a CPU that choose_cpus() did not give.
 void pin_to(int cpu);
 
-/// Time of all CPUs since boot, in clock ticks, from the first line of /proc/stat.
+/// Time of one CPU since boot, in clock ticks, from its line of /proc/stat.
 struct CpuTimes {
   uint64_t idle = 0;
   uint64_t total = 0;
   uint64_t stolen = 0;  // by the hypervisor
 };
 /// kInvalid: not the text of /proc/stat.
-base::Result<CpuTimes> parse_cpu_times(std::string_view proc_stat);
+base::Result<CpuTimes> parse_cpu_times(std::string_view proc_stat, int cpu);
 
 /// 0..1; 1 when no time passed.
 double idle_fraction(const CpuTimes& before, const CpuTimes& after);
@@ -60,7 +60,7 @@ inline bool quiet(const Observation& seen, const GateOptions& options) {
 /// `round_trips`.
 double measure_cache_line_ns(const Cpus& cpus, unsigned round_trips);
 
-/// Waits until the machine is idle or the bound has passed, then measures the cache line.
+/// Waits until the two CPUs are idle and their cache line is fast, or the bound has passed.
 base::Result<Observation> observe(const Interrupts& interrupts, const Cpus& cpus,
                                   const GateOptions& options);
 

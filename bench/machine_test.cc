@@ -6,7 +6,7 @@ namespace braid::bench {
 namespace {
 
 TEST(CpuTimes, CountsWaitingForDisksAsIdle) {
-  const auto times = parse_cpu_times("cpu  10 1 5 100 20 2 3 7 4 0\ncpu0 1 2 3\n");
+  const auto times = parse_cpu_times("cpu  1 1\ncpu1 9\ncpu10 10 1 5 100 20 2 3 7 4 0\n", 10);
   ASSERT_TRUE(times.ok()) << times.error().message();
   EXPECT_EQ(times.value().idle, 120u);
   EXPECT_EQ(times.value().total, 148u);
@@ -14,10 +14,10 @@ TEST(CpuTimes, CountsWaitingForDisksAsIdle) {
 }
 
 TEST(CpuTimes, RefusesOtherText) {
-  EXPECT_FALSE(parse_cpu_times("").ok());
-  EXPECT_FALSE(parse_cpu_times("cpu0 1 2 3 4 5 6 7 8\n").ok());
-  EXPECT_FALSE(parse_cpu_times("cpu  1 2 3\n4 5 6 7 8\n").ok());
-  EXPECT_FALSE(parse_cpu_times("cpu  1 2 x 4 5 6 7 8\n").ok());
+  EXPECT_FALSE(parse_cpu_times("", 0).ok());
+  EXPECT_FALSE(parse_cpu_times("cpu  1 2 3 4 5 6 7 8\n", 0).ok());
+  EXPECT_FALSE(parse_cpu_times("cpu  1\ncpu0 1 2 3\n4 5 6 7 8\n", 0).ok());
+  EXPECT_FALSE(parse_cpu_times("cpu  1\ncpu0 1 2 x 4 5 6 7 8\n", 0).ok());
 }
 
 TEST(IdleFraction, IsTheShareOfTheTimeBetween) {

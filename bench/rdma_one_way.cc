@@ -23,9 +23,11 @@ struct Target {
 };
 
 // One end: a QP with memory that the peer writes to.
+// Each message holds its number, and the receiver reads it before it answers, as a user would.
 class End {
  public:
   End(uint32_t length_bytes, bool inline_data) : length_bytes_(length_bytes), inline_(inline_data) {
+    BRAID_ASSERT(length_bytes >= sizeof sent_);
     device_ = must(vhca::create_soft_device(*side_.host, *side_.reactor, {}));
     td_ = device_->create_td();
     pd_ = must(device_->alloc_pd());
@@ -91,6 +93,8 @@ class End {
     if (qp_->post_recv(&wr, nullptr) != 0) throw std::runtime_error("post_recv failed");
   }
   void send() {
+    ++sent_;
+    std::memcpy(segment_->data() + length_bytes_, &sent_, sizeof sent_);
     vhca::Sge sge{.addr = reinterpret_cast<uint64_t>(segment_->data() + length_bytes_),
                   .length = length_bytes_,
                   .lkey = mr_->lkey};
@@ -99,10 +103,15 @@ class End {
     wr.num_sge = 1;
     wr.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
     wr.send_flags =
-        (inline_ ? IBV_SEND_INLINE : 0) | (++sent_ % kSignalEvery == 0 ? IBV_SEND_SIGNALED : 0);
+        (inline_ ? IBV_SEND_INLINE : 0) | (sent_ % kSignalEvery == 0 ? IBV_SEND_SIGNALED : 0);
     wr.wr.rdma.remote_addr = target_.address;
     wr.wr.rdma.rkey = target_.rkey;
     if (qp_->post_send(&wr, nullptr) != 0) throw std::runtime_error("post_send failed");
+  }
+  void check_message() {
+    uint64_t number = 0;
+    std::memcpy(&number, segment_->data(), sizeof number);
+    if (number != ++received_) throw std::runtime_error("a message arrived without its data");
   }
   void wait_for_message() {
     for (Spinner spinner;; spinner.turn()) {
@@ -115,6 +124,7 @@ class End {
       }
       if (count < 0) throw std::runtime_error("the completion queue was overrun");
       if (!received) continue;
+      check_message();
       post_receive();
       return;
     }
@@ -131,7 +141,8 @@ class End {
   std::unique_ptr<vhca::Cq> cq_;
   std::unique_ptr<vhca::Qp> qp_;
   Target target_;
-  uint32_t sent_ = 0;
+  uint64_t sent_ = 0;
+  uint64_t received_ = 0;
 };
 
 class WriteImmOneWay : public Candidate {

@@ -30,7 +30,7 @@ std::optional<Summary> over(const std::vector<Round>& rounds, SampleOf which, Fi
 std::optional<Summary> latency_over(const std::vector<Round>& rounds, SampleOf which,
                                     uint64_t Latencies::*field) {
   return over(rounds, which, [field](const Sample& sample) -> std::optional<double> {
-    if (!sample.latencies) return std::nullopt;
+    if (!sample.latencies || (*sample.latencies).*field == 0) return std::nullopt;
     return static_cast<double>((*sample.latencies).*field);
   });
 }
@@ -64,12 +64,15 @@ base::Status look(Bench& bench, Round& round) {
   return base::ok_status();
 }
 
-base::Result<Round> measure_round(Bench& bench, RowPlan& plan) {
+// `shown`: some round with all its sides is there to be shown. Then one that will not count is not
+// run to its end.
+base::Result<Round> measure_round(Bench& bench, RowPlan& plan, bool shown) {
   Round round{.quiet = !bench.options.quick};
   for (const Seat& seat : kSeats) {
     Candidate* const candidate = (plan.*seat.candidate).get();
     if (!candidate) continue;
     BRAID_CHECK(look(bench, round));
+    if (shown && !round.quiet && !bench.options.quick) return round;
     auto sample = candidate->run(bench);
     if (!sample.ok()) return sample.error().with("{}", candidate->name());
     round.*seat.sample = std::move(sample).value();
@@ -150,7 +153,7 @@ base::Result<Row> measure(Bench& bench, RowPlan& plan) {
   const unsigned wanted = bench.options.quick ? 1 : bench.options.rounds;
   const unsigned most = bench.options.quick ? 1 : rounds_max(wanted);
   for (unsigned good = 0; good < wanted && rounds.size() < most;) {
-    auto round = measure_round(bench, plan);
+    auto round = measure_round(bench, plan, !rounds.empty());
     if (!round.ok()) return failed(round.error());
     bench.progress(round_text(plan, round.value(), bench.options.quick));
     good += round.value().quiet ? 1 : 0;

@@ -36,6 +36,7 @@ std::optional<bool> reaches(std::optional<double> ratio, std::optional<double> t
                             Better better);
 
 /// Percentiles of single operations, ns.
+/// 0: not known.
 struct Latencies {
   uint64_t p50_ns = 0;
   uint64_t p99_ns = 0;

@@ -13,6 +13,12 @@ void fill_random(std::span<std::byte> bytes, uint64_t seed) {
   }
 }
 
+std::vector<uint64_t> reserve_touched(size_t count) {
+  std::vector<uint64_t> values(count, 1);
+  values.clear();
+  return values;
+}
+
 uint64_t clock_ns() {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
   return static_cast<uint64_t>(std::chrono::nanoseconds(now).count());

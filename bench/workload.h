@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <ctime>
 #include <span>
+#include <vector>
 
 #include "bench/rounds.h"
 
@@ -47,6 +48,9 @@ class Random {
 /// Fills with random bytes; a size in multiples of 8.
 void fill_random(std::span<std::byte> bytes, uint64_t seed);
 
+/// Empty, with memory for `count` that has been touched: no page fault falls into a timed pass.
+std::vector<uint64_t> reserve_touched(size_t count);
+
 /// Operations one after another: counts them for a time, or times each of them.
 class Pass {
  public:
@@ -77,8 +81,8 @@ double Pass::count(unsigned duration_ms, Operation&& operation) {
 
 template <typename Operation>
 Latencies Pass::time(unsigned duration_ms, Operation&& operation) {
-  std::vector<uint64_t> durations_ns;
-  durations_ns.reserve(size_t{1} << 21);  // Above what a pass can do, so that nothing is copied.
+  // Above what a pass can do, so that nothing is copied.
+  std::vector<uint64_t> durations_ns = reserve_touched(size_t{1} << 21);
   uint64_t now_ns = clock_ns();
   const uint64_t end_ns = now_ns + duration_ms * uint64_t{1'000'000};
   while (now_ns < end_ns && durations_ns.size() < durations_ns.capacity()) {

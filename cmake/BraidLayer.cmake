@@ -1,13 +1,14 @@
 # Layers and programs from folders. Sources are globbed: a new file touches no CMake file.
 
-# braid_layer(NAME [DIR dir] [SERIAL] [DEPENDS layer...] [LIBS target...])
+# braid_layer(NAME [DIR dir] [SERIAL] [LOCK name] [TIMEOUT s] [DEPENDS layer...] [LIBS target...])
 #   dir/**/*.cc but *_test.cc and *_main.cc -> library braid_NAME (dir defaults to NAME)
 #   dir/**/*_test.cc                        -> program NAME_test, each test a test of ctest
 #   dir/*_test.sh                           -> a test NAME:script each; exit code 77 means skipped
-# SERIAL: while one of its tests runs, no other test does.
+# TIMEOUT: of each test, 300 without it.
+# SERIAL: while one of its tests runs, no other test does; LOCK: no other one with the same lock.
 # A layer whose folder is missing or empty has no code; it still passes its dependencies on.
 function(braid_layer name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL" "DIR" "DEPENDS;LIBS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL" "DIR;LOCK;TIMEOUT" "DEPENDS;LIBS")
   if(NOT arg_DIR)
     set(arg_DIR ${name})
   endif()
@@ -35,13 +36,15 @@ function(braid_layer name)
   if(NOT BRAID_TESTS)
     return()
   endif()
-  # Killed by ctest, a test of the whole system would leave its mounts and devices behind.
   set(timeout_s 300)
-  if(arg_SERIAL)
-    set(timeout_s 1200)
+  if(arg_TIMEOUT)
+    set(timeout_s ${arg_TIMEOUT})
   endif()
   set(properties TIMEOUT ${timeout_s} LABELS ${name} RUN_SERIAL ${arg_SERIAL}
                  ENVIRONMENT BRAID_BIN_DIR=${BRAID_BIN_DIR})
+  if(arg_LOCK)
+    list(APPEND properties RESOURCE_LOCK ${arg_LOCK})
+  endif()
   file(GLOB scripts CONFIGURE_DEPENDS ${dir}/*_test.sh)
   foreach(script IN LISTS scripts)
     get_filename_component(test ${script} NAME_WE)

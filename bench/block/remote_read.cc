@@ -1,5 +1,9 @@
 #include "bench/block/remote_read.h"
 
+#include <algorithm>
+#include <array>
+#include <stdexcept>
+
 #include "bench/braid_side.h"
 #include "bench/workload.h"
 #include "bnbd/remote.h"
@@ -69,10 +73,11 @@ class Client {
   Sample read(const BlockWorkload& work, pid_t server) {
     request_.op = bnbd::BlockOp::kRead;
     request_.length_bytes = kBlockBytes;
+    check_first_block();
     const CpuMeter meter({server});
     Sample sample{.value = read_for(work.run_ms)};
     sample.cpu_ns = static_cast<double>(meter.used_ns()) / static_cast<double>(operations_);
-    durations_ns_.reserve(kTimedMax);
+    durations_ns_ = reserve_touched(kTimedMax);
     read_for(work.latency_ms);
     sample.latencies = latencies(durations_ns_);
     return sample;
@@ -82,6 +87,15 @@ class Client {
   // Memory for this many is there before the pass that times each operation; it ends with them.
   static constexpr size_t kTimedMax = size_t{1} << 21;
 
+  /// What is measured must be a read: this one is compared.
+  void check_first_block() {
+    request_.offset_bytes = 0;
+    submit_and_run();
+    std::array<std::byte, kBlockBytes> expected{};
+    fill_random(expected, 0);
+    if (!std::equal(expected.begin(), expected.end(), region_->data()))
+      throw std::runtime_error("a read returned other bytes than were written");
+  }
   uint64_t size() const { return remote_->info().size_bytes; }
   bool times_each() const { return durations_ns_.capacity() > 0; }
 

@@ -36,6 +36,8 @@ TEST(ParseUcx, TakesTheOverallLatency) {
       "iterations,50.0_percentile_lat,avg_lat,overall_lat,avg_bw\n20000,0.387,0.401,0.402,19.02\n");
   ASSERT_TRUE(sample.ok()) << sample.error().message();
   EXPECT_DOUBLE_EQ(sample.value().value, 402);
+  EXPECT_EQ(sample.value().latencies->p50_ns, 387u);
+  EXPECT_EQ(sample.value().latencies->p99_ns, 0u) << "not told";
 }
 
 TEST(ParseUcx, RefusesOtherText) {

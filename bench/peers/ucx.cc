@@ -112,7 +112,10 @@ base::Result<Sample> parse_ucx(const std::string& text) {
     return base::make_error(base::Errc::kIo, "ucx_perftest's output is not as expected: \"{}\"",
                             last);
   }
-  return Sample{.value = overall_us * 1000};
+  // It tells no higher percentile of its last line's span, and no CPU time.
+  Sample sample{.value = overall_us * 1000};
+  sample.latencies = Latencies{.p50_ns = static_cast<uint64_t>(std::llround(median_us * 1000))};
+  return sample;
 }
 
 }  // namespace braid::bench
