@@ -13,14 +13,9 @@ using test::ClientNode;
 using test::Io;
 using wire::AccessMode;
 
-class Reconnect : public test::Rig {
+class Reconnect : public test::ServedRig {
  protected:
-  Reconnect() {
-    exports.named = {{NamedExport::Kind::kMemory, "ram", 1 << 20},
-                     {NamedExport::Kind::kNull, "void", 1 << 20}};
-    start_server();
-    client = &add_client();
-  }
+  Reconnect() { client = &add_client(); }
   bool reaches(const RemoteDevice& device, RemoteState state) {
     return until([&] { return device.state() == state; });
   }

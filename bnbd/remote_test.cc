@@ -15,14 +15,7 @@ using test::ClientNode;
 using test::Io;
 using wire::AccessMode;
 
-class Remote : public test::Rig {
- protected:
-  Remote() {
-    exports.named = {{NamedExport::Kind::kMemory, "ram", 1 << 20},
-                     {NamedExport::Kind::kNull, "void", 1 << 20}};
-    start_server();
-  }
-};
+class Remote : public test::ServedRig {};
 
 TEST_F(Remote, describes_the_servers_device) {
   ClientNode& client = add_client();
@@ -273,6 +266,24 @@ TEST_F(Remote, disk_errors_come_back_as_such) {
   EXPECT_EQ(write(client, device, 0, 1 << 20, 1), Errc::kIo);
   EXPECT_EQ(flush(client, device), Errc::kIo);
   EXPECT_EQ(device.statistics().errors, 3u);
+}
+
+/// Codes that a file system behind an export may give, and that on this wire mean something else:
+/// ENOTCONN would be asked again for ever, ECANCELED would pass for our own cancellation.
+TEST_F(Remote, disk_errors_that_sound_like_errors_of_the_path_come_back_as_disk_errors) {
+  ClientNode& client = add_client();
+  RemoteDevice& device = open(client);
+  for (Errc code :
+       {Errc::kDisconnected, Errc::kCanceled, Errc::kProtocol, Errc::kWouldBlock, Errc::kStale}) {
+    disk->faults = {.errors_per_million = 1'000'000, .error = code};
+    EXPECT_EQ(run(client, device, Io(BlockOp::kRead, 0, 4096)), Errc::kIo) << to_string(code);
+    EXPECT_EQ(write(client, device, 0, 4096, 1), Errc::kIo) << to_string(code);
+    EXPECT_EQ(flush(client, device), Errc::kIo) << to_string(code);
+  }
+  disk->faults = {.errors_per_million = 1'000'000, .error = Errc::kNoSpace};
+  EXPECT_EQ(write(client, device, 0, 4096, 1), Errc::kNoSpace) << "others come back as they are";
+  EXPECT_EQ(device.state(), RemoteState::kOpen);
+  EXPECT_EQ(device.status().reopened, 0u);
 }
 
 TEST_F(Remote, statistics_and_latencies_are_counted) {

@@ -16,11 +16,9 @@ using test::ClientNode;
 using test::Io;
 using trs::Direction;
 
-class RawPeer : public test::Rig, private trs::SessionUser {
+class RawPeer : public test::ServedRig, private trs::SessionUser {
  protected:
-  explicit RawPeer(size_t reactors = 1) {
-    exports.named = {{NamedExport::Kind::kMemory, "ram", 1 << 20}};
-    start_server(reactors);
+  explicit RawPeer(size_t reactors = 1) : ServedRig(reactors) {
     base::sim::SimMachine& machine = world.add_machine("raw");
     world.fabric().add_port(machine, "10.0.2.1");
     base::sim::SimHost& host = machine.start_process("raw");

@@ -191,4 +191,14 @@ class Rig : public testing::Test {
   }
 };
 
+/// The installation with a server that also exports memory, "ram", and nothing, "void".
+class ServedRig : public Rig {
+ protected:
+  explicit ServedRig(size_t reactor_count = 1) {
+    exports.named = {{NamedExport::Kind::kMemory, "ram", 1 << 20},
+                     {NamedExport::Kind::kNull, "void", 1 << 20}};
+    start_server(reactor_count);
+  }
+};
+
 }  // namespace braid::bnbd::test

@@ -57,6 +57,21 @@ OpenExtension empty_extension() {
   return extension;
 }
 
+/// A refusal is told by one request's answer, so its code must be none that speaks of the path or
+/// of the protocol: the client would take the path down for all devices.
+Errc refusal_code(uint32_t status) {
+  const Errc code = base::errc_from_errno(static_cast<int>(std::min<uint32_t>(status, 511)));
+  switch (code) {
+    case Errc::kOk:
+    case Errc::kDisconnected:
+    case Errc::kCanceled:
+    case Errc::kProtocol:
+      return Errc::kRefused;
+    default:
+      return code;
+  }
+}
+
 base::Status read_extension(std::span<const std::byte> bytes, OpenedDevice& device) {
   OpenExtension extension;
   std::memcpy(&extension, bytes.data(), sizeof(extension));
@@ -74,9 +89,7 @@ base::Status read_extension(std::span<const std::byte> bytes, OpenedDevice& devi
                       static_cast<unsigned>(extension.text_bytes), extension.text.size());
   }
   if (extension.status != 0) {
-    const int refusal = static_cast<int>(std::min<uint32_t>(extension.status, 511));
-    const Errc code = base::errc_from_errno(refusal);
-    return base::Error(code == Errc::kOk ? Errc::kRefused : code, std::string(text_of(extension)));
+    return base::Error(refusal_code(extension.status), std::string(text_of(extension)));
   }
   device.identity = text_of(extension);
   device.identity_hash = extension.identity;

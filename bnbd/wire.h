@@ -211,8 +211,8 @@ struct OpenedDevice {
 };
 
 /// Reads an answer; with 512 bytes or more the extension is required. A refusal told by the
-/// extension is an error with the refusal's code and its text; a breach of the protocol is
-/// kProtocol.
+/// extension is an error with the refusal's code (kRefused for a code that would speak of the path)
+/// and its text; a breach of the protocol is kProtocol.
 base::Result<OpenedDevice> parse_open_answer(std::span<const std::byte> bytes);
 OpenAnswer make_open_answer(const OpenedDevice& device);
 OpenExtension make_extension(const OpenedDevice& device);

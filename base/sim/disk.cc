@@ -62,7 +62,7 @@ Errc SimDisk::execute(IoOpcode opcode, bool force_unit_access, uint64_t offset_b
       faults.errors_per_million != 0 && random_.per_million(faults.errors_per_million);
   if (fails) ++counters_.errors;
   if (opcode == IoOpcode::kFlush) {
-    if (fails) return Errc::kIo;
+    if (fails) return faults.error;
     if (options_.lying) {
       ++counters_.flushes_ignored;
     } else {
@@ -71,7 +71,7 @@ Errc SimDisk::execute(IoOpcode opcode, bool force_unit_access, uint64_t offset_b
     return Errc::kOk;
   }
   if (opcode == IoOpcode::kRead) {
-    if (fails) return Errc::kIo;
+    if (fails) return faults.error;
     if (length_bytes > 0) std::memcpy(data, current_.data() + offset_bytes, length_bytes);
     return Errc::kOk;
   }
@@ -80,7 +80,7 @@ Errc SimDisk::execute(IoOpcode opcode, bool force_unit_access, uint64_t offset_b
     // Of a write that failed, any leading part may have reached the medium.
     const uint64_t sectors = random_.between(0, length_bytes / kSectorBytes);
     store(offset_bytes, sectors * kSectorBytes, source, false);
-    return Errc::kIo;
+    return faults.error;
   }
   const bool durable = force_unit_access && !options_.lying;
   if (force_unit_access && options_.lying) ++counters_.flushes_ignored;

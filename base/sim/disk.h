@@ -37,7 +37,8 @@ struct SimDiskOptions {
 
 /// Faults that a scenario turns on and off.
 struct SimDiskFaults {
-  uint32_t errors_per_million = 0;  // operations that fail with kIo; a failed write may have torn
+  uint32_t errors_per_million = 0;  // operations that fail; a failed write may have torn
+  Errc error = Errc::kIo;           // how they fail
   uint32_t slow_factor = 1;         // latency is multiplied
   uint64_t stalled_until_ns = 0;    // nothing completes before
 };

@@ -1,4 +1,6 @@
 // A remote device's life: open, path down, unavailable, replaced, closed.
+#include <algorithm>
+
 #include "bnbd/client/device_impl.h"
 #include "bnbd/client/reopen.h"
 
@@ -12,14 +14,11 @@ DeviceImpl::DeviceImpl(SessionImpl& session, uint64_t serial, RemoteDeviceOption
       serial_(serial),
       options_(std::move(options)),
       log_(session.log().child("device")),
-      device_id_(opened.device_id),
-      server_fua_(opened.force_unit_access || !opened.write_cache),
-      info_(describe(opened, options_.mode == wire::AccessMode::kReadOnly, options_.queue_depth,
-                     options_.max_io_bytes)),
       ops_(options_.queue_depth),
       parts_(options_.queue_depth),
       idle_(std::make_shared<base::Signal>(session.home())),
       deferred_(session.home(), statistics_) {
+  take_over(opened);
   for (Op& op : ops_) free_ops_.push_back(op);
   for (Part& part : parts_) {
     part.device = this;
@@ -43,6 +42,15 @@ void DeviceImpl::set_state(RemoteState state, std::string why) {
   why_ = std::move(why);
 }
 
+/// Adopts what the server says of the device.
+void DeviceImpl::take_over(const wire::OpenedDevice& opened) {
+  device_id_ = opened.device_id;
+  server_fua_ = opened.force_unit_access || !opened.write_cache;
+  server_max_io_bytes_ = std::min(opened.max_io_bytes, session_.limits().max_io_bytes);
+  info_ = describe(opened, options_.mode == wire::AccessMode::kReadOnly, options_.queue_depth,
+                   options_.max_io_bytes);
+}
+
 void DeviceImpl::path_lost() {
   if (state_ == RemoteState::kOpen || state_ == RemoteState::kUnavailable) {
     set_state(RemoteState::kPathDown, "");
@@ -63,12 +71,10 @@ void DeviceImpl::reopened(const wire::OpenedDevice& opened) {
         "next flush will fail",
         options_.name);
   }
-  device_id_ = opened.device_id;
-  server_fua_ = opened.force_unit_access || !opened.write_cache;
   if (opened.size_bytes > info_.size_bytes) {
     log_.info("{}: grew from {} to {} bytes", options_.name, info_.size_bytes, opened.size_bytes);
   }
-  info_ = describe(opened, info_.read_only, options_.queue_depth, options_.max_io_bytes);
+  take_over(opened);
   set_state(RemoteState::kOpen, "");
   session_.need_permit(*this);
 }
@@ -82,7 +88,11 @@ void DeviceImpl::refused(const base::Error& why) {
 void DeviceImpl::path_restored() {
   const uint32_t id = state_ == RemoteState::kOpen ? device_id_ : 0;
   for (Part& part : parts_) {
-    if (part.on_wire) part.message.device_id = id;
+    if (!part.on_wire) continue;
+    part.message.device_id = id;
+    if (id == 0 || part.sent_bytes <= request_bytes_max(*part.op)) continue;
+    part.recalled = true;
+    session_.queue().cancel(part.request);
   }
 }
 

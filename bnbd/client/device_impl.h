@@ -1,7 +1,8 @@
 // RemoteDevice's inside. Files by duty: device.cc (life, state, status), submit.cc (the data path).
 //
 // A BlockRequest becomes an Op: up to three stages (preflush, body, postflush), a stage one or more
-// Parts, a Part one request of the transport.
+// Parts, a Part one request of the transport; more, one after the other, if the server came back
+// with smaller limits than the Part was made for.
 //
 //   waiting_ -> ready_ -> parts: on the wire -> stage ends -> next stage in ready_, or done
 //                 retry_ <-- the server did not know the device: sent again when it is open again
@@ -69,7 +70,7 @@ class DeviceImpl final : public RemoteDevice, public base::ListNode {
     BlockRequest* request = nullptr;
     Stage stage = Stage::kBody;
     bool foreign = false;       // its buffer is not registered here: copied
-    uint64_t issued_bytes = 0;  // of the stage; a stage without data counts as one byte
+    uint64_t issued_bytes = 0;  // of the stage; a stage without a length counts as one byte
     uint32_t parts = 0;         // begun and not ended
     bool durable = true;        // each part done went with FUA to a server that heeds it
     base::Errc status = base::Errc::kOk;
@@ -78,9 +79,11 @@ class DeviceImpl final : public RemoteDevice, public base::ListNode {
   struct Part : base::ListNode {
     DeviceImpl* device = nullptr;
     Op* op = nullptr;
-    bool on_wire = false;  // the transport has it
+    bool on_wire = false;   // the transport has it
+    bool recalled = false;  // taken back from the transport, to go in smaller pieces
     uint64_t offset_bytes = 0;
-    uint32_t length_bytes = 0;
+    uint32_t length_bytes = 0;  // not yet done; a stage without a length counts as one byte
+    uint32_t sent_bytes = 0;    // of these, in the present request
     std::byte* copy = nullptr;
     wire::Io message;
     trs::ClientRequest request;
@@ -90,6 +93,8 @@ class DeviceImpl final : public RemoteDevice, public base::ListNode {
   void begin(Op& op, BlockRequest& request);
   void enter(Op& op, Stage stage);
   uint64_t stage_bytes(const Op& op) const;
+  uint32_t request_bytes_max(const Op& op) const;
+  void send_again(Part& part);
   bool fill(Part& part);
   uint32_t operation_flags(const Op& op) const;
   static void part_ended(trs::ClientRequest& request, base::Errc status);
@@ -101,6 +106,7 @@ class DeviceImpl final : public RemoteDevice, public base::ListNode {
 
   // --- device.cc
   void set_state(RemoteState state, std::string why);
+  void take_over(const wire::OpenedDevice& opened);
   void cancel_all();
   void cancel_on_wire();
   void drop(Op& op);
@@ -115,6 +121,7 @@ class DeviceImpl final : public RemoteDevice, public base::ListNode {
   bool closing_ = false;
   uint32_t device_id_ = 0;
   bool server_fua_ = true;
+  uint32_t server_max_io_bytes_ = 0;
   BlockInfo info_;
   DurabilityLedger ledger_;
 

@@ -68,7 +68,20 @@ void DeviceImpl::enter(Op& op, Stage stage) {
 }
 
 uint64_t DeviceImpl::stage_bytes(const Op& op) const {
-  return op.stage == Stage::kBody && transfers(op.request->op) ? op.request->length_bytes : 1;
+  const bool ranged = op.stage == Stage::kBody && op.request->op != BlockOp::kFlush;
+  return ranged ? op.request->length_bytes : 1;
+}
+
+/// What one request of the present stage may cover at the present server.
+uint32_t DeviceImpl::request_bytes_max(const Op& op) const {
+  if (op.stage != Stage::kBody) return 1;
+  uint64_t most = server_max_io_bytes_;
+  if (op.request->op == BlockOp::kFlush) most = 1;
+  if (op.request->op == BlockOp::kDiscard) most = info_.max_discard_bytes;
+  if (op.request->op == BlockOp::kWriteZeroes) most = info_.max_write_zeroes_bytes;
+  if (most == 0) return UINT32_MAX;  // it cannot any more: it refuses the whole
+  const uint32_t block = info_.logical_block_bytes;
+  return most < block ? static_cast<uint32_t>(most) : static_cast<uint32_t>(most / block * block);
 }
 
 bool DeviceImpl::send_one(trs::Permit permit) {
@@ -82,9 +95,9 @@ bool DeviceImpl::send_one(trs::Permit permit) {
     part->op = &op;
     part->offset_bytes = op.request->offset_bytes + op.issued_bytes;
     const uint64_t left = stage_bytes(op) - op.issued_bytes;
-    part->length_bytes =
-        static_cast<uint32_t>(std::min<uint64_t>(left, session_.limits().max_io_bytes));
+    part->length_bytes = static_cast<uint32_t>(std::min<uint64_t>(left, request_bytes_max(op)));
   }
+  part->sent_bytes = std::min(part->length_bytes, request_bytes_max(*part->op));
   if (!fill(*part)) {
     session_.need_buffer(*this);
     return false;
@@ -117,12 +130,12 @@ bool DeviceImpl::fill(Part& part) {
   out.data = {};
   if (data) {
     std::byte* const place = request.buffer.address + (part.offset_bytes - request.offset_bytes);
-    out.data.length_bytes = part.length_bytes;
+    out.data.length_bytes = part.sent_bytes;
     if (op.foreign) {
       part.copy = session_.take_buffer();
       if (part.copy == nullptr) return false;
       ++statistics_.copies;
-      if (request.op == BlockOp::kWrite) std::memcpy(part.copy, place, part.length_bytes);
+      if (request.op == BlockOp::kWrite) std::memcpy(part.copy, place, part.sent_bytes);
       out.data.mr = session_.buffer_mr();
       out.data.address = part.copy;
     } else {
@@ -137,7 +150,7 @@ bool DeviceImpl::fill(Part& part) {
   message.operation_flags = operation_flags(op);
   if (!flush) {
     message.sector = part.offset_bytes / wire::kSectorBytes;
-    message.length_bytes = data ? part.length_bytes : static_cast<uint32_t>(request.length_bytes);
+    message.length_bytes = part.sent_bytes;
   }
   return true;
 }
@@ -176,19 +189,17 @@ void DeviceImpl::end_part(Part& part, Errc status) {
     if (status == Errc::kOk && op.request->op == BlockOp::kRead) {
       std::byte* const place =
           op.request->buffer.address + (part.offset_bytes - op.request->offset_bytes);
-      std::memcpy(place, copy, part.length_bytes);
+      std::memcpy(place, copy, part.sent_bytes);
     }
     session.give_buffer(copy);
   }
-  if (status == Errc::kDisconnected && !closing_) {
-    // The server does not know the device, so it has done nothing.
-    retry_.push_back(part);
-    if (part.message.device_id == device_id_) lost_at_server();
-    session.need_permit(*this);
-    return session.serve();
+  const bool recalled = std::exchange(part.recalled, false) && status == Errc::kCanceled;
+  if ((status == Errc::kDisconnected || recalled) && !closing_) {
+    // The server does not know the device, or has not seen the request: it has done nothing.
+    if (!recalled && part.message.device_id == device_id_) lost_at_server();
+    return send_again(part);
   }
   if (status == Errc::kDisconnected) status = Errc::kCanceled;
-  free_parts_.push_back(part);
   // What went on the wire counts, not what the server of the present path could do: a part sent
   // without FUA is sent again without it.
   const bool durable =
@@ -197,6 +208,13 @@ void DeviceImpl::end_part(Part& part, Errc status) {
     op.durable = false;
     if (info_.write_cache) ledger_.acknowledged();
   }
+  part.offset_bytes += part.sent_bytes;
+  part.length_bytes -= part.sent_bytes;
+  if (status == Errc::kOk && part.length_bytes > 0 && op.status == Errc::kOk) {
+    if (!closing_) return send_again(part);
+    status = Errc::kCanceled;
+  }
+  free_parts_.push_back(part);
   --op.parts;
   if (status != Errc::kOk) {
     if (op.status == Errc::kOk) op.status = status;
@@ -205,6 +223,14 @@ void DeviceImpl::end_part(Part& part, Errc status) {
   }
   session.need_permit(*this);
   if (op.parts == 0 && op.issued_bytes == stage_bytes(op)) stage_ended(op);
+  session.serve();
+}
+
+/// What is left of the part goes again, or on, when the device is open.
+void DeviceImpl::send_again(Part& part) {
+  SessionImpl& session = session_;
+  retry_.push_back(part);
+  session.need_permit(*this);
   session.serve();
 }
 

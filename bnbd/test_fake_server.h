@@ -1,0 +1,127 @@
+// For tests of the client: a server that speaks BNBD over TRS and says of its device whatever the
+// test wants, holds answers back, or answers with any errno.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bnbd/test_rig.h"
+#include "trs/server.h"
+
+namespace braid::bnbd::test {
+
+/// What a fake server does, and what it saw. Belongs to the test: outlives a kill of the server.
+struct FakeScript {
+  FakeScript() {
+    device.device_id = 7;
+    device.size_bytes = 1 << 20;
+    device.max_io_bytes = 64 << 10;
+    device.max_discard_bytes = device.max_write_zeroes_bytes = 1 << 20;
+    device.physical_block_bytes = device.logical_block_bytes = 4096;
+    device.force_unit_access = device.write_cache = true;
+    device.identity = "fake:1";
+    content.resize(device.size_bytes);
+  }
+  wire::OpenedDevice device;
+  std::vector<std::byte> content;
+  int refuse_open_errno = 0;  // with words, as Braid's server does
+  std::string hang_open;      // OPENs of this name get no answer
+  bool hold_io = false;       // I/O gets no answer
+  base::Errc io_status = base::Errc::kOk;
+  std::vector<wire::Io> seen;  // I/O in the order of its arrival
+  unsigned opens = 0;
+};
+
+class FakeServer final : public Node, private trs::ServerUser {
+ public:
+  FakeServer(base::sim::SimHost& process, trs::ServerOptions options, FakeScript& fake)
+      : Node(process, kServerIp, 1), script(fake) {
+    options.listen = {kServerIp, kPort};
+    options.reactors = reactor_list();
+    trs::ServerUser& user = *this;
+    transport = std::move(trs::Server::create(*device, std::move(options), user)).value();
+  }
+  FakeScript& script;
+  std::unique_ptr<trs::Server> transport;
+
+ private:
+  void session_opened(trs::ServerSession&) override {}
+  void session_closed(trs::ServerSession&) override {}
+  void request(trs::ServerRequest& request) override {
+    switch (wire::request_type(request.user_header).value()) {
+      case wire::MessageType::kSessionInfo:
+        return session_info(request);
+      case wire::MessageType::kOpen:
+        return open(request);
+      case wire::MessageType::kIo:
+        return io(request);
+      default:
+        return request.answer(base::Errc::kOk);
+    }
+  }
+  template <typename T>
+  static void put(trs::ServerRequest& request, const T& message) {
+    ASSERT_GE(request.data.size(), sizeof(message));
+    std::memcpy(request.data.data(), &message, sizeof(message));
+    request.answer(base::Errc::kOk);
+  }
+  static void session_info(trs::ServerRequest& request) {
+    wire::SessionInfo answer;
+    answer.header.type = static_cast<uint16_t>(wire::MessageType::kSessionInfoAnswer);
+    put(request, answer);
+  }
+  void open(trs::ServerRequest& request) {
+    ++script.opens;
+    const std::string name = wire::parse_open(request.user_header).value().name;
+    if (name == script.hang_open) return;
+    if (script.refuse_open_errno != 0) {
+      return put(request, wire::make_refusal(script.refuse_open_errno, "the fake will not"));
+    }
+    wire::ExtendedOpenAnswer answer;
+    answer.answer = wire::make_open_answer(script.device);
+    answer.extension = wire::make_extension(script.device);
+    put(request, answer);
+  }
+  void io(trs::ServerRequest& request) {
+    wire::Io message;
+    ASSERT_EQ(wire::parse_io(request.user_header, message), nullptr);
+    script.seen.push_back(message);
+    if (script.hold_io) return;
+    if (message.device_id != script.device.device_id) {
+      return request.answer(base::Errc::kDisconnected);
+    }
+    if (request.data.size() > script.device.max_io_bytes) {
+      return request.answer(base::Errc::kInvalid);
+    }
+    if (script.io_status == base::Errc::kOk && !request.data.empty()) {
+      std::byte* const place = script.content.data() + message.sector * wire::kSectorBytes;
+      if (request.direction == trs::Direction::kRead) {
+        std::copy_n(place, request.data.size(), request.data.data());
+      } else {
+        std::copy(request.data.begin(), request.data.end(), place);
+      }
+    }
+    request.answer(script.io_status);
+  }
+};
+
+/// The installation with a fake in the server's place.
+class FakeRig : public Rig {
+ protected:
+  explicit FakeRig(uint64_t seed = 1) : Rig(seed) { start_fake(); }
+  void start_fake() {
+    server_host = &server_machine.start_process("fake");
+    server_host->run(std::make_unique<FakeServer>(*server_host, exports.transport, script));
+  }
+  void restart_fake() {
+    kill_server();
+    start_fake();
+  }
+
+  FakeScript script;
+};
+
+}  // namespace braid::bnbd::test
