@@ -250,7 +250,7 @@ class Host {
   // --- files
   /// Opens `name` beneath the directory `root` (openat2: beneath, no magic links). Blocks: call it
   /// through offload. Each refusal names the name and the rule: empty, too long, absolute, "..",
-  /// link out of the root, FIFO, device.
+  /// link out of the root, FIFO, device; never the root, as its words may go to a remote client.
   virtual Result<std::unique_ptr<File>> open_beneath(const std::string& root,
                                                      const std::string& name,
                                                      const OpenOptions& options) = 0;

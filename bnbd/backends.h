@@ -54,8 +54,9 @@ struct FileDeviceOptions {
 
 /// A file or disk beneath a root, locked against other processes (OpenOptions::lock). Data moves
 /// between buffer and disk without a copy. Its identity is the file's; its incarnation is the
-/// machine's boot, as a killed process loses nothing that was acknowledged. Errors: those of
-/// Host::open_beneath; kInvalid for a file smaller than one block.
+/// machine's boot, as a killed process loses nothing that was acknowledged. What may be read and not
+/// be written becomes a device for reading. Errors: those of Host::open_beneath; kInvalid for a file
+/// that is empty or no multiple of its blocks.
 base::Task<base::Result<std::unique_ptr<BlockDevice>>> open_file_device(base::Reactor& reactor,
                                                                         FileDeviceOptions options);
 

@@ -230,6 +230,8 @@ TEST_F(Remote, bad_names_are_refused_with_words) {
     auto refused = try_open(client, {.name = name});
     ASSERT_FALSE(refused.ok()) << name;
     EXPECT_NE(refused.error().message().find(word), std::string::npos) << refused.error().message();
+    EXPECT_EQ(refused.error().message().find("/exports"), std::string::npos)
+        << "tells where the server's root lies: " << refused.error().message();
   }
   EXPECT_TRUE(reads_as(client, open(client), 0, 4096, 0)) << "the session is none the worse";
 }

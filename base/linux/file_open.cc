@@ -43,17 +43,15 @@ Status check_name(const std::string& name) {
   return {};
 }
 
-Error resolve_error(int sys_errno, const std::string& root, const std::string& name,
-                    const OpenOptions& options) {
+/// The words may reach a remote client, who is not told where the root lies.
+Error resolve_error(int sys_errno, const std::string& name, const OpenOptions& options) {
   switch (sys_errno) {
     case ENOENT:
-      return make_error(Errc::kNotFound, "there is no \"{}\" beneath {}", name, root);
+      return make_error(Errc::kNotFound, "there is no \"{}\" beneath the export root", name);
     case ENOTDIR:
-      return make_error(Errc::kNotFound, "a part of \"{}\" beneath {} is not a directory", name,
-                        root);
+      return make_error(Errc::kNotFound, "a part of \"{}\" is not a directory", name);
     case EXDEV:
-      return make_error(Errc::kPermission, "\"{}\" leads out of the export root {} by a link", name,
-                        root);
+      return make_error(Errc::kPermission, "\"{}\" leads out of the export root by a link", name);
     case ELOOP:
       return options.follow_links_beneath
                  ? make_error(Errc::kPermission,
@@ -62,19 +60,18 @@ Error resolve_error(int sys_errno, const std::string& root, const std::string& n
                               "\"{}\" is or leads through a link, and links are not followed",
                               name);
     case EACCES:
-      return make_error(Errc::kPermission, "no permission to reach \"{}\" beneath {}", name, root);
+      return make_error(Errc::kPermission, "the server has no permission to reach \"{}\"", name);
     case EAGAIN:
-      return make_error(Errc::kBusy, "\"{}\" beneath {} is being renamed all the time; try again",
-                        name, root);
+      return make_error(Errc::kBusy, "\"{}\" is being renamed all the time; try again", name);
     default:
-      return sys_error(sys_errno, fmt::format("cannot reach \"{}\" beneath {}", name, root));
+      return sys_error(sys_errno, fmt::format("cannot reach \"{}\"", name));
   }
 }
 
 Result<Fd> resolve_beneath(const std::string& root, const std::string& name,
                            const OpenOptions& options) {
   const Fd directory(::open(root.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-  if (!directory.valid()) return sys_error(errno, fmt::format("cannot use export root {}", root));
+  if (!directory.valid()) return sys_error(errno, "cannot use the export root");
   open_how how{};
   how.flags = O_PATH | O_CLOEXEC;
   how.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS;
@@ -84,7 +81,7 @@ Result<Fd> resolve_beneath(const std::string& root, const std::string& name,
     if (fd >= 0) return Fd(static_cast<int>(fd));
     // The kernel gives up when a rename elsewhere could have moved what it walked through.
     if (errno != EINTR && (errno != EAGAIN || tries >= kResolveTriesMax)) {
-      return resolve_error(errno, root, name, options);
+      return resolve_error(errno, name, options);
     }
   }
 }
@@ -128,10 +125,10 @@ Result<Fd> reopen(const Fd& path, bool direct, bool claim, const std::string& na
   switch (errno) {
     case EACCES:
     case EPERM:
-      return make_error(Errc::kPermission, "no permission to {} \"{}\"", access, name);
+      return make_error(Errc::kPermission, "the server has no permission to {} \"{}\"", access, name);
     case EROFS:
       return make_error(Errc::kReadOnly,
-                        "\"{}\" lies on a read-only file system; export it read-only", name);
+                        "\"{}\" lies on a read-only file system: it can only be opened for reading", name);
     case EBUSY:
       return make_error(Errc::kBusy, "block device \"{}\" is in use (mounted?)", name);
     default:
@@ -145,7 +142,8 @@ Status lock_file(const Fd& file, const std::string& name, const OpenOptions& opt
   if (retry_interrupted([&] { return ::flock(file.fd(), how); }) == 0) return {};
   if (errno != EWOULDBLOCK) return sys_error(errno, fmt::format("cannot lock \"{}\"", name));
   return make_error(Errc::kBusy,
-                    "\"{}\" is locked by another process, or under another of its names", name);
+                    "\"{}\" is locked by another process at the server, or under another of its names",
+                    name);
 }
 
 }  // namespace

@@ -33,6 +33,8 @@ class OpenBeneathTest : public testing::Test {
     EXPECT_NE(file.error().message().find(part), std::string::npos) << file.error().message();
     EXPECT_NE(file.error().message().find(name.substr(0, 32).c_str()), std::string::npos)
         << file.error().message();
+    EXPECT_EQ(file.error().message().find(root), std::string::npos)
+        << "not for remote eyes: " << file.error().message();
   }
 
   std::unique_ptr<Host> host = quiet_linux_host();
@@ -153,10 +155,11 @@ TEST_F(OpenBeneathTest, ALockLetsOneWriterOrManyReadersIn) {
   expect_refused("disk", Errc::kBusy, "locked by another process", {.lock = true});
 }
 
-TEST_F(OpenBeneathTest, NamesTheRootThatIsMissing) {
+TEST_F(OpenBeneathTest, SaysThatTheRootIsMissingAndNotWhereItWas) {
   const auto file = host->open_beneath(scratch / "no-root", "disk", {});
   EXPECT_EQ(file.code(), Errc::kNotFound);
-  EXPECT_NE(file.error().message().find("no-root"), std::string::npos);
+  EXPECT_NE(file.error().message().find("export root"), std::string::npos);
+  EXPECT_EQ(file.error().message().find("no-root"), std::string::npos);
 }
 
 }  // namespace

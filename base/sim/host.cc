@@ -223,7 +223,7 @@ Result<std::unique_ptr<File>> SimHost::open_beneath(const std::string& root,
   BRAID_CHECK(check_name(name));
   SimDisk* const disk = machine_.disk(root + "/" + name);
   if (disk == nullptr)
-    return make_error(Errc::kNotFound, "'{}' does not exist beneath {}", name, root);
+    return make_error(Errc::kNotFound, "there is no '{}' beneath the export root", name);
   const SimDiskOptions& is = disk->options();
   if (is.block_device && !options.allow_block_device)
     return make_error(Errc::kPermission, "'{}' is a block device, which is not allowed here", name);

@@ -142,16 +142,22 @@ TEST_F(RealFile, the_identity_stays_over_reopening_and_goes_with_the_file) {
   EXPECT_NE(device_->info().identity, identity);
 }
 
-TEST_F(RealFile, a_file_of_less_than_a_block_is_refused) {
-  std::filesystem::resize_file(root_ + "/disk.img", 100);
-  auto opened = open();
-  EXPECT_EQ(opened.code(), Errc::kInvalid);
+TEST_F(RealFile, a_file_that_is_empty_or_not_whole_blocks_is_refused_with_the_size_that_is_right) {
+  for (const auto& [size, words] : {std::pair<uint64_t, std::string>{0, "is empty"},
+                                    {100, "no multiple"},
+                                    {kSize + 100, std::to_string(kSize + 100)}}) {
+    std::filesystem::resize_file(root_ + "/disk.img", size);
+    auto opened = open();
+    ASSERT_EQ(opened.code(), Errc::kInvalid) << size;
+    EXPECT_NE(opened.error().message().find(words), std::string::npos) << opened.error().message();
+  }
 }
 
-TEST_F(RealFile, a_file_that_is_not_whole_blocks_ends_with_its_last_whole_one) {
-  std::filesystem::resize_file(root_ + "/disk.img", kSize + 100);
+TEST_F(RealFile, a_file_that_may_only_be_read_is_a_device_for_reading) {
+  if (::geteuid() == 0) GTEST_SKIP() << "root may write everything";
+  std::filesystem::permissions(root_ + "/disk.img", std::filesystem::perms::owner_read);
   device_ = std::move(open()).value();
-  EXPECT_EQ(device_->info().size_bytes, kSize);
+  EXPECT_TRUE(device_->info().read_only);
 }
 
 }  // namespace

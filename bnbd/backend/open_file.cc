@@ -37,7 +37,7 @@ BlockInfo describe(const base::File::Info& file, const FileDeviceOptions& option
   info.logical_block_bytes = std::max<uint32_t>(512, file.direct ? file.logical_block_bytes : 512);
   info.physical_block_bytes =
       std::max({info.logical_block_bytes, file.physical_block_bytes, uint32_t{4096}});
-  info.size_bytes = file.size_bytes / info.logical_block_bytes * info.logical_block_bytes;
+  info.size_bytes = file.size_bytes;
   info.max_io_bytes = options.max_io_bytes;
   info.queue_depth = options.queue_depth;
   info.read_only = options.read_only || file.read_only;
@@ -47,6 +47,21 @@ BlockInfo describe(const base::File::Info& file, const FileDeviceOptions& option
     info.discard_granularity_bytes = info.physical_block_bytes;
   }
   return info;
+}
+
+/// A tail that no request can reach would be missing from the disk, and with it what programs keep
+/// at a disk's end.
+base::Status check_size(uint64_t size_bytes, const BlockInfo& info, const std::string& name) {
+  const uint64_t block = info.logical_block_bytes;
+  if (size_bytes == 0) {
+    return base::make_error(Errc::kInvalid, "'{}' is empty: a disk has at least one block of {} bytes",
+                            name, block);
+  }
+  if (size_bytes % block == 0) return {};
+  return base::make_error(Errc::kInvalid,
+                          "'{}' has {} bytes, which is no multiple of its blocks of {}: the next "
+                          "larger size that is right is {}",
+                          name, size_bytes, block, (size_bytes / block + 1) * block);
 }
 
 }  // namespace
@@ -62,6 +77,12 @@ base::Task<Result<std::unique_ptr<BlockDevice>>> open_file_device(base::Reactor&
     how.allow_block_device = options.allow_block_device;
     how.lock = true;
     opened->file.emplace(host.open_beneath(options.root, options.name, how));
+    const Errc refused = opened->file->code();
+    if (!how.read_only && (refused == Errc::kPermission || refused == Errc::kReadOnly)) {
+      how.read_only = true;  // perhaps it may be read: then the device is for reading
+      auto for_reading = host.open_beneath(options.root, options.name, how);
+      if (for_reading.ok()) opened->file.emplace(std::move(for_reading));
+    }
     opened->boot_id = host.boot_id();
   };
   for (const uint64_t give_up_ns = reactor.now_ns() + kLockPatienceNs;;) {
@@ -74,11 +95,7 @@ base::Task<Result<std::unique_ptr<BlockDevice>>> open_file_device(base::Reactor&
   FileDevice::Options device;
   device.name = options.name;
   device.info = describe(file->info(), options, opened->boot_id);
-  if (device.info.size_bytes == 0) {
-    co_return base::make_error(Errc::kInvalid, "{}: has {} bytes, less than one block of {}",
-                               options.name, file->info().size_bytes,
-                               device.info.logical_block_bytes);
-  }
+  BRAID_CO_CHECK(check_size(file->info().size_bytes, device.info, options.name));
   BRAID_CO_TRY(auto scratch,
                host.create_segment(FileDevice::scratch_bytes(device.info), "file device"));
   co_return std::unique_ptr<BlockDevice>(std::make_unique<FileDevice>(

@@ -136,8 +136,8 @@ void ServerImpl::refuse_open(RequestSlot& slot, const base::Error& why) {
   const Errc code = disk_status(why.code());
   const Session& session = slot.pool->session;
   if (log_limit_.allow(home_.now_ns())) {
-    log_.warning("session '{}' from {}: open refused: {}", session.name(), session.peer(),
-                 why.message());
+    log_.warning("session '{}' from {}: open beneath '{}' refused: {}", session.name(),
+                 session.peer(), options_.root, why.message());
   }
   const std::span<std::byte> data = slot.request->data;
   if (session.braid_peer() && data.size() >= sizeof(wire::ExtendedOpenAnswer)) {

@@ -15,7 +15,8 @@ using base::Status;
 base::Status Export::may_hold(wire::AccessMode mode) const {
   if (mode == wire::AccessMode::kReadOnly) return {};
   if (device->info().read_only) {
-    return make_error(Errc::kReadOnly, "'{}' may only be read: map it with mode ro", name);
+    return make_error(Errc::kReadOnly, "'{}' may only be read at the server: open it for reading",
+                      name);
   }
   const size_t writers_max = mode == wire::AccessMode::kMigration ? 2 : 1;
   std::string held_by;
