@@ -50,13 +50,15 @@ struct FileDeviceOptions {
   bool allow_block_device = false;  // also disks that lie beneath the root
   uint32_t max_io_bytes = 1 << 20;
   uint32_t queue_depth = 128;
+  /// How long to try while another holds the file's lock: a killed process's last operations do.
+  uint64_t lock_patience_ns = 2 * base::kSecond;
 };
 
 /// A file or disk beneath a root, locked against other processes (OpenOptions::lock). Data moves
 /// between buffer and disk without a copy. Its identity is the file's; its incarnation is the
-/// machine's boot, as a killed process loses nothing that was acknowledged. What may be read and not
-/// be written becomes a device for reading. Errors: those of Host::open_beneath; kInvalid for a file
-/// that is empty or no multiple of its blocks.
+/// machine's boot, as a killed process loses nothing that was acknowledged. What may be read and
+/// not be written becomes a device for reading. Errors: those of Host::open_beneath; kInvalid for a
+/// file that is empty or no multiple of its blocks.
 base::Task<base::Result<std::unique_ptr<BlockDevice>>> open_file_device(base::Reactor& reactor,
                                                                         FileDeviceOptions options);
 

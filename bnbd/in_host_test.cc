@@ -69,7 +69,8 @@ class ServerThread {
     return server_->address();
   }
   base::Task<void> stop(std::promise<void>& stopped) {
-    co_await server_->stop();
+    const base::Status status = co_await server_->stop();
+    EXPECT_TRUE(status.ok()) << status.error().message();
     server_.reset();
     device_.reset();
     stopped.set_value();

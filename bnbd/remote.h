@@ -80,6 +80,8 @@ struct RemoteSessionOptions {
   /// Registered memory for payloads that do not lie in a region of this session.
   uint64_t copy_pool_bytes = 4 << 20;
   uint64_t reopen_delay_ns = base::kSecond;  // between attempts for devices in kUnavailable
+  /// How long open_device() goes on asking while the server says that its disk has not answered.
+  uint64_t open_patience_ns = 10 * base::kSecond;
 };
 
 class RemoteSession {
@@ -89,8 +91,10 @@ class RemoteSession {
   /// server of another major version.
   static base::Task<base::Result<std::unique_ptr<RemoteSession>>> open(
       vhca::Device& device, RemoteSessionOptions options);
-  /// Opens an export. The session outlives the device. Errors: the server's refusal, with its words
-  /// if it is Braid's; kDisconnected while the path is down; kExists if it is open here already.
+  /// Opens an export. The session outlives the device. Several may be under way; one whose disk
+  /// hangs at the server does not delay the others. Errors: the server's refusal, with its words if
+  /// it is Braid's; kTimedOut after `open_patience_ns`; kDisconnected while the path is down;
+  /// kExists if it is open here already, or being opened.
   virtual base::Task<base::Result<std::unique_ptr<RemoteDevice>>> open_device(
       RemoteDeviceOptions options) = 0;
   /// Closes what is still open (the objects stay the caller's), then the session. Not while a

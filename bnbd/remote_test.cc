@@ -320,7 +320,7 @@ TEST_F(Remote, the_server_stops_in_order) {
   ClientNode& client = add_client();
   RemoteDevice& device = open(client);
   ASSERT_EQ(write(client, device, 0, 4096, 1), Errc::kOk);
-  await(*server_node, server->stop());
+  EXPECT_TRUE(await(*server_node, server->stop()).ok());
   EXPECT_TRUE(until([&] { return device.state() == RemoteState::kPathDown; }));
 }
 

@@ -27,11 +27,13 @@ struct NamedExport {
 };
 
 struct ExportServerOptions {
-  std::string root;                // empty: no files
-  std::vector<NamedExport> named;  // found before files of the same name
-  bool read_only = false;          // nobody may write
-  bool block_devices = false;      // also export disks that lie beneath the root
-  bool direct = true;              // O_DIRECT where the file system can
+  std::string root;                                // empty: no files
+  std::vector<NamedExport> named;                  // found before files of the same name
+  bool read_only = false;                          // nobody may write
+  bool block_devices = false;                      // also export disks that lie beneath the root
+  bool direct = true;                              // O_DIRECT where the file system can
+  uint64_t lock_patience_ns = 2 * base::kSecond;   // FileDeviceOptions::lock_patience_ns
+  uint64_t stop_patience_ns = 10 * base::kSecond;  // how long stop() waits for the disks
   trs::ServerOptions transport;
 };
 
@@ -67,8 +69,10 @@ class ExportServer {
   static base::Result<std::unique_ptr<ExportServer>> create(vhca::Device& device,
                                                             ExportServerOptions options);
   virtual vhca::Address address() const = 0;  // with the chosen port
-  /// Ends all sessions, waits for their requests, closes all devices.
-  virtual base::Task<void> stop() = 0;
+  /// Ends all sessions, waits for their requests, closes all devices. kTimedOut, naming them, if
+  /// disks still have requests after `stop_patience_ns`: call it again to wait longer, or end the
+  /// process; the object cannot be destroyed, as a disk may still read or write its memory.
+  virtual base::Task<base::Status> stop() = 0;
 
   virtual std::vector<ExportStatus> exports() const = 0;
   virtual ExportServerStatistics statistics() const = 0;

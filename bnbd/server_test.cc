@@ -236,6 +236,41 @@ TEST_F(RawPeer, a_flood_of_bad_requests_does_not_flood_the_log) {
   EXPECT_EQ(server->statistics().requests_refused, 200u);
 }
 
+/// A request of which the client takes no notice any more.
+struct Forgotten {
+  wire::Io message;
+  trs::ClientRequest request;
+};
+
+TEST_F(RawPeer, a_close_is_answered_though_the_disk_hangs_and_the_device_stays_held_until_then) {
+  const uint32_t id = open_plain("disk.img", AccessMode::kReadWrite);
+  disk->faults.stalled_until_ns = world.now_ns() + 30 * base::kSecond;
+  Forgotten write;
+  write.message = io(id, Operation::kWrite, 0, 4096);
+  write.request.direction = Direction::kWrite;
+  write.request.user_header = wire::bytes_of(write.message);
+  write.request.data = buffer(4096);
+  bool ended = false;
+  write.request.context = &ended;
+  write.request.done = [](trs::ClientRequest& r, Errc) { *static_cast<bool*>(r.context) = true; };
+  raw->home().post([&] {
+    write.request.permit = raw->session->queue(0).acquire();
+    raw->session->queue(0).submit(write.request);
+  });
+  ASSERT_TRUE(until([&] { return disk->counters().stalled == 1; }));
+  wire::Close close;
+  close.header.type = uint16_t{5};
+  close.device_id = id;
+  EXPECT_EQ(admin(Direction::kWrite, wire::bytes_of(close), 0), Errc::kOk);
+  EXPECT_FALSE(ended);
+  EXPECT_EQ(send_io(Direction::kRead, io(id, Operation::kRead, 0, 4096), 4096),
+            Errc::kDisconnected);
+  ClientNode& second = add_client("second");
+  EXPECT_EQ(try_open(second, {.name = "disk.img"}).code(), Errc::kBusy);
+  ASSERT_TRUE(until([&] { return ended; }));
+  EXPECT_TRUE(try_open(second, {.name = "disk.img"}).ok());
+}
+
 class TwoReactors : public RawPeer {
  protected:
   TwoReactors() : RawPeer(2) {}

@@ -125,10 +125,12 @@ Result<Fd> reopen(const Fd& path, bool direct, bool claim, const std::string& na
   switch (errno) {
     case EACCES:
     case EPERM:
-      return make_error(Errc::kPermission, "the server has no permission to {} \"{}\"", access, name);
+      return make_error(Errc::kPermission, "the server has no permission to {} \"{}\"", access,
+                        name);
     case EROFS:
       return make_error(Errc::kReadOnly,
-                        "\"{}\" lies on a read-only file system: it can only be opened for reading", name);
+                        "\"{}\" lies on a read-only file system: it can only be opened for reading",
+                        name);
     case EBUSY:
       return make_error(Errc::kBusy, "block device \"{}\" is in use (mounted?)", name);
     default:
@@ -141,9 +143,9 @@ Status lock_file(const Fd& file, const std::string& name, const OpenOptions& opt
   const int how = (options.read_only ? LOCK_SH : LOCK_EX) | LOCK_NB;
   if (retry_interrupted([&] { return ::flock(file.fd(), how); }) == 0) return {};
   if (errno != EWOULDBLOCK) return sys_error(errno, fmt::format("cannot lock \"{}\"", name));
-  return make_error(Errc::kBusy,
-                    "\"{}\" is locked by another process at the server, or under another of its names",
-                    name);
+  return make_error(
+      Errc::kBusy,
+      "\"{}\" is locked by another process at the server, or under another of its names", name);
 }
 
 }  // namespace

@@ -15,8 +15,6 @@ using base::Result;
 
 namespace {
 
-// A killed server's last operations may still hold the file's lock when its successor comes.
-constexpr uint64_t kLockPatienceNs = 2 * base::kSecond;
 constexpr uint64_t kLockRetryNs = 20 * base::kMillisecond;
 
 /// What the worker brings back.
@@ -54,8 +52,8 @@ BlockInfo describe(const base::File::Info& file, const FileDeviceOptions& option
 base::Status check_size(uint64_t size_bytes, const BlockInfo& info, const std::string& name) {
   const uint64_t block = info.logical_block_bytes;
   if (size_bytes == 0) {
-    return base::make_error(Errc::kInvalid, "'{}' is empty: a disk has at least one block of {} bytes",
-                            name, block);
+    return base::make_error(
+        Errc::kInvalid, "'{}' is empty: a disk has at least one block of {} bytes", name, block);
   }
   if (size_bytes % block == 0) return {};
   return base::make_error(Errc::kInvalid,
@@ -85,9 +83,10 @@ base::Task<Result<std::unique_ptr<BlockDevice>>> open_file_device(base::Reactor&
     }
     opened->boot_id = host.boot_id();
   };
-  for (const uint64_t give_up_ns = reactor.now_ns() + kLockPatienceNs;;) {
+  for (const uint64_t began_ns = reactor.now_ns();;) {
     co_await reactor.offload(work);
-    if (opened->file->code() != Errc::kBusy || reactor.now_ns() > give_up_ns) break;
+    if (opened->file->code() != Errc::kBusy) break;
+    if (reactor.now_ns() - began_ns > options.lock_patience_ns) break;
     co_await reactor.sleep_ns(kLockRetryNs);
   }
   BRAID_CO_TRY(auto file, std::move(*opened->file));

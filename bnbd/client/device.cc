@@ -82,7 +82,9 @@ void DeviceImpl::reopened(const wire::OpenedDevice& opened) {
 void DeviceImpl::refused(const base::Error& why) {
   device_id_ = 0;
   set_state(RemoteState::kUnavailable, why.message());
-  session_.reopen_later();
+  // A disk that is slow may answer at any moment.
+  const bool slow = why.code() == Errc::kTimedOut;
+  session_.reopen_later(slow ? session_.reopen_delay_ns() / 8 : session_.reopen_delay_ns());
 }
 
 void DeviceImpl::path_restored() {

@@ -44,37 +44,37 @@ base::Task<base::Status> SessionImpl::reopen(uint64_t serial) {
   if (device == nullptr || !device->wants_reopening()) co_return base::ok_status();
   const uint64_t generation = path_generation_;
   const std::string name = device->name();
-  auto opened = co_await send_open(name, device->mode());
+  OpenReply reply = co_await send_open(name, device->mode());
   if (generation != path_generation_) {
     co_return base::make_error(Errc::kDisconnected, "the path was lost while '{}' was opened again",
                                name);
   }
+  if (!reply.path.ok()) co_return reply.path;
   device = find(serial);
-  if (opened.ok()) {
-    if (device != nullptr && device->wants_reopening()) {
-      device->reopened(*opened);
-    } else {
-      co_await send_close(opened->device_id);  // closed by its user meanwhile
-    }
-    co_return base::ok_status();
+  const bool wanted = device != nullptr && device->wants_reopening();
+  if (!reply.answer.ok()) {
+    if (wanted) device->refused(reply.answer.error());
+  } else if (wanted) {
+    device->reopened(*reply.answer);
+  } else {
+    co_await send_close(reply.answer->device_id);  // closed by its user meanwhile
   }
-  const Errc code = opened.code();
-  if (code == Errc::kProtocol || code == Errc::kDisconnected || code == Errc::kCanceled) {
-    co_return opened.error();
-  }
-  if (device != nullptr) device->refused(opened.error());
   co_return base::ok_status();
 }
 
-void SessionImpl::reopen_later() {
-  if (closing_ || reopen_timer_.pending()) return;
-  home_.schedule_after(reopen_timer_, options_.reopen_delay_ns);
+void SessionImpl::reopen_later(uint64_t delay_ns) {
+  if (closing_) return;
+  const bool sooner =
+      reopen_timer_.pending() && reopen_timer_.deadline_ns() <= home_.now_ns() + delay_ns;
+  if (!sooner) home_.schedule_after(reopen_timer_, delay_ns);
 }
 
 void SessionImpl::reopen_due(base::Timer& timer) {
   auto& self = *static_cast<SessionImpl*>(timer.context);
   if (self.closing_ || !self.path_up_) return;  // the next path opens all devices
-  if (self.reopen_task_ && !self.reopen_task_.done()) return self.reopen_later();
+  if (self.reopen_task_ && !self.reopen_task_.done()) {
+    return self.reopen_later(self.options_.reopen_delay_ns);
+  }
   self.reopen_task_ = self.reopen_unavailable();
   self.reopen_task_.start();
 }
@@ -87,7 +87,7 @@ base::Task<void> SessionImpl::reopen_unavailable() {
     if (!path_up_) co_return;
     if (!status.ok()) {
       log_.warning("opening devices again: {}", status.error().message());
-      reopen_later();
+      reopen_later(options_.reopen_delay_ns);
     }
   }
   serve();

@@ -39,6 +39,13 @@ std::string_view to_string(RemoteState state) {
 
 namespace client {
 
+namespace {
+
+// Between questions for a device whose disk is slow at the server.
+constexpr uint64_t kAskAgainNs = 100 * base::kMillisecond;
+
+}  // namespace
+
 SessionImpl::SessionImpl(vhca::Device& device, RemoteSessionOptions options)
     : device_(device),
       options_(std::move(options)),
@@ -119,24 +126,55 @@ base::Task<base::Status> SessionImpl::exchange_versions() {
   co_return base::ok_status();
 }
 
-base::Task<Result<wire::OpenedDevice>> SessionImpl::send_open(std::string name,
-                                                              wire::AccessMode mode) {
-  BRAID_CO_TRY(const wire::Open open, wire::make_open(name, mode));
+base::Task<OpenReply> SessionImpl::send_open(std::string name, wire::AccessMode mode) {
+  OpenReply reply;
+  auto open = wire::make_open(name, mode);
+  if (!open.ok()) {
+    reply.answer = open.error();
+    co_return reply;
+  }
   const size_t answer_bytes =
       limits().braid_peer ? sizeof(wire::ExtendedOpenAnswer) : sizeof(wire::OpenAnswer);
-  const Errc status = co_await admin(trs::Direction::kRead, wire::bytes_of(open), answer_bytes);
+  const Errc status = co_await admin(trs::Direction::kRead, wire::bytes_of(*open), answer_bytes);
   if (status == Errc::kDisconnected || status == Errc::kCanceled) {
-    co_return make_error(status, "the path to {} was lost while '{}' was opened", server_text(),
-                         name);
+    reply.path =
+        make_error(status, "the path to {} was lost while '{}' was opened", server_text(), name);
+    co_return reply;
   }
   if (status != Errc::kOk) {
-    co_return make_error(status, "the server refused to open '{}' in mode {}: {}", name,
-                         wire::to_string(mode), to_string(status));
+    reply.answer = make_error(status, "the server refused to open '{}' in mode {}: {}", name,
+                              wire::to_string(mode), to_string(status));
+    co_return reply;
   }
   const std::span<const std::byte> answer(memory_->data(), answer_bytes);
-  auto opened = wire::parse_open_answer(answer);
-  if (!opened.ok()) co_return opened.error().with("opening '{}' at {}", name, server_text());
-  co_return opened;
+  reply.answer = wire::parse_open_answer(answer);
+  if (reply.answer.ok()) co_return reply;
+  reply.answer = reply.answer.error().with("opening '{}' at {}", name, server_text());
+  if (reply.answer.code() == Errc::kProtocol) reply.path = reply.answer.error();
+  co_return reply;
+}
+
+/// Asks again while the server says that the disk is slow; other control messages go between.
+base::Task<Result<wire::OpenedDevice>> SessionImpl::open_patiently(std::string name,
+                                                                   wire::AccessMode mode) {
+  for (const uint64_t began_ns = home_.now_ns();;) {
+    const uint64_t generation = path_generation_;
+    OpenReply reply = co_await send_open(name, mode);
+    if (!reply.path.ok()) co_return reply.path.error();
+    if (generation != path_generation_ || closing_) {
+      co_return make_error(Errc::kDisconnected, "cannot open '{}': the path was lost meanwhile",
+                           name);
+    }
+    if (reply.answer.code() != Errc::kTimedOut) co_return std::move(reply.answer);
+    if (home_.now_ns() - began_ns >= options_.open_patience_ns) {
+      co_return reply.answer.error().with("given up after {} s",
+                                          options_.open_patience_ns / base::kSecond);
+    }
+    co_await home_.sleep_ns(kAskAgainNs);
+    if (!path_up_ || closing_) {
+      co_return make_error(Errc::kDisconnected, "cannot open '{}': {}", name, explain());
+    }
+  }
 }
 
 base::Task<void> SessionImpl::send_close(uint32_t device_id) {
@@ -149,21 +187,21 @@ base::Task<void> SessionImpl::send_close(uint32_t device_id) {
 
 base::Task<Result<std::unique_ptr<RemoteDevice>>> SessionImpl::open_device(
     RemoteDeviceOptions options) {
-  for (const DeviceImpl* device : devices_) {
-    if (device->name() == options.name) {
-      co_return make_error(Errc::kExists, "'{}' of {} is open already", options.name,
-                           server_text());
-    }
+  const auto taken = [&](const auto& name) { return name == options.name; };
+  const auto opened_already = [&](const DeviceImpl* device) { return taken(device->name()); };
+  if (std::any_of(devices_.begin(), devices_.end(), opened_already) ||
+      std::any_of(opening_.begin(), opening_.end(), taken)) {
+    co_return make_error(Errc::kExists, "'{}' of {} is open already, or being opened", options.name,
+                         server_text());
   }
   if (!path_up_) {
     co_return make_error(Errc::kDisconnected, "cannot open '{}': {}", options.name, explain());
   }
-  const uint64_t generation = path_generation_;
-  BRAID_CO_TRY(const wire::OpenedDevice opened, co_await send_open(options.name, options.mode));
-  if (generation != path_generation_ || closing_) {
-    co_return make_error(Errc::kDisconnected, "cannot open '{}': the path was lost meanwhile",
-                         options.name);
-  }
+  opening_.push_back(options.name);
+  auto reply = co_await open_patiently(options.name, options.mode);
+  std::erase(opening_, options.name);
+  if (!reply.ok()) co_return reply.error();
+  const wire::OpenedDevice& opened = *reply;
   auto device = std::make_unique<DeviceImpl>(*this, ++serials_, options, opened);
   devices_.push_back(device.get());
   log_.info("opened '{}' of {} in mode {}: {} bytes, {}", options.name, server_text(),

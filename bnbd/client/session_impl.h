@@ -17,6 +17,13 @@ namespace braid::bnbd::client {
 
 class DeviceImpl;
 
+/// How an OPEN ended: the path failed it (or the peer is mad), or the server answered, well or not.
+struct OpenReply {
+  OpenReply() {}  // no aggregate: those go wrong beside co_await
+  base::Status path;
+  base::Result<wire::OpenedDevice> answer = wire::OpenedDevice();  // if the path is well
+};
+
 class SessionImpl final : public RemoteSession, private trs::SessionUser {
  public:
   SessionImpl(vhca::Device& device, RemoteSessionOptions options);
@@ -53,8 +60,9 @@ class SessionImpl final : public RemoteSession, private trs::SessionUser {
   bool registered(const BufferRef& buffer) const {
     return buffer.region != nullptr && buffer.region->domain() == pd_.get();
   }
-  /// The server no longer knows a device, or refused to open it: tried again later.
-  void reopen_later();
+  /// The server no longer knows a device, or refused to open it: tried again after this time.
+  void reopen_later(uint64_t delay_ns);
+  uint64_t reopen_delay_ns() const { return options_.reopen_delay_ns; }
   base::Task<void> send_close(uint32_t device_id);
   void forget(DeviceImpl& device);
 
@@ -65,7 +73,9 @@ class SessionImpl final : public RemoteSession, private trs::SessionUser {
 
   base::Status make_memory();
   base::Task<base::Status> exchange_versions();
-  base::Task<base::Result<wire::OpenedDevice>> send_open(std::string name, wire::AccessMode mode);
+  base::Task<OpenReply> send_open(std::string name, wire::AccessMode mode);
+  base::Task<base::Result<wire::OpenedDevice>> open_patiently(std::string name,
+                                                              wire::AccessMode mode);
   base::Task<base::Errc> admin(trs::Direction direction, std::span<const std::byte> header,
                                size_t answer_bytes);
   void forget_path();
@@ -89,6 +99,7 @@ class SessionImpl final : public RemoteSession, private trs::SessionUser {
   uint64_t path_generation_ = 0;  // counts losses of the path: answers of an older one are void
   uint64_t serials_ = 0;
   std::vector<DeviceImpl*> devices_;  // in the order of opening
+  std::vector<std::string> opening_;  // names in open_device()
   base::IntrusiveList<DeviceImpl> need_permit_;
   base::IntrusiveList<DeviceImpl> need_buffer_;
   trs::PermitWaiter permit_waiter_;

@@ -292,7 +292,7 @@ void DeviceImpl::finish(Op& op, Errc status) {
 void DeviceImpl::lost_at_server() {
   if (state_ != RemoteState::kOpen) return;
   set_state(RemoteState::kUnavailable, "the server closed the device");
-  session_.reopen_later();
+  session_.reopen_later(session_.reopen_delay_ns());
 }
 
 }  // namespace braid::bnbd::client

@@ -13,6 +13,16 @@ using base::Result;
 namespace {
 
 constexpr size_t kDevicesMax = 256;  // of one session
+// Control requests of a session run one after the other, so none may wait long for a disk. A Braid
+// client asks again; others take the answer as final.
+constexpr uint64_t kOpenPatienceNs = 250 * base::kMillisecond;
+constexpr uint64_t kForeignOpenPatienceNs = 3 * base::kSecond;
+constexpr uint64_t kClosePatienceNs = 250 * base::kMillisecond;
+
+base::Task<bool> idle(SessionDevice& device) {
+  while (device.in_flight > 0) co_await device.idle.wait();
+  co_return true;
+}
 
 /// Puts an answer in the data of a read, and zeroes behind it: chunks hold older bytes.
 template <typename T>
@@ -68,7 +78,8 @@ base::Task<Result<SessionDevice*>> ServerImpl::open_device(Session& session,
     co_return make_error(Errc::kNoMemory, "the session has {} devices open, the most there may be",
                          kDevicesMax);
   }
-  BRAID_CO_TRY(Export * exported, co_await exports_.open(request.name));
+  const uint64_t patience_ns = session.braid_peer() ? kOpenPatienceNs : kForeignOpenPatienceNs;
+  BRAID_CO_TRY(Export * exported, co_await exports_.open(request.name, patience_ns));
   if (SessionDevice* held = session.find(*exported)) {
     if (held->mode == request.mode) co_return held;  // RNBD: opening again gives the same id
     co_return make_error(Errc::kExists, "the session has '{}' open already, in mode {}",
@@ -158,11 +169,17 @@ base::Task<void> ServerImpl::close(RequestSlot& slot) {
   SessionDevice* const found = session.find(request->device_id);
   if (found != nullptr) {
     // Out of the table first: requests that come from now on are for an unknown device.
-    auto device = session.remove(*found);
-    while (device->in_flight > 0) co_await device->idle.wait();
+    session.retire(*found);
     log_.info("session '{}' from {} closed '{}'", session.name(), session.peer(),
-              device->exported.name);
-    release(std::move(device));
+              found->exported.name);
+    base::Task<bool> last_request = idle(*found);
+    co_await home_.with_timeout(std::move(last_request), kClosePatienceNs);
+    // Until its disk has answered it holds the export, and nobody else may write.
+    if (found->in_flight == 0) {
+      release(session.take_retired(*found));
+    } else {
+      found->left = true;
+    }
   }
   finish(slot, Errc::kOk);  // closing twice is no error
 }

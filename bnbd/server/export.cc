@@ -12,6 +12,19 @@ using base::make_error;
 using base::Result;
 using base::Status;
 
+namespace {
+
+// Each hanging opening takes one of the host's worker threads for as long as it hangs.
+constexpr unsigned kStuckMax = 4;
+constexpr uint64_t kStuckNs = 3 * base::kSecond;
+// Longer than a client takes to ask again.
+constexpr uint64_t kUnclaimedNs = 15 * base::kSecond;
+
+}  // namespace
+
+Export::Export(ExportTable& owner, base::Reactor& reactor)
+    : table(owner), opened(reactor), unclaimed(&ExportTable::unclaimed_due, this) {}
+
 base::Status Export::may_hold(wire::AccessMode mode) const {
   if (mode == wire::AccessMode::kReadOnly) return {};
   if (device->info().read_only) {
@@ -51,7 +64,7 @@ Status ExportTable::create_one(const NamedExport& named) {
   if (find(name) != nullptr) {
     return make_error(Errc::kInvalid, "export name '{}' is given twice", name);
   }
-  auto made = std::make_unique<Export>(reactor_);
+  auto made = std::make_unique<Export>(*this, reactor_);
   made->name = name;
   made->permanent = true;
   base::Host& host = reactor_.host();
@@ -85,34 +98,76 @@ Export* ExportTable::find(std::string_view name) {
   return found == exports_.end() ? nullptr : found->get();
 }
 
-base::Task<Result<Export*>> ExportTable::open(std::string asked) {
+base::Task<Result<Export*>> ExportTable::open(std::string asked, uint64_t patience_ns) {
   const std::string name = normal_name(asked);
   Export* found = find(name);
-  if (found == nullptr && options_.root.empty()) {
-    co_return make_error(Errc::kNotFound, "there is no export '{}', and no directory is exported",
-                         name);
-  }
   if (found == nullptr) {
-    exports_.push_back(std::make_unique<Export>(reactor_));
-    found = exports_.back().get();
-    found->name = name;
-    found->kind = "file";
-    found->opening = true;
-    ++found->waiters;
-    found->open_status = co_await open_file(*found);
-    found->opening = false;
-    found->opened.notify_all();
-  } else {
-    ++found->waiters;
-    while (found->opening) co_await found->opened.wait();
+    BRAID_CO_TRY(found, begin_opening(name));
   }
-  --found->waiters;
+  const uint64_t waited_ns = reactor_.now_ns() - found->opening_since_ns;
+  if (found->opening && waited_ns < patience_ns) {
+    ++found->waiters;
+    base::Task<bool> end = opened(*found);
+    co_await reactor_.with_timeout(std::move(end), patience_ns - waited_ns);
+    --found->waiters;
+  }
+  if (found->opening) {
+    co_return make_error(
+        Errc::kTimedOut,
+        "'{}' is still being opened at the server after {} ms (its disk is slow or "
+        "does not answer)",
+        name, (reactor_.now_ns() - found->opening_since_ns) / base::kMillisecond);
+  }
+  reactor_.cancel(found->unclaimed);
   if (!found->open_status.ok()) {
     const base::Error why = found->open_status.error();
     release(*found);
     co_return why;
   }
   co_return found;
+}
+
+Result<Export*> ExportTable::begin_opening(const std::string& name) {
+  if (options_.root.empty()) {
+    return make_error(Errc::kNotFound, "there is no export '{}', and no directory is exported",
+                      name);
+  }
+  unsigned stuck = 0;
+  for (const auto& other : exports_) {
+    if (!other->opening || reactor_.now_ns() - other->opening_since_ns < kStuckNs) continue;
+    if (++stuck < kStuckMax) continue;
+    return make_error(
+        Errc::kBusy,
+        "{} other exports have been opened for {} s without an answer of their disks: "
+        "no more are opened until one of them ends",
+        stuck, kStuckNs / base::kSecond);
+  }
+  exports_.push_back(std::make_unique<Export>(*this, reactor_));
+  Export& made = *exports_.back();
+  made.name = name;
+  made.kind = "file";
+  made.opening = true;
+  made.opening_since_ns = reactor_.now_ns();
+  made.opening_task = run_opening(made);
+  made.opening_task.start();
+  return &made;
+}
+
+base::Task<void> ExportTable::run_opening(Export& made) {
+  made.open_status = co_await open_file(made);
+  made.opening = false;
+  made.opened.notify_all();
+  if (made.waiters == 0) reactor_.schedule_after(made.unclaimed, kUnclaimedNs);
+}
+
+base::Task<bool> ExportTable::opened(Export& made) {
+  while (made.opening) co_await made.opened.wait();
+  co_return true;
+}
+
+void ExportTable::unclaimed_due(base::Timer& timer) {
+  Export& made = *static_cast<Export*>(timer.context);
+  made.table.release(made);
 }
 
 base::Task<Status> ExportTable::open_file(Export& made) {
@@ -124,6 +179,7 @@ base::Task<Status> ExportTable::open_file(Export& made) {
   options.allow_block_device = options_.block_devices;
   options.max_io_bytes = options_.transport.max_io_bytes;
   options.queue_depth = options_.transport.queue_depth;
+  options.lock_patience_ns = options_.lock_patience_ns;
   BRAID_CO_TRY(made.device, co_await open_file_device(reactor_, options));
   const BlockInfo& info = made.device->info();
   log_.info("{}: opened, {} bytes in blocks of {}, {}", made.name, info.size_bytes,

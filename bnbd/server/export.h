@@ -17,21 +17,26 @@
 namespace braid::bnbd::server {
 
 struct SessionDevice;
+class ExportTable;
 
 /// One backend and who uses it.
 struct Export {
-  explicit Export(base::Reactor& reactor) : opened(reactor) {}
+  Export(ExportTable& owner, base::Reactor& reactor);
 
+  ExportTable& table;
   std::string name;
   std::string kind;
   bool permanent = false;
-  bool opening = false;                 // somebody opens it; others wait for `opened`
+  bool opening = false;  // by `opening_task`; those who want it wait for `opened`
+  uint64_t opening_since_ns = 0;
   base::Signal opened;                  // the attempt has ended, well or not
   base::Status open_status;             // how
   unsigned waiters = 0;                 // tasks between find and hold
   std::unique_ptr<BlockDevice> device;  // null while opening
   std::unique_ptr<vhca::Mr> lendable;   // registration of device->lendable_memory(), if any
   std::vector<SessionDevice*> holders;
+  base::Timer unclaimed;  // it was opened when nobody waited any more: kept until then
+  base::Task<void> opening_task;
 
   /// Whether one more may hold it in this mode; the refusal names those in the way.
   base::Status may_hold(wire::AccessMode mode) const;
@@ -45,16 +50,22 @@ class ExportTable {
   /// Makes the named ones. kInvalid, kNoMemory.
   base::Status create_named();
   /// Finds or opens what the name means. The caller then holds it (adds itself to `holders` in the
-  /// same turn) or calls release().
-  base::Task<base::Result<Export*>> open(std::string name);
+  /// same turn) or calls release(). kTimedOut if the opening takes longer than `patience_ns`; it
+  /// goes on, and who asks again finds it where it is. One that hangs holds up nobody else.
+  base::Task<base::Result<Export*>> open(std::string name, uint64_t patience_ns);
   /// Closes a file that nobody holds or waits for.
   void release(Export& found);
 
   const std::vector<std::unique_ptr<Export>>& all() const { return exports_; }
 
  private:
+  friend struct Export;
   Export* find(std::string_view name);
   base::Status create_one(const NamedExport& named);
+  base::Result<Export*> begin_opening(const std::string& name);
+  base::Task<void> run_opening(Export& made);
+  static base::Task<bool> opened(Export& made);
+  static void unclaimed_due(base::Timer& timer);
   base::Task<base::Status> open_file(Export& made);
 
   base::Reactor& reactor_;

@@ -154,8 +154,12 @@ void ServerImpl::io_done(BlockRequest& block, Errc status) {
     slot.source.address = block.lent;
     slot.source.length_bytes = static_cast<uint32_t>(block.length_bytes);
   }
-  if (--device.in_flight == 0) device.idle.notify_all();
-  slot.pool->server.finish(slot, status);
+  ServerImpl& server = slot.pool->server;
+  if (--device.in_flight == 0) {
+    device.idle.notify_all();
+    if (device.left) server.release(device.session.take_retired(device));
+  }
+  server.finish(slot, status);
 }
 
 void ServerImpl::finish(RequestSlot& slot, Errc status) {

@@ -38,12 +38,51 @@ ServerImpl::ServerImpl(ExportServerOptions options)
       home_(*options_.transport.reactors.front()),
       log_(home_.log().child("server")),
       log_limit_(kLogLinesPerSecond),
-      exports_(home_, options_) {}
+      exports_(home_, options_),
+      stop_ended_(std::make_shared<base::Signal>(home_)) {}
 
 ServerImpl::~ServerImpl() = default;
 
-base::Task<void> ServerImpl::stop() {
+base::Task<base::Status> ServerImpl::stop() {
+  if (!stop_task_) {
+    stop_task_ = run_stop();
+    stop_task_.start();
+  }
+  base::Task<bool> end = stopped(*this);
+  const std::optional<bool> ended =
+      co_await home_.with_timeout(std::move(end), options_.stop_patience_ns);
+  if (ended) co_return base::ok_status();
+  co_return base::make_error(
+      base::Errc::kTimedOut,
+      "the server cannot stop: {} have not come back from their disks for {} s", unanswered(),
+      options_.stop_patience_ns / base::kSecond);
+}
+
+base::Task<void> ServerImpl::run_stop() {
   co_await transport_->stop();
+  stopped_ = true;
+  stop_ended_->notify_all();
+}
+
+base::Task<bool> ServerImpl::stopped(ServerImpl& server) {
+  const std::shared_ptr<base::Signal> ended = server.stop_ended_;
+  while (!server.stopped_) co_await ended->wait();
+  co_return true;
+}
+
+/// What disks still have, for people.
+std::string ServerImpl::unanswered() const {
+  std::string text;
+  const auto add = [&](const SessionDevice& device) {
+    if (device.in_flight == 0) return;
+    text += fmt::format("{}{} requests of '{}'", text.empty() ? "" : ", ", device.in_flight,
+                        device.exported.name);
+  };
+  for (const auto& session : sessions_) {
+    for (const auto& device : session->devices()) add(*device);
+    for (const auto& device : session->retired()) add(*device);
+  }
+  return text.empty() ? "requests" : text;
 }
 
 void ServerImpl::session_opened(trs::ServerSession& session) {
@@ -59,6 +98,7 @@ void ServerImpl::session_closed(trs::ServerSession& transport) {
   log_.info("session '{}' from {} closed with {} devices open", session->name(), session->peer(),
             session->devices().size());
   while (!session->devices().empty()) release(session->remove(*session->devices().back()));
+  BRAID_ASSERT(session->retired().empty());
   std::erase_if(sessions_, [&](const auto& each) { return each.get() == session; });
 }
 

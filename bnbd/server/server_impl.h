@@ -26,12 +26,15 @@ class ServerImpl final : public ExportServer, private trs::ServerUser {
   ~ServerImpl() override;
 
   vhca::Address address() const override { return transport_->address(); }
-  base::Task<void> stop() override;
+  base::Task<base::Status> stop() override;
   std::vector<ExportStatus> exports() const override;
   ExportServerStatistics statistics() const override;
   std::vector<trs::ServerSession*> sessions() const override { return transport_->sessions(); }
 
  private:
+  base::Task<void> run_stop();
+  static base::Task<bool> stopped(ServerImpl& server);
+  std::string unanswered() const;
   void session_opened(trs::ServerSession& session) override;
   void session_closed(trs::ServerSession& session) override;
   void request(trs::ServerRequest& request) override;
@@ -67,7 +70,11 @@ class ServerImpl final : public ExportServer, private trs::ServerUser {
   ExportServerStatistics statistics_;
   ExportTable exports_;
   std::vector<std::unique_ptr<Session>> sessions_;  // goes before exports_: it holds them
-  std::unique_ptr<trs::Server> transport_;          // goes first: it calls us
+  std::unique_ptr<trs::Server> transport_;          // goes before the others: it calls us
+  bool stopped_ = false;
+  // Shared with stop(), which may be destroyed after the server when a simulated process dies.
+  const std::shared_ptr<base::Signal> stop_ended_;
+  base::Task<void> stop_task_;  // last: goes first
 };
 
 }  // namespace braid::bnbd::server

@@ -60,4 +60,13 @@ std::unique_ptr<SessionDevice> Session::remove(SessionDevice& device) {
   return removed;
 }
 
+std::unique_ptr<SessionDevice> Session::take_retired(SessionDevice& device) {
+  const auto found = std::find_if(retired_.begin(), retired_.end(),
+                                  [&](const auto& each) { return each.get() == &device; });
+  BRAID_ASSERT(found != retired_.end());
+  auto taken = std::move(*found);
+  retired_.erase(found);
+  return taken;
+}
+
 }  // namespace braid::bnbd::server

@@ -31,6 +31,7 @@ struct SessionDevice {
   wire::AccessMode mode = wire::AccessMode::kReadOnly;
   uint32_t in_flight = 0;  // requests at the backend
   base::Signal idle;       // in_flight became 0
+  bool left = false;       // retired, and nobody waits: its last request releases it
   BlockStatistics statistics;
 };
 
@@ -88,6 +89,10 @@ class Session {
   SessionDevice& add(Export& exported, wire::AccessMode mode, base::Reactor& home);
   /// Out of the table: later requests do not find it. It still holds its export.
   std::unique_ptr<SessionDevice> remove(SessionDevice& device);
+  /// As remove(), for a device that still has requests: kept until take_retired().
+  void retire(SessionDevice& device) { retired_.push_back(remove(device)); }
+  std::unique_ptr<SessionDevice> take_retired(SessionDevice& device);
+  const std::vector<std::unique_ptr<SessionDevice>>& retired() const { return retired_; }
 
   uint8_t version = 0;  // of the client's SESS_INFO; 0: none came yet
 
@@ -97,6 +102,7 @@ class Session {
   const std::string peer_;
   const bool braid_peer_;
   std::vector<std::unique_ptr<SessionDevice>> devices_;  // by id, ascending
+  std::vector<std::unique_ptr<SessionDevice>> retired_;  // closed, with requests at their disk
   std::vector<std::unique_ptr<SlotPool>> pools_;         // last: their tasks go first
 };
 

@@ -50,8 +50,8 @@ void ServerProgram::stop() {
 }
 
 base::Task<void> ServerProgram::stop_task() {
-  co_await server_->stop();
-  stopped_ = true;
+  const base::Status status = co_await server_->stop();
+  stopped_ = status.ok();
 }
 
 }  // namespace braid::sim
