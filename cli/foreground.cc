@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -43,6 +44,7 @@ int stay(Context& context, Node& node) {
     stopped = node.stop(/*force=*/true);
   }
   if (!stopped.ok()) report(context, stopped.error());
+  if (stopped.code() == Errc::kTimedOut) std::_Exit(context.exit_code);
   return context.exit_code;
 }
 

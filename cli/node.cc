@@ -24,7 +24,7 @@ NodeState::NodeState(base::Host& host, base::Reactor& reactor, vhca::Device& hca
       hca_(hca),
       options_(std::move(options)),
       io_process_(std::move(io_process)),
-      turns_(reactor) {}
+      devices_changed_(reactor) {}
 
 Status NodeState::start_server() {
   const ServeOptions& serve = *options_.serve;

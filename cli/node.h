@@ -55,7 +55,8 @@ class Node {
   virtual base::Result<nlohmann::json> call(std::string_view method,
                                             const nlohmann::json& params) = 0;
   /// Unmaps every device and closes every session. kBusy, with nothing more than the free devices
-  /// unmapped, when a device is in use and `force` is not set.
+  /// unmapped, when a device is in use and `force` is not set. kTimedOut when a disk that is served
+  /// does not answer: then nothing may be destroyed, the process has to end by std::_Exit.
   virtual base::Status stop(bool force) = 0;
 };
 

@@ -81,26 +81,61 @@ MappedDevice* NodeState::device_named(const std::string& name) {
   return nullptr;
 }
 
-Task<Result<SharedSession*>> NodeState::session_to(vhca::Address server) {
-  const std::string key = address_text(server);
-  for (SharedSession& shared : sessions_)
-    if (shared.key == key) co_return &shared;
-  bnbd::RemoteSessionOptions options;
-  options.transport.session_name = fmt::format("{}.{}", host_.host_name(), options_.name);
-  options.transport.server = server;
-  options.transport.reactors = {&reactor_};
-  auto session = co_await bnbd::RemoteSession::open(hca_, std::move(options));
-  if (!session.ok()) co_return session.error();
-  SharedSession& shared = sessions_.emplace_back();
-  shared.key = key;
-  shared.session = std::move(*session);
-  co_return &shared;
+/// The device, for the caller alone until give_back() or forget(); null if there is none.
+Task<MappedDevice*> NodeState::claim(std::string name) {
+  for (;;) {
+    MappedDevice* const device = device_named(name);
+    if (device == nullptr || !device->busy) {
+      if (device != nullptr) device->busy = true;
+      co_return device;
+    }
+    co_await devices_changed_.wait();
+  }
 }
 
-Task<void> NodeState::leave(SharedSession& session) {
-  if (session.devices > 0) co_return;
-  co_await session.session->close();
-  sessions_.remove_if([&](const SharedSession& shared) { return &shared == &session; });
+void NodeState::give_back(MappedDevice& device) {
+  device.busy = false;
+  devices_changed_.notify_all();
+}
+
+/// The session to a server, opened by the first who wants it. Who got it has to leave() it.
+Task<Result<SharedSession*>> NodeState::join(vhca::Address server) {
+  const std::string key = address_text(server);
+  auto found = std::find_if(sessions_.begin(), sessions_.end(),
+                            [&](const SharedSession& session) { return session.key == key; });
+  if (found == sessions_.end()) found = sessions_.emplace(sessions_.end(), reactor_, key);
+  SharedSession& shared = *found;
+  ++shared.devices;
+  co_await shared.turns.take();
+  Status opened;
+  if (shared.session == nullptr) {
+    bnbd::RemoteSessionOptions options;
+    options.transport.session_name = fmt::format("{}.{}", host_.host_name(), options_.name);
+    options.transport.server = server;
+    options.transport.reactors = {&reactor_};
+    auto session = co_await bnbd::RemoteSession::open(hca_, std::move(options));
+    if (session.ok()) {
+      shared.session = std::move(*session);
+    } else {
+      opened = session.error().with("server {}", key);
+    }
+  }
+  shared.turns.give_back();
+  if (opened.ok()) co_return &shared;
+  co_await leave(shared);
+  co_return opened.error();
+}
+
+Task<void> NodeState::leave(SharedSession& shared) {
+  co_await shared.turns.take();
+  if (--shared.devices == 0 && shared.session != nullptr) {
+    co_await shared.session->close();
+    shared.session.reset();
+  }
+  shared.turns.give_back();
+  // Somebody may have joined meanwhile, and opens it anew.
+  if (shared.devices > 0) co_return;
+  sessions_.remove_if([&](const SharedSession& other) { return &other == &shared; });
 }
 
 /// Once: what it holds fails, and what comes later.
@@ -110,14 +145,13 @@ Task<void> NodeState::close_remote(MappedDevice& device) {
 }
 
 Task<void> NodeState::forget(MappedDevice& device) {
-  SharedSession* const session = device.session;
   if (device.remote) {
     co_await close_remote(device);
     device.remote.reset();
-    --session->devices;
   }
+  if (device.session != nullptr) co_await leave(*device.session);
   devices_.remove_if([&](const MappedDevice& other) { return &other == &device; });
-  if (session != nullptr) co_await leave(*session);
+  devices_changed_.notify_all();
 }
 
 Task<Result<json>> NodeState::map(json params) {
@@ -140,71 +174,56 @@ Task<Result<json>> NodeState::map(json params) {
   if (!resolved->ok()) co_return resolved->error();
   target.server = **resolved;
 
-  co_await turns_.take();
-  auto mapped = co_await map_in_turn(std::move(target), std::move(name), mode, kind);
-  turns_.give_back();
-  co_return mapped;
+  if (stopping_) co_return make_error(Errc::kCanceled, "this node is being stopped");
+  if (const MappedDevice* other = device_named(name))
+    co_return make_error(Errc::kExists, "a device named \"{}\" {}, from {}; see --name", name,
+                         other->kernel ? "is mapped already" : "is being mapped", other->target);
+  MappedDevice& device = devices_.emplace_back();
+  device.name = std::move(name);
+  device.target = fmt::format("{}/{}", address_text(target.server), target.export_name);
+  const Status mapped = co_await map_claimed(device, std::move(target), mode, kind);
+  if (!mapped.ok()) {
+    co_await forget(device);
+    co_return mapped.error();
+  }
+  give_back(device);
+  co_return device_status(device);
 }
 
-Task<Result<json>> NodeState::map_in_turn(Target target, std::string name,
-                                          bnbd::wire::AccessMode mode,
-                                          bnbd::KernelDeviceKind kind) {
-  if (const MappedDevice* other = device_named(name))
-    co_return make_error(Errc::kExists,
-                         "a device named \"{}\" is mapped already, from {}; see --name", name,
-                         other->target);
-  auto session = co_await session_to(target.server);
-  if (!session.ok()) co_return session.error().with("server {}", address_text(target.server));
-  MappedDevice& device = devices_.emplace_back();
-  device.name = name;
-  device.session = *session;
-  device.target = fmt::format("{}/{}", (*session)->key, target.export_name);
-
+Task<Status> NodeState::map_claimed(MappedDevice& device, Target target,
+                                    bnbd::wire::AccessMode mode, bnbd::KernelDeviceKind kind) {
+  BRAID_CO_TRY(device.session, co_await join(target.server));
   bnbd::RemoteDeviceOptions remote_options;
   remote_options.name = target.export_name;
   remote_options.mode = mode;
-  auto remote = co_await (*session)->session->open_device(std::move(remote_options));
-  if (!remote.ok()) {
-    const Error error = remote.error();
-    co_await forget(device);
-    co_return error;
-  }
-  device.remote = std::move(*remote);
-  ++device.session->devices;
-
+  BRAID_CO_TRY(device.remote,
+               co_await device.session->session->open_device(std::move(remote_options)));
   bnbd::KernelDeviceOptions kernel_options;
   kernel_options.kind = kind;
-  kernel_options.name = name;
+  kernel_options.name = device.name;
   auto kernel = co_await bnbd::attach(reactor_, *device.remote, std::move(kernel_options));
-  if (!kernel.ok()) {
-    const Error error = kernel.error().with("giving \"{}\" to the kernel", name);
-    co_await forget(device);
-    co_return error;
-  }
+  if (!kernel.ok()) co_return kernel.error().with("giving \"{}\" to the kernel", device.name);
   device.kernel = std::move(*kernel);
   reactor_.log().info("mapped {} as {} ({})", device.target, device.kernel->path(),
                       device.kernel->kind_text());
-  co_return device_status(device);
+  co_return Status();
 }
 
 Task<Result<json>> NodeState::unmap(json params) {
   BRAID_CO_TRY(const std::string name, text_param(params, "name", ""));
   BRAID_CO_TRY(const bool force, bool_param(params, "force"));
-  co_await turns_.take();
-  MappedDevice* const device = device_named(name);
-  if (device == nullptr || device->kernel == nullptr) {
-    turns_.give_back();
-    co_return make_error(Errc::kNotFound, "no mapped device \"{}\"", name);
-  }
+  MappedDevice* const device = co_await claim(name);
+  if (device == nullptr) co_return make_error(Errc::kNotFound, "no mapped device \"{}\"", name);
   const json gone{
       {"name", device->name}, {"device", device->kernel->path()}, {"target", device->target}};
-  auto unmapped = co_await unmap_in_turn(*device, force);
-  turns_.give_back();
-  if (!unmapped.ok()) co_return unmapped.error();
-  co_return gone;
+  const Status unmapped = co_await unmap_claimed(*device, force);
+  if (unmapped.ok()) co_return gone;
+  give_back(*device);
+  co_return unmapped.error();
 }
 
-Task<Status> NodeState::unmap_in_turn(MappedDevice& device, bool force) {
+/// The device is gone if it went well, and the caller's still if not.
+Task<Status> NodeState::unmap_claimed(MappedDevice& device, bool force) {
   // What is held for want of a path would be waited for: with force it fails now.
   const bool held = device.remote->state() != bnbd::RemoteState::kOpen;
   if (held && !force)
@@ -222,18 +241,25 @@ Task<Status> NodeState::unmap_in_turn(MappedDevice& device, bool force) {
 }
 
 Task<Status> NodeState::stop(bool force) {
-  co_await turns_.take();
+  stopping_ = true;
+  std::vector<std::string> names;
+  for (const MappedDevice& device : devices_) names.push_back(device.name);
   Status outcome;
-  for (auto at = devices_.begin(); at != devices_.end();) {
-    MappedDevice& device = *at++;
-    auto unmapped = co_await unmap_in_turn(device, force);
-    if (!unmapped.ok() && outcome.ok()) outcome = unmapped.error();
+  for (const std::string& name : names) {
+    MappedDevice* const device = co_await claim(name);
+    if (device == nullptr) continue;
+    const Status unmapped = co_await unmap_claimed(*device, force);
+    if (unmapped.ok()) continue;
+    give_back(*device);
+    if (outcome.ok()) outcome = unmapped;
   }
-  turns_.give_back();
-  if (!devices_.empty() && !force)
+  if (!devices_.empty() && !force) {
+    stopping_ = false;
     co_return make_error(Errc::kBusy, "{}", outcome.error().message());
+  }
   if (server_) {
-    co_await server_->stop();
+    const Status stopped = co_await server_->stop();
+    if (!stopped.ok()) co_return stopped;
     server_.reset();
   }
   co_return outcome;

@@ -23,24 +23,7 @@
 
 namespace braid::cli {
 
-/// A session to one server, shared by the devices from there.
-struct SharedSession {
-  std::string key;  // "ip:port"
-  std::unique_ptr<bnbd::RemoteSession> session;
-  unsigned devices = 0;
-};
-
-/// A remote device that the kernel has.
-struct MappedDevice {
-  std::string name;
-  std::string target;  // "ip:port/export"
-  SharedSession* session = nullptr;
-  std::unique_ptr<bnbd::RemoteDevice> remote;
-  bool remote_closed = false;  // an unmap with force got this far, and perhaps no further
-  std::unique_ptr<bnbd::KernelDevice> kernel;  // null while it is attached or after it is gone
-};
-
-/// One at a time: map, unmap and stop change the same lists across suspensions.
+/// Who comes first acts, the others wait.
 class Turns {
  public:
   explicit Turns(base::Reactor& reactor) : freed_(reactor) {}
@@ -58,7 +41,29 @@ class Turns {
   base::Signal freed_;
 };
 
-/// What a node does, on its reactor.
+/// A session to one server, shared by the devices from there.
+struct SharedSession {
+  SharedSession(base::Reactor& reactor, std::string server)
+      : key(std::move(server)), turns(reactor) {}
+  const std::string key;                         // "ip:port"
+  std::unique_ptr<bnbd::RemoteSession> session;  // null while it is being opened or closed
+  unsigned devices = 0;  // that use it or are about to; it goes with the last
+  Turns turns;           // to open and close it
+};
+
+/// A remote device that the kernel has.
+struct MappedDevice {
+  std::string name;
+  bool busy = true;    // somebody maps or unmaps it: others wait
+  std::string target;  // "ip:port/export"
+  SharedSession* session = nullptr;
+  std::unique_ptr<bnbd::RemoteDevice> remote;
+  bool remote_closed = false;  // an unmap with force got this far, and perhaps no further
+  std::unique_ptr<bnbd::KernelDevice> kernel;  // null while it is attached or after it is gone
+};
+
+/// What a node does, on its reactor. Calls on different devices do not wait for each other: a
+/// server that hangs keeps nobody from another.
 class NodeState {
  public:
   NodeState(base::Host& host, base::Reactor& reactor, vhca::Device& hca, NodeOptions options,
@@ -72,16 +77,17 @@ class NodeState {
  private:
   // node_devices.cc
   base::Task<base::Result<nlohmann::json>> map(nlohmann::json params);
-  base::Task<base::Result<nlohmann::json>> map_in_turn(Target target, std::string name,
-                                                       bnbd::wire::AccessMode mode,
-                                                       bnbd::KernelDeviceKind kind);
+  base::Task<base::Status> map_claimed(MappedDevice& device, Target target,
+                                       bnbd::wire::AccessMode mode, bnbd::KernelDeviceKind kind);
   base::Task<base::Result<nlohmann::json>> unmap(nlohmann::json params);
-  base::Task<base::Status> unmap_in_turn(MappedDevice& device, bool force);
-  base::Task<base::Result<SharedSession*>> session_to(vhca::Address server);
+  base::Task<base::Status> unmap_claimed(MappedDevice& device, bool force);
+  base::Task<base::Result<SharedSession*>> join(vhca::Address server);
   base::Task<void> close_remote(MappedDevice& device);
   base::Task<void> forget(MappedDevice& device);
   base::Task<void> leave(SharedSession& session);
   MappedDevice* device_named(const std::string& name);
+  base::Task<MappedDevice*> claim(std::string name);
+  void give_back(MappedDevice& device);
 
   // node_status.cc
   nlohmann::json status() const;
@@ -96,7 +102,8 @@ class NodeState {
   std::unique_ptr<bnbd::ExportServer> server_;
   std::list<SharedSession> sessions_;
   std::list<MappedDevice> devices_;  // in the order of mapping
-  Turns turns_;
+  base::Signal devices_changed_;     // one is no longer busy, or gone
+  bool stopping_ = false;            // nothing new is mapped
 };
 
 }  // namespace braid::cli
