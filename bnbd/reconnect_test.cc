@@ -279,5 +279,93 @@ TEST_F(Reconnect, a_slow_open_on_reconnect_keeps_the_path_alive) {
   }
 }
 
+class GiveUp : public Reconnect {
+ protected:
+  RemoteDevice& open_for(uint64_t give_up_after_ns, const std::string& name = "disk.img") {
+    RemoteDeviceOptions options;
+    options.name = name;
+    options.give_up_after_ns = give_up_after_ns;
+    return *try_open(*client, std::move(options)).value();
+  }
+  bool gave_up(const RemoteDevice& device) {
+    return until([&] { return device.status().gave_up; });
+  }
+};
+
+TEST_F(GiveUp, what_is_held_for_too_long_fails_and_what_comes_then_fails_at_once) {
+  RemoteDevice& device = open_for(10 * base::kSecond);
+  RemoteDevice& patient = open(*client, "void");
+  ASSERT_EQ(write(*client, device, 0, 4096, 1), Errc::kOk);
+  // More than there are slots, permits and buffers: held in every place that can hold.
+  std::deque<Io> ios;
+  for (uint64_t i = 0; i < 300; ++i) {
+    ios.emplace_back(i % 3 == 0 ? BlockOp::kRead : BlockOp::kWrite, i * 4096, 4096, 2);
+    submit(*client, device, ios.back());
+  }
+  Io waits(BlockOp::kRead, 0, 4096);
+  world.run_for(100 * base::kMicrosecond);
+  kill_server();
+  submit(*client, patient, waits);
+  ASSERT_TRUE(reaches(device, RemoteState::kPathDown));
+  const uint64_t down_ns = world.now_ns();
+  world.run_for(9 * base::kSecond);
+  EXPECT_GT(std::count_if(ios.begin(), ios.end(), [](const Io& io) { return !io.status; }), 0);
+  EXPECT_NE(device.explain().find("and fail in "), std::string::npos)
+      << device.explain();
+  ASSERT_TRUE(gave_up(device));
+  EXPECT_LT(world.now_ns() - down_ns, 11 * base::kSecond);
+  for (Io& io : ios) {
+    const Errc status = wait(io);
+    EXPECT_TRUE(status == Errc::kOk || status == Errc::kTimedOut) << to_string(status);
+    EXPECT_EQ(io.completions, 1);
+  }
+  EXPECT_EQ(write(*client, device, 0, 4096, 3), Errc::kTimedOut);
+  EXPECT_NE(device.explain().find("gave up after 10.0 s"), std::string::npos) << device.explain();
+  EXPECT_FALSE(waits.status.has_value()) << "the other device has no limit";
+  start_server();
+  ASSERT_TRUE(reaches(device, RemoteState::kOpen));
+  EXPECT_FALSE(device.status().gave_up);
+  EXPECT_EQ(write(*client, device, 0, 4096, 4), Errc::kOk);
+  EXPECT_TRUE(reads_as(*client, device, 0, 4096, 4));
+  EXPECT_EQ(wait(waits), Errc::kOk);
+  EXPECT_EQ(client->session->statistics().in_flight, 0u);
+}
+
+TEST_F(GiveUp, an_absence_shorter_than_the_limit_costs_no_error_and_the_next_counts_anew) {
+  RemoteDevice& device = open_for(10 * base::kSecond);
+  for (int i = 0; i < 3; ++i) {
+    kill_server();
+    Io write(BlockOp::kWrite, 0, 4096, i);
+    submit(*client, device, write);
+    world.run_for(6 * base::kSecond);
+    start_server();
+    EXPECT_EQ(wait(write), Errc::kOk);
+  }
+}
+
+TEST_F(GiveUp, a_device_that_the_server_refuses_or_replaced_gives_up_too) {
+  RemoteDevice& refused = open_for(5 * base::kSecond);
+  RemoteDevice& replaced = open_for(5 * base::kSecond, "ram");
+  kill_server();
+  exports.root = "/elsewhere";
+  start_server();
+  Io first(BlockOp::kWrite, 0, 4096, 1);
+  Io second(BlockOp::kWrite, 0, 4096, 1);
+  submit(*client, refused, first);
+  submit(*client, replaced, second);
+  EXPECT_EQ(wait(first), Errc::kTimedOut);
+  EXPECT_EQ(wait(second), Errc::kTimedOut);
+  EXPECT_EQ(refused.state(), RemoteState::kUnavailable);
+  EXPECT_EQ(replaced.state(), RemoteState::kReplaced);
+}
+
+TEST_F(GiveUp, a_device_that_gave_up_closes_at_once) {
+  RemoteDevice& device = open_for(base::kSecond);
+  kill_server();
+  ASSERT_TRUE(gave_up(device));
+  await(*client, device.close());
+  EXPECT_EQ(device.state(), RemoteState::kClosed);
+}
+
 }  // namespace
 }  // namespace braid::bnbd

@@ -7,6 +7,7 @@
 //     until it is closed;
 //   - the server's machine restarted while acknowledged writes were not flushed: the next flush
 //     fails with kIo, once.
+// A device may be told to give up after a while; what it holds then fails with kTimedOut.
 //
 // Threads: everything on the session's home reactor, transport.reactors[0]. This version uses one
 // reactor per session.
@@ -31,6 +32,9 @@ struct RemoteDeviceOptions {
   wire::AccessMode mode = wire::AccessMode::kReadWrite;
   uint32_t queue_depth = 128;       // requests in progress; more wait inside
   uint32_t max_io_bytes = 1 << 20;  // longer than the server takes: sent in parts
+  /// Not open for so long, the device gives up: what it holds fails with kTimedOut, and so does
+  /// what comes until it is open again. kNever: I/O waits for as long as it takes.
+  uint64_t give_up_after_ns = base::kNever;
 };
 
 enum class RemoteState : uint8_t {
@@ -59,6 +63,8 @@ struct RemoteDeviceStatus {
   uint64_t reopened = 0;        // on a new path
   uint64_t losses = 0;          // restarts of the server's machine that lost acknowledged writes
   uint64_t flushes_failed = 0;  // to report a loss
+  uint64_t give_up_after_ns = base::kNever;
+  bool gave_up = false;  // I/O fails until the device is open again
 };
 
 class RemoteDevice : public BlockDevice {

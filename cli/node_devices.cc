@@ -165,6 +165,8 @@ Task<Result<json>> NodeState::map(json params) {
   BRAID_CO_TRY(const std::string front_end, text_param(params, "front_end", "auto"));
   BRAID_CO_TRY(const bnbd::KernelDeviceKind kind, parse_front_end(front_end));
 
+  BRAID_CO_TRY(const std::string limit, text_param(params, "give_up_after", "never"));
+  BRAID_CO_TRY(const uint64_t give_up_after_ns, parse_duration(limit));
   // The name may have to be looked up, which blocks.
   auto resolved = std::make_shared<Result<vhca::Address>>(target.server);
   std::function<void()> look_up = [resolved, server = target.server] {
@@ -181,7 +183,11 @@ Task<Result<json>> NodeState::map(json params) {
   MappedDevice& device = devices_.emplace_back();
   device.name = std::move(name);
   device.target = fmt::format("{}/{}", address_text(target.server), target.export_name);
-  const Status mapped = co_await map_claimed(device, std::move(target), mode, kind);
+  bnbd::RemoteDeviceOptions options;
+  options.name = target.export_name;
+  options.mode = mode;
+  options.give_up_after_ns = give_up_after_ns;
+  const Status mapped = co_await map_claimed(device, target.server, std::move(options), kind);
   if (!mapped.ok()) {
     co_await forget(device);
     co_return mapped.error();
@@ -190,14 +196,11 @@ Task<Result<json>> NodeState::map(json params) {
   co_return device_status(device);
 }
 
-Task<Status> NodeState::map_claimed(MappedDevice& device, Target target,
-                                    bnbd::wire::AccessMode mode, bnbd::KernelDeviceKind kind) {
-  BRAID_CO_TRY(device.session, co_await join(target.server));
-  bnbd::RemoteDeviceOptions remote_options;
-  remote_options.name = target.export_name;
-  remote_options.mode = mode;
-  BRAID_CO_TRY(device.remote,
-               co_await device.session->session->open_device(std::move(remote_options)));
+Task<Status> NodeState::map_claimed(MappedDevice& device, vhca::Address server,
+                                    bnbd::RemoteDeviceOptions options,
+                                    bnbd::KernelDeviceKind kind) {
+  BRAID_CO_TRY(device.session, co_await join(server));
+  BRAID_CO_TRY(device.remote, co_await device.session->session->open_device(std::move(options)));
   bnbd::KernelDeviceOptions kernel_options;
   kernel_options.kind = kind;
   kernel_options.name = device.name;
@@ -228,7 +231,7 @@ Task<Status> NodeState::unmap_claimed(MappedDevice& device, bool force) {
   const bool held = device.remote->state() != bnbd::RemoteState::kOpen;
   if (held && !force)
     co_return make_error(Errc::kBusy,
-                         "\"{}\" holds I/O until its server is back ({}); --force gives it up",
+                         "\"{}\" is not open at its server ({}); --force gives its I/O up",
                          device.name, device.remote->explain());
   if (held) co_await close_remote(device);
   auto detached = co_await device.kernel->detach(force);

@@ -77,8 +77,9 @@ class NodeState {
  private:
   // node_devices.cc
   base::Task<base::Result<nlohmann::json>> map(nlohmann::json params);
-  base::Task<base::Status> map_claimed(MappedDevice& device, Target target,
-                                       bnbd::wire::AccessMode mode, bnbd::KernelDeviceKind kind);
+  base::Task<base::Status> map_claimed(MappedDevice& device, vhca::Address server,
+                                       bnbd::RemoteDeviceOptions options,
+                                       bnbd::KernelDeviceKind kind);
   base::Task<base::Result<nlohmann::json>> unmap(nlohmann::json params);
   base::Task<base::Status> unmap_claimed(MappedDevice& device, bool force);
   base::Task<base::Result<SharedSession*>> join(vhca::Address server);

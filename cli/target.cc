@@ -133,6 +133,33 @@ Result<uint64_t> parse_size(std::string_view text) {
   return static_cast<uint64_t>(bytes);
 }
 
+Result<uint64_t> parse_duration(std::string_view text) {
+  if (text == "never") return base::kNever;
+  double number = 0;
+  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const std::string_view unit(end, static_cast<size_t>(text.data() + text.size() - end));
+  const double unit_s = unit == "ms"  ? 0.001
+                        : unit == "s" ? 1
+                        : unit == "m" ? 60
+                        : unit == "h" ? 3600
+                                      : 0;
+  constexpr double kYear = 365.0 * 24 * 3600;
+  const double seconds = number * unit_s;
+  if (status != std::errc() || !(seconds >= 0.001) || seconds > kYear)
+    return make_error(
+        Errc::kInvalid,
+        "duration \"{}\": want a positive number with ms, s, m or h, for example 30s, "
+        "or never",
+        text);
+  return static_cast<uint64_t>(seconds * static_cast<double>(base::kSecond));
+}
+
+std::string duration_text(uint64_t duration_ns) {
+  if (duration_ns == base::kNever) return "never";
+  return fmt::format("{:g} s",
+                     static_cast<double>(duration_ns) / static_cast<double>(base::kSecond));
+}
+
 std::string size_text(uint64_t bytes) {
   static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
   double value = static_cast<double>(bytes);

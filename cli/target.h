@@ -41,4 +41,11 @@ base::Result<uint64_t> parse_size(std::string_view text);
 /// "2.0 GiB", "512 B".
 std::string size_text(uint64_t bytes);
 
+/// Nanoseconds from "500ms", "30s", "1.5m", "2h"; base::kNever from "never". kInvalid for anything
+/// else, for 0 and for more than a year.
+base::Result<uint64_t> parse_duration(std::string_view text);
+
+/// "30 s", "0.5 s", "never".
+std::string duration_text(uint64_t duration_ns);
+
 }  // namespace braid::cli

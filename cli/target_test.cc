@@ -70,5 +70,22 @@ TEST(Size, units_are_powers_of_1024) {
   EXPECT_EQ(size_text(2ull << 30), "2.0 GiB");
 }
 
+TEST(Duration, has_a_unit_or_is_never) {
+  EXPECT_EQ(*parse_duration("30s"), 30 * base::kSecond);
+  EXPECT_EQ(*parse_duration("500ms"), base::kSecond / 2);
+  EXPECT_EQ(*parse_duration("1.5m"), 90 * base::kSecond);
+  EXPECT_EQ(*parse_duration("2h"), 7200 * base::kSecond);
+  EXPECT_EQ(*parse_duration("never"), base::kNever);
+  for (const char* text :
+       {"", "30", "0s", "-1s", "s", "1d", "1 s", "nans", "infs", "1e30h", "0.1ms"}) {
+    auto parsed = parse_duration(text);
+    EXPECT_EQ(parsed.code(), base::Errc::kInvalid) << text;
+    EXPECT_NE(parsed.error().message().find("for example 30s"), std::string::npos);
+  }
+  EXPECT_EQ(duration_text(30 * base::kSecond), "30 s");
+  EXPECT_EQ(duration_text(base::kSecond / 2), "0.5 s");
+  EXPECT_EQ(duration_text(base::kNever), "never");
+}
+
 }  // namespace
 }  // namespace braid::cli

@@ -8,12 +8,22 @@ namespace braid::bnbd::client {
 
 using base::Errc;
 
+namespace {
+
+std::string seconds_text(uint64_t duration_ns) {
+  const uint64_t ms = duration_ns / base::kMillisecond;
+  return fmt::format("{}.{} s", ms / 1000, ms % 1000 / 100);
+}
+
+}  // namespace
+
 DeviceImpl::DeviceImpl(SessionImpl& session, uint64_t serial, RemoteDeviceOptions options,
                        const wire::OpenedDevice& opened)
     : session_(session),
       serial_(serial),
       options_(std::move(options)),
       log_(session.log().child("device")),
+      give_up_timer_(&DeviceImpl::give_up, this),
       ops_(options_.queue_depth),
       parts_(options_.queue_depth),
       idle_(std::make_shared<base::Signal>(session.home())),
@@ -38,8 +48,26 @@ void DeviceImpl::set_state(RemoteState state, std::string why) {
     log_.info("{}: {} -> {}{}{}", options_.name, to_string(state_), to_string(state),
               why.empty() ? "" : ": ", why);
   }
-  state_ = state;
+  const bool was_open = std::exchange(state_, state) == RemoteState::kOpen;
   why_ = std::move(why);
+  const bool down = state != RemoteState::kOpen && state != RemoteState::kClosed;
+  if (!down) {
+    gave_up_ = false;
+    session_.home().cancel(give_up_timer_);
+  } else if (was_open && options_.give_up_after_ns != base::kNever) {
+    session_.home().schedule_after(give_up_timer_, options_.give_up_after_ns);
+  }
+}
+
+/// What is on a wire now ends by its answer, or comes back and ends then.
+void DeviceImpl::give_up(base::Timer& timer) {
+  auto& self = *static_cast<DeviceImpl*>(timer.context);
+  if (self.closing_) return;
+  self.gave_up_ = true;
+  self.log_.warning("{}: gave up after {}: {}", self.options_.name,
+                    seconds_text(self.options_.give_up_after_ns), self.explain());
+  self.end_held(Errc::kTimedOut);
+  self.recall_all(Recall::kGaveUp);
 }
 
 /// Adopts what the server says of the device.
@@ -55,7 +83,7 @@ void DeviceImpl::path_lost() {
   if (state_ == RemoteState::kOpen || state_ == RemoteState::kUnavailable) {
     set_state(RemoteState::kPathDown, "");
   }
-  if (closing_) cancel_on_wire();
+  if (closing_ || gave_up_) recall_all(Recall::kGaveUp);
 }
 
 void DeviceImpl::reopened(const wire::OpenedDevice& opened) {
@@ -93,37 +121,40 @@ void DeviceImpl::path_restored() {
     if (!part.on_wire) continue;
     part.message.device_id = id;
     if (id == 0 || part.sent_bytes <= request_bytes_max(*part.op)) continue;
-    part.recalled = true;
+    part.recall = Recall::kCut;
     session_.queue().cancel(part.request);
   }
 }
 
 /// Ends an operation that is not on the wire any more in any part.
-void DeviceImpl::drop(Op& op) {
-  if (op.status == Errc::kOk) op.status = Errc::kCanceled;
+void DeviceImpl::drop(Op& op, Errc status) {
+  if (op.status == Errc::kOk) op.status = status;
   op.issued_bytes = stage_bytes(op);
   op.ListNode::unlink();
   if (op.parts == 0) finish(op, op.status);
 }
 
-void DeviceImpl::cancel_all() {
+/// Ends what the transport does not have.
+void DeviceImpl::end_held(Errc status) {
   while (BlockRequest* request = waiting_.pop_front()) {
     --waiting_count_;
-    deferred_.end(*request, Errc::kCanceled);
+    deferred_.end(*request, status);
   }
   while (Part* part = retry_.pop_front()) {
     Op& op = *part->op;
     --op.parts;
     free_parts_.push_back(*part);
-    drop(op);
+    drop(op, status);
   }
-  while (Op* op = ready_.front()) drop(*op);
-  cancel_on_wire();
+  while (Op* op = ready_.front()) drop(*op, status);
 }
 
-void DeviceImpl::cancel_on_wire() {
+/// Takes back what the transport has and has not put on a wire; it ends in the next turn.
+void DeviceImpl::recall_all(Recall why) {
   for (Part& part : parts_) {
-    if (part.on_wire) session_.queue().cancel(part.request);
+    if (!part.on_wire) continue;
+    part.recall = why;
+    session_.queue().cancel(part.request);
   }
 }
 
@@ -134,7 +165,9 @@ base::Task<void> DeviceImpl::close() {
   ListNode::unlink();
   const bool open_at_server = state_ == RemoteState::kOpen;
   const uint32_t id = device_id_;
-  cancel_all();
+  session_.home().cancel(give_up_timer_);
+  end_held(Errc::kCanceled);
+  recall_all(Recall::kNone);
   // `done` of a refused request runs in a turn of its own and does not wake us: look again.
   while (!quiet()) {
     if (in_progress_ > 0) {
@@ -148,8 +181,25 @@ base::Task<void> DeviceImpl::close() {
   session_.forget(*this);
 }
 
+/// What becomes of I/O while the device is not open.
+std::string DeviceImpl::held_text() const {
+  if (closing_)
+    return fmt::format("it is being closed, {} requests are still to end", in_progress_);
+  if (gave_up_) {
+    return fmt::format("it gave up after {}: I/O fails until it is back",
+                       seconds_text(options_.give_up_after_ns));
+  }
+  std::string text = fmt::format("{} requests are held", in_progress_ + waiting_count_);
+  if (give_up_timer_.pending()) {
+    const uint64_t now_ns = session_.home().host().now_ns();
+    const uint64_t due_ns = std::max(give_up_timer_.deadline_ns(), now_ns);
+    text += fmt::format(" and fail in {} if it is not back by then", seconds_text(due_ns - now_ns));
+  }
+  return text;
+}
+
 std::string DeviceImpl::explain() const {
-  const std::string held = fmt::format("{} requests are held", in_progress_ + waiting_count_);
+  const std::string held = held_text();
   switch (state_) {
     case RemoteState::kOpen: {
       std::string notes;
@@ -163,18 +213,18 @@ std::string DeviceImpl::explain() const {
             "; its server is not Braid's and tells no identity: another disk of the same "
             "size, or writes lost in its restart, would go unseen";
       }
+      if (closing_) notes += "; " + held + " at the server";
       return fmt::format("'{}' is open at {}, {} requests in progress{}", options_.name,
                          session_.server_text(), in_progress_, notes);
     }
     case RemoteState::kPathDown:
-      return fmt::format("'{}' waits for its path: {}; {} and go on when it is back", options_.name,
-                         session_.explain(), held);
+      return fmt::format("'{}' waits for its path: {}; {}", options_.name, session_.explain(),
+                         held);
     case RemoteState::kUnavailable:
       return fmt::format("'{}' cannot be opened at {}: {}; it is tried again, {}", options_.name,
                          session_.server_text(), why_, held);
     case RemoteState::kReplaced:
-      return fmt::format("'{}' stays down: {}; {} until it is unmapped, and fail then",
-                         options_.name, why_, held);
+      return fmt::format("'{}' stays down until it is unmapped: {}; {}", options_.name, why_, held);
     case RemoteState::kClosed:
       return fmt::format("'{}' is closed", options_.name);
   }
@@ -196,6 +246,8 @@ RemoteDeviceStatus DeviceImpl::status() const {
   status.reopened = reopened_;
   status.losses = ledger_.losses();
   status.flushes_failed = ledger_.flushes_failed();
+  status.give_up_after_ns = options_.give_up_after_ns;
+  status.gave_up = gave_up_;
   return status;
 }
 

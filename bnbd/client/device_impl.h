@@ -76,11 +76,13 @@ class DeviceImpl final : public RemoteDevice, public base::ListNode {
     base::Errc status = base::Errc::kOk;
     DurabilityLedger::Ticket postflush;
   };
+  /// Why a part was taken back from the transport before it was on the wire.
+  enum class Recall : uint8_t { kNone, kCut /* goes in smaller pieces */, kGaveUp };
   struct Part : base::ListNode {
     DeviceImpl* device = nullptr;
     Op* op = nullptr;
-    bool on_wire = false;   // the transport has it
-    bool recalled = false;  // taken back from the transport, to go in smaller pieces
+    bool on_wire = false;  // the transport has it
+    Recall recall = Recall::kNone;
     uint64_t offset_bytes = 0;
     uint32_t length_bytes = 0;  // not yet done; a stage without a length counts as one byte
     uint32_t sent_bytes = 0;    // of these, in the present request
@@ -107,9 +109,11 @@ class DeviceImpl final : public RemoteDevice, public base::ListNode {
   // --- device.cc
   void set_state(RemoteState state, std::string why);
   void take_over(const wire::OpenedDevice& opened);
-  void cancel_all();
-  void cancel_on_wire();
-  void drop(Op& op);
+  static void give_up(base::Timer& timer);
+  void end_held(base::Errc status);
+  void recall_all(Recall why);
+  void drop(Op& op, base::Errc status);
+  std::string held_text() const;
   bool quiet() const { return in_progress_ == 0 && deferred_.empty(); }
 
   SessionImpl& session_;
@@ -118,6 +122,8 @@ class DeviceImpl final : public RemoteDevice, public base::ListNode {
   base::Logger log_;
   RemoteState state_ = RemoteState::kOpen;
   std::string why_;  // it is not open
+  base::Timer give_up_timer_;
+  bool gave_up_ = false;
   bool closing_ = false;
   uint32_t device_id_ = 0;
   bool server_fua_ = true;

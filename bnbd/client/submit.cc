@@ -34,7 +34,9 @@ LatencyKind kind_of(BlockOp op) {
 
 void DeviceImpl::submit(BlockRequest& request) {
   request.lent = nullptr;
-  Errc status = closing_ ? Errc::kCanceled : check(info_, request);
+  Errc status = check(info_, request);
+  if (gave_up_) status = Errc::kTimedOut;
+  if (closing_) status = Errc::kCanceled;
   if (transfers(request.op) && request.buffer.address == nullptr) status = Errc::kInvalid;
   if (status != Errc::kOk) return deferred_.end(request, status);
   // What a flush covers is fixed here, however long it waits.
@@ -193,13 +195,16 @@ void DeviceImpl::end_part(Part& part, Errc status) {
     }
     session.give_buffer(copy);
   }
-  const bool recalled = std::exchange(part.recalled, false) && status == Errc::kCanceled;
-  if ((status == Errc::kDisconnected || recalled) && !closing_) {
+  const Recall recall = std::exchange(part.recall, Recall::kNone);
+  const bool cut = recall == Recall::kCut && status == Errc::kCanceled;
+  if (status == Errc::kDisconnected || cut) {
     // The server does not know the device, or has not seen the request: it has done nothing.
-    if (!recalled && part.message.device_id == device_id_) lost_at_server();
-    return send_again(part);
+    if (!cut && part.message.device_id == device_id_) lost_at_server();
+    if (!closing_ && !gave_up_) return send_again(part);
+    status = closing_ ? Errc::kCanceled : Errc::kTimedOut;
+  } else if (status == Errc::kCanceled && recall == Recall::kGaveUp && !closing_) {
+    status = Errc::kTimedOut;
   }
-  if (status == Errc::kDisconnected) status = Errc::kCanceled;
   // What went on the wire counts, not what the server of the present path could do: a part sent
   // without FUA is sent again without it.
   const bool durable =

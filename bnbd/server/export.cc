@@ -19,6 +19,8 @@ constexpr unsigned kStuckMax = 4;
 constexpr uint64_t kStuckNs = 3 * base::kSecond;
 // Longer than a client takes to ask again.
 constexpr uint64_t kUnclaimedNs = 15 * base::kSecond;
+// A failure is told to who asks again at once, and tried anew for others.
+constexpr uint64_t kOldNewsNs = base::kSecond;
 
 }  // namespace
 
@@ -28,7 +30,7 @@ Export::Export(ExportTable& owner, base::Reactor& reactor)
 base::Status Export::may_hold(wire::AccessMode mode) const {
   if (mode == wire::AccessMode::kReadOnly) return {};
   if (device->info().read_only) {
-    return make_error(Errc::kReadOnly, "'{}' may only be read at the server: open it for reading",
+    return make_error(Errc::kReadOnly, "'{}' may only be read at the server: map it read-only",
                       name);
   }
   const size_t writers_max = mode == wire::AccessMode::kMigration ? 2 : 1;
@@ -157,7 +159,8 @@ base::Task<void> ExportTable::run_opening(Export& made) {
   made.open_status = co_await open_file(made);
   made.opening = false;
   made.opened.notify_all();
-  if (made.waiters == 0) reactor_.schedule_after(made.unclaimed, kUnclaimedNs);
+  if (made.waiters > 0) co_return;
+  reactor_.schedule_after(made.unclaimed, made.open_status.ok() ? kUnclaimedNs : kOldNewsNs);
 }
 
 base::Task<bool> ExportTable::opened(Export& made) {

@@ -25,6 +25,7 @@ struct MapArguments {
   std::string front_end = "auto";
   bool read_only = false;
   bool migration = false;
+  std::string give_up_after = "never";
   bool foreground = false;
 };
 
@@ -45,6 +46,7 @@ json to_params(const MapArguments& arguments) {
   return {{"target", arguments.target},
           {"name", arguments.name},
           {"front_end", arguments.front_end},
+          {"give_up_after", arguments.give_up_after},
           {"access", arguments.read_only   ? "ro"
                      : arguments.migration ? "migration"
                                            : "rw"}};
@@ -54,6 +56,8 @@ void map(Context& context, const MapArguments& arguments) {
   // Say what is wrong with the target before anything is asked of anybody.
   if (auto target = parse_target(arguments.target); !target.ok())
     return report(context, target.error(), kUsage);
+  if (auto limit = parse_duration(arguments.give_up_after); !limit.ok())
+    return report(context, limit.error().with("--give-up-after"), kUsage);
   if (arguments.foreground) {
     context.exit_code = map_in_foreground(
         context, to_params(arguments), [&](const json& device) { print_mapped(context, device); });
@@ -105,11 +109,15 @@ void add_map(CLI::App& app, Context& context) {
   verb->add_flag("--migration", arguments->migration,
                  "a second writer, while a virtual machine moves")
       ->excludes(read_only);
+  verb->add_option("--give-up-after", arguments->give_up_after,
+                   "let I/O fail when the server is away for so long: 500ms, 30s, 5m, 1h or never")
+      ->capture_default_str();
   verb->add_flag("--foreground", arguments->foreground, "stay, without a daemon; Ctrl-C unmaps");
   verb->footer(
       "Examples:\n"
       "  braid map 10.0.0.1/disk.img              /dev/loop0 or /dev/nbd0, as the kernel can\n"
       "  braid map 10.0.0.1:1234/vm/a.img --name a --read-only\n"
+      "  braid map 10.0.0.1/disk.img --give-up-after 30s\n"
       "  braid map --foreground localhost/disk.img");
   verb->callback([&context, arguments] { map(context, *arguments); });
 }
