@@ -97,6 +97,22 @@ TEST_F(OddServer, fua_goes_with_the_flag_again_once_the_server_heeds_it) {
   EXPECT_EQ(operations(), std::vector{Operation::kWrite});
 }
 
+TEST_F(OddServer, an_open_that_is_never_answered_ends_in_time_and_delays_nobody) {
+  RemoteDevice& device = open(*client, "a");
+  script.hang_open = "hung";
+  const auto hung = begin_open(*client, "hung");
+  ASSERT_TRUE(until([&] { return script.opens == 2; }));
+  EXPECT_TRUE(try_open(*client, {.name = "b"}).ok());
+  EXPECT_FALSE(hung->has_value());
+  ASSERT_TRUE(until([&] { return hung->has_value(); }));
+  EXPECT_EQ((*hung)->code(), Errc::kTimedOut);
+  EXPECT_NE((*hung)->error().message().find("'hung'"), std::string::npos)
+      << (*hung)->error().message();
+  EXPECT_EQ(script.opens, 3u) << "it is not asked again";
+  EXPECT_EQ(write(*client, device, 0, 4096, 1), Errc::kOk);
+  EXPECT_EQ(client->session->statistics().reconnects, 0u);
+}
+
 // The device's own maximum may be less than the transport's.
 TEST_F(OddServer, requests_are_no_longer_than_the_device_takes) {
   script.device.max_io_bytes = 20 << 10;  // not a multiple of all lengths

@@ -10,8 +10,6 @@ using base::Errc;
 using test::ClientNode;
 using test::Io;
 
-using OpenResult = base::Result<std::unique_ptr<RemoteDevice>>;
-
 class HungDisk : public test::Rig {
  protected:
   HungDisk() {
@@ -20,18 +18,6 @@ class HungDisk : public test::Rig {
     exports.lock_patience_ns = base::kNever;  // so that an opening hangs while the lock is taken
     start_server();
     client = &add_client();
-  }
-  std::shared_ptr<std::optional<OpenResult>> begin_open(const std::string& name) {
-    auto result = std::make_shared<std::optional<OpenResult>>();
-    client->home().post(
-        [this, name, result] { client->home().spawn(opening(*client->session, name, result)); });
-    return result;
-  }
-  static base::Task<void> opening(RemoteSession& session, std::string name,
-                                  std::shared_ptr<std::optional<OpenResult>> result) {
-    RemoteDeviceOptions options;
-    options.name = name;
-    result->emplace(co_await session.open_device(std::move(options)));
   }
   /// The lock of a disk whose last user may just have been killed.
   std::shared_ptr<base::sim::SimDiskLock> take_lock(base::sim::SimDisk& of) {
@@ -46,7 +32,7 @@ class HungDisk : public test::Rig {
 TEST_F(HungDisk, an_open_that_hangs_holds_up_no_other_device_and_fails_in_clear_words) {
   const auto lock = take_lock(*disk);
   const uint64_t began_ns = world.now_ns();
-  const auto hung = begin_open("disk.img");
+  const auto hung = begin_open(*client, "disk.img");
   world.run_for(base::kMillisecond);
   RemoteDevice& device = open(*client, "other.img");
   EXPECT_EQ(write(*client, device, 0, 4096, 1), Errc::kOk);
@@ -65,7 +51,7 @@ TEST_F(HungDisk, an_open_that_hangs_holds_up_no_other_device_and_fails_in_clear_
 
 TEST_F(HungDisk, an_open_that_is_slow_is_waited_for) {
   auto lock = take_lock(*disk);
-  const auto slow = begin_open("disk.img");
+  const auto slow = begin_open(*client, "disk.img");
   world.run_for(5 * base::kSecond);
   EXPECT_FALSE(slow->has_value());
   lock.reset();
@@ -77,7 +63,7 @@ TEST_F(HungDisk, an_open_that_is_slow_is_waited_for) {
 
 TEST_F(HungDisk, what_opened_when_nobody_waited_any_more_is_kept_for_a_while_and_then_closed) {
   auto lock = take_lock(*disk);
-  const auto given_up = begin_open("disk.img");
+  const auto given_up = begin_open(*client, "disk.img");
   ASSERT_TRUE(until([&] { return given_up->has_value(); }));
   lock.reset();
   world.run_for(base::kSecond);
@@ -115,7 +101,7 @@ TEST_F(HungDisk, when_many_hang_no_more_are_opened_until_one_ends) {
   for (int i = 0; i < 4; ++i) {
     const std::string name = "hung" + std::to_string(i);
     locks.push_back(take_lock(server_machine.add_disk("/exports/" + name, {})));
-    begin_open(name);
+    begin_open(*client, name);
   }
   world.run_for(5 * base::kSecond);
   auto refused = try_open(*client, {.name = "disk.img"});

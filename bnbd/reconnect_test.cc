@@ -310,8 +310,7 @@ TEST_F(GiveUp, what_is_held_for_too_long_fails_and_what_comes_then_fails_at_once
   const uint64_t down_ns = world.now_ns();
   world.run_for(9 * base::kSecond);
   EXPECT_GT(std::count_if(ios.begin(), ios.end(), [](const Io& io) { return !io.status; }), 0);
-  EXPECT_NE(device.explain().find("and fail in "), std::string::npos)
-      << device.explain();
+  EXPECT_NE(device.explain().find("and fail in "), std::string::npos) << device.explain();
   ASSERT_TRUE(gave_up(device));
   EXPECT_LT(world.now_ns() - down_ns, 11 * base::kSecond);
   for (Io& io : ios) {

@@ -111,7 +111,10 @@ class FakeServer final : public Node, private trs::ServerUser {
 /// The installation with a fake in the server's place.
 class FakeRig : public Rig {
  protected:
-  explicit FakeRig(uint64_t seed = 1) : Rig(seed) { start_fake(); }
+  explicit FakeRig(uint64_t seed = 1) : Rig(seed) {
+    exports.transport.queue_depth = 128;  // enough for several admin permits
+    start_fake();
+  }
   void start_fake() {
     server_host = &server_machine.start_process("fake");
     server_host->run(std::make_unique<FakeServer>(*server_host, exports.transport, script));

@@ -125,6 +125,19 @@ class Rig : public testing::Test {
     return *opened.value();
   }
 
+  /// Opens without waiting for the end.
+  using OpenResult = base::Result<std::unique_ptr<RemoteDevice>>;
+  std::shared_ptr<std::optional<OpenResult>> begin_open(ClientNode& client,
+                                                        const std::string& name) {
+    auto result = std::make_shared<std::optional<OpenResult>>();
+    client.home().post([&client, name, result] {
+      RemoteDeviceOptions options;
+      options.name = name;
+      client.home().spawn(keep(client.session->open_device(std::move(options)), result));
+    });
+    return result;
+  }
+
   /// The value of a task run on the client's reactor.
   template <typename T>
   T await(Node& node, base::Task<T> task) {

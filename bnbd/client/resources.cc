@@ -11,7 +11,6 @@ using base::Result;
 
 namespace {
 
-constexpr size_t kAdminBytes = 4096;
 constexpr uint64_t kBuffersMin = 2;
 constexpr uint64_t kBuffersMax = 1024;
 // Of memory that the server writes answers to.
@@ -46,11 +45,11 @@ void touch(base::Segment& segment) {
 base::Status SessionImpl::make_memory() {
   const uint64_t each = limits().max_io_bytes;
   const uint64_t count = std::clamp(options_.copy_pool_bytes / each, kBuffersMin, kBuffersMax);
-  BRAID_TRY(memory_, home_.host().create_segment(kAdminBytes + count * each, "remote session"));
+  BRAID_TRY(memory_, home_.host().create_segment(count * each, "remote session"));
   touch(*memory_);
   BRAID_TRY(buffers_mr_, pd_->reg_mr(memory_->data(), memory_->size(), kAccess));
   for (uint64_t i = 0; i < count; ++i) {
-    buffers_free_.push_back(memory_->data() + kAdminBytes + i * each);
+    buffers_free_.push_back(memory_->data() + i * each);
   }
   return {};
 }

@@ -1,5 +1,6 @@
 // The session's life and its control messages.
 #include <algorithm>
+#include <array>
 
 #include "bnbd/client/device_impl.h"
 #include "bnbd/client/session_impl.h"
@@ -51,7 +52,6 @@ SessionImpl::SessionImpl(vhca::Device& device, RemoteSessionOptions options)
       options_(std::move(options)),
       home_(*options_.transport.reactors.front()),
       log_(home_.log().child("remote")),
-      admin_free_(std::make_shared<base::Signal>(home_)),
       reopen_timer_(&SessionImpl::reopen_due, this) {
   permit_waiter_.permit_free = &SessionImpl::permit_free;
   permit_waiter_.context = this;
@@ -90,33 +90,29 @@ std::vector<RemoteDevice*> SessionImpl::devices() const {
   return {devices_.begin(), devices_.end()};
 }
 
-/// Sends a control message; its answer, if any, is then at the start of `memory_`.
-base::Task<Errc> SessionImpl::admin(trs::Direction direction, std::span<const std::byte> header,
-                                    size_t answer_bytes) {
-  const std::shared_ptr<base::Signal> admin_free = admin_free_;
-  while (admin_busy_) co_await admin_free->wait();
-  admin_busy_ = true;
+/// Sends a control message: the server's errno, or an error of the path. Several at a time.
+base::Task<Result<Errc>> SessionImpl::admin(std::string what, trs::Direction direction,
+                                            std::span<const std::byte> header,
+                                            std::span<std::byte> answer) {
   trs::AdminRequest request;
-  request.what = "control message";
+  request.what = std::move(what);
   request.direction = direction;
   request.user_header = header;
-  request.data = {memory_->data(), answer_bytes};
-  auto answer = co_await transport_->admin(request);
-  admin_busy_ = false;
-  admin_free->notify_all();
-  co_return answer.ok() ? *answer : answer.code();
+  request.data = answer;
+  co_return co_await transport_->admin(request);
 }
 
 base::Task<base::Status> SessionImpl::exchange_versions() {
   wire::SessionInfo mine;
   mine.header.type = static_cast<uint16_t>(wire::MessageType::kSessionInfo);
-  const Errc status =
-      co_await admin(trs::Direction::kRead, wire::bytes_of(mine), sizeof(wire::SessionInfo));
+  std::array<std::byte, sizeof(wire::SessionInfo)> answer{};
+  const std::string what = "the exchange of versions";
+  BRAID_CO_TRY(const Errc status,
+               co_await admin(what, trs::Direction::kRead, wire::bytes_of(mine), answer));
   if (status != Errc::kOk) {
     co_return make_error(status, "{}: the exchange of versions failed: {}", server_text(),
                          to_string(status));
   }
-  const std::span<const std::byte> answer(memory_->data(), sizeof(wire::SessionInfo));
   auto theirs = wire::parse_session_info(answer, wire::MessageType::kSessionInfoAnswer);
   if (!theirs.ok()) co_return theirs.error().with("{}", server_text());
   if (theirs->version != wire::kVersionMajor) {
@@ -133,20 +129,23 @@ base::Task<OpenReply> SessionImpl::send_open(std::string name, wire::AccessMode 
     reply.answer = open.error();
     co_return reply;
   }
-  const size_t answer_bytes =
-      limits().braid_peer ? sizeof(wire::ExtendedOpenAnswer) : sizeof(wire::OpenAnswer);
-  const Errc status = co_await admin(trs::Direction::kRead, wire::bytes_of(*open), answer_bytes);
-  if (status == Errc::kDisconnected || status == Errc::kCanceled) {
-    reply.path =
-        make_error(status, "the path to {} was lost while '{}' was opened", server_text(), name);
+  std::array<std::byte, sizeof(wire::ExtendedOpenAnswer)> space{};
+  const std::span<std::byte> answer = std::span(space).first(
+      limits().braid_peer ? sizeof(wire::ExtendedOpenAnswer) : sizeof(wire::OpenAnswer));
+  const std::string what = fmt::format("opening '{}'", name);
+  auto status = co_await admin(what, trs::Direction::kRead, wire::bytes_of(*open), answer);
+  if (!status.ok()) {
+    // In time without an answer: this opening's trouble, as the path is up. Else the path's.
+    reply.answer = status.error();
+    reply.unanswered = status.code() == Errc::kTimedOut;
+    if (!reply.unanswered) reply.path = status.error();
     co_return reply;
   }
-  if (status != Errc::kOk) {
-    reply.answer = make_error(status, "the server refused to open '{}' in mode {}: {}", name,
-                              wire::to_string(mode), to_string(status));
+  if (*status != Errc::kOk) {
+    reply.answer = make_error(*status, "the server refused to open '{}' in mode {}: {}", name,
+                              wire::to_string(mode), to_string(*status));
     co_return reply;
   }
-  const std::span<const std::byte> answer(memory_->data(), answer_bytes);
   reply.answer = wire::parse_open_answer(answer);
   if (reply.answer.ok()) co_return reply;
   reply.answer = reply.answer.error().with("opening '{}' at {}", name, server_text());
@@ -165,7 +164,9 @@ base::Task<Result<wire::OpenedDevice>> SessionImpl::open_patiently(std::string n
       co_return make_error(Errc::kDisconnected, "cannot open '{}': the path was lost meanwhile",
                            name);
     }
-    if (reply.answer.code() != Errc::kTimedOut) co_return std::move(reply.answer);
+    // A server that does not answer at all keeps what it was asked with: it is not asked again.
+    const bool slow = reply.answer.code() == Errc::kTimedOut && !reply.unanswered;
+    if (!slow) co_return std::move(reply.answer);
     if (home_.now_ns() - began_ns >= options_.open_patience_ns) {
       co_return reply.answer.error().with("given up after {} s",
                                           options_.open_patience_ns / base::kSecond);
@@ -182,7 +183,9 @@ base::Task<void> SessionImpl::send_close(uint32_t device_id) {
   close.header.type = static_cast<uint16_t>(wire::MessageType::kClose);
   close.device_id = device_id;
   // If it does not arrive the path is gone, and the server has closed the device with it.
-  (void)co_await admin(trs::Direction::kWrite, wire::bytes_of(close), 0);
+  const std::string what = "closing a device";
+  const std::span<std::byte> nothing;
+  (void)co_await admin(what, trs::Direction::kWrite, wire::bytes_of(close), nothing);
 }
 
 base::Task<Result<std::unique_ptr<RemoteDevice>>> SessionImpl::open_device(

@@ -21,6 +21,7 @@ class DeviceImpl;
 struct OpenReply {
   OpenReply() {}  // no aggregate: those go wrong beside co_await
   base::Status path;
+  bool unanswered = false;  // in time; it may still have been done
   base::Result<wire::OpenedDevice> answer = wire::OpenedDevice();  // if the path is well
 };
 
@@ -76,8 +77,9 @@ class SessionImpl final : public RemoteSession, private trs::SessionUser {
   base::Task<OpenReply> send_open(std::string name, wire::AccessMode mode);
   base::Task<base::Result<wire::OpenedDevice>> open_patiently(std::string name,
                                                               wire::AccessMode mode);
-  base::Task<base::Errc> admin(trs::Direction direction, std::span<const std::byte> header,
-                               size_t answer_bytes);
+  base::Task<base::Result<base::Errc>> admin(std::string what, trs::Direction direction,
+                                             std::span<const std::byte> header,
+                                             std::span<std::byte> answer);
   void forget_path();
   base::Task<base::Status> reopen(uint64_t serial);
   base::Task<void> reopen_unavailable();
@@ -90,8 +92,8 @@ class SessionImpl final : public RemoteSession, private trs::SessionUser {
   base::Reactor& home_;
   base::Logger log_;
   std::unique_ptr<vhca::Pd> pd_;
-  std::unique_ptr<base::Segment> memory_;  // the admin answer, then the copy buffers
-  std::unique_ptr<vhca::Mr> buffers_mr_;   // of all of it
+  std::unique_ptr<base::Segment> memory_;  // the copy buffers
+  std::unique_ptr<vhca::Mr> buffers_mr_;   // of them
   std::vector<std::byte*> buffers_free_;
 
   bool path_up_ = false;
@@ -104,10 +106,6 @@ class SessionImpl final : public RemoteSession, private trs::SessionUser {
   base::IntrusiveList<DeviceImpl> need_buffer_;
   trs::PermitWaiter permit_waiter_;
 
-  // One control message at a time: they share the answer's memory. The signal is shared with tasks
-  // that may be destroyed later than this object when a simulated process dies.
-  bool admin_busy_ = false;
-  const std::shared_ptr<base::Signal> admin_free_;
   std::unique_ptr<trs::ClientSession> transport_;
   base::Timer reopen_timer_;
   base::Task<void> reopen_task_;
