@@ -59,12 +59,15 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(1, 100))
       ->capture_default_str();
   app.add_flag("--quick", options.quick, "one short round without a gate: only shows that it runs");
-  app.add_option("--wait-ms", options.gate.wait_max_ms, "the longest wait for an idle machine")
-      ->check(CLI::NonNegativeNumber)
+  app.add_option("--minutes", options.minutes,
+                 "the longest time for a row, waiting for a quiet machine included")
+      ->check(CLI::Range(0.0, 10'000.0))
       ->capture_default_str();
   app.add_option("--filter", options.filter, "only rows with this in their name");
   app.add_option("--output", file, "the JSON file (default: build/bench/SUITE.json)");
-  app.footer("Examples:\n  braid-bench block\n  braid-bench micro --filter reactor --rounds 7");
+  app.footer(
+      "Examples:\n  braid-bench block\n  braid-bench micro --filter reactor --rounds 7 --minutes "
+      "30");
   CLI11_PARSE(app, argc, argv);
   if (file.empty()) file = fmt::format("build/bench/{}.json", suite);
   return run(suite, file, options);

@@ -6,7 +6,9 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
 #include "bench/interrupts.h"
@@ -19,20 +21,31 @@ struct Cpus {
   int server = 1;
 };
 
-/// The first two CPUs that this process may use; the same one twice if there is only one.
+/// The numbers in a list of the kernel's, "0-2,5". kInvalid: other text.
+base::Result<std::vector<int>> parse_cpu_list(std::string_view list);
+
+/// The hardware threads of the core that has `cpu`, itself among them; just `cpu` where the kernel
+/// does not say.
+std::vector<int> siblings_of(int cpu);
+
+/// The first CPU that this process may use, and the first of another core; else the second, else
+/// the same one twice.
 Cpus choose_cpus();
+bool share_a_core(const Cpus& cpus);
+/// `cpus` and their siblings: what must be idle for a measurement.
+std::vector<int> cpus_to_watch(const Cpus& cpus);
 
 /// Binds the calling thread. Aborts on a CPU that choose_cpus() did not give.
 void pin_to(int cpu);
 
-/// Time of one CPU since boot, in clock ticks, from its line of /proc/stat.
+/// Time since boot, in clock ticks, of some CPUs together.
 struct CpuTimes {
   uint64_t idle = 0;
   uint64_t total = 0;
   uint64_t stolen = 0;  // by the hypervisor
 };
-/// kInvalid: not the text of /proc/stat.
-base::Result<CpuTimes> parse_cpu_times(std::string_view proc_stat, int cpu);
+/// From the lines "cpuN" of /proc/stat. kInvalid: one of `cpus` has none that is right.
+base::Result<CpuTimes> parse_cpu_times(std::string_view proc_stat, std::span<const int> cpus);
 
 /// 0..1; 1 when no time passed.
 double idle_fraction(const CpuTimes& before, const CpuTimes& after);
@@ -40,31 +53,31 @@ double idle_fraction(const CpuTimes& before, const CpuTimes& after);
 struct GateOptions {
   double idle_min = 0.92;
   int window_ms = 300;
-  int wait_max_ms = 10'000;
   double cache_line_max_ns = 150;  // one way
+  unsigned cache_line_tries = 5;   // until one is good
   unsigned round_trips = 5'000;    // of the cache line, in each of nine batches
 };
 
 /// The machine just before a run.
 struct Observation {
-  bool idle = false;         // the machine became idle within the bound
-  double cache_line_ns = 0;  // one way
+  bool idle = false;         // over the window, the CPUs to watch
+  double cache_line_ns = 0;  // one way; 0: not measured, as the CPUs were not idle
 };
 
 /// Whether figures taken after this may count.
 inline bool quiet(const Observation& seen, const GateOptions& options) {
-  return seen.idle && seen.cache_line_ns <= options.cache_line_max_ns;
+  return seen.idle && seen.cache_line_ns > 0 && seen.cache_line_ns <= options.cache_line_max_ns;
 }
 
 /// Half the round trip of a cache line between two pinned threads: the median of nine batches of
 /// `round_trips`.
 double measure_cache_line_ns(const Cpus& cpus, unsigned round_trips);
 
-/// Waits until the two CPUs are idle and their cache line is fast, or the bound has passed.
+/// Looks once: for the length of the window, and then at the cache line.
 base::Result<Observation> observe(const Interrupts& interrupts, const Cpus& cpus,
                                   const GateOptions& options);
 
-/// {kernel, cpus, cpu_model, client_cpu, server_cpu, memory_mib}.
+/// {kernel, cpus, cpu_model, client_cpu, server_cpu, one_core, memory_mib}.
 nlohmann::json machine_facts(const Cpus& cpus);
 double load_1m();
 

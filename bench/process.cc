@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -72,6 +73,11 @@ int open_pid(pid_t pid) {
 std::string end_text(int status) {
   if (WIFSIGNALED(status)) return fmt::format("killed by signal {}", WTERMSIG(status));
   return fmt::format("exit status {}", WEXITSTATUS(status));
+}
+
+uint64_t to_ns(const timeval& time) {
+  return static_cast<uint64_t>(time.tv_sec) * 1'000'000'000 +
+         static_cast<uint64_t>(time.tv_usec) * 1'000;
 }
 
 }  // namespace
@@ -144,6 +150,7 @@ Process::Process(Process&& other) noexcept
       pid_(std::exchange(other.pid_, -1)),
       process_fd_(std::exchange(other.process_fd_, -1)),
       channel_fd_(std::exchange(other.channel_fd_, -1)),
+      cpu_ns_(other.cpu_ns_),
       received_(std::move(other.received_)) {}
 
 Process& Process::operator=(Process&& other) noexcept {
@@ -153,6 +160,7 @@ Process& Process::operator=(Process&& other) noexcept {
   pid_ = std::exchange(other.pid_, -1);
   process_fd_ = std::exchange(other.process_fd_, -1);
   channel_fd_ = std::exchange(other.channel_fd_, -1);
+  cpu_ns_ = other.cpu_ns_;
   received_ = std::move(other.received_);
   return *this;
 }
@@ -213,7 +221,9 @@ base::Status Process::wait(int timeout_ms) {
   BRAID_CHECK(wait_readable(process_fd_, timeout_ms));
   int status = 0;
   const pid_t pid = std::exchange(pid_, -1);
-  waitpid(pid, &status, 0);
+  rusage used{};
+  wait4(pid, &status, 0, &used);
+  cpu_ns_ = to_ns(used.ru_utime) + to_ns(used.ru_stime);
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return base::ok_status();
   return base::make_error(base::Errc::kIo, "process {}: {}", pid, end_text(status));
 }

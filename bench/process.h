@@ -6,6 +6,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -68,6 +69,8 @@ class Process {
   /// Waits for the end. kIo with the status unless it ended well; kTimedOut; kCanceled.
   base::Status wait(int timeout_ms);
   bool running() const;
+  /// User and system time of a child whose end was waited for, ns; 0 before.
+  uint64_t cpu_ns() const { return cpu_ns_; }
   pid_t pid() const { return pid_; }
 
  private:
@@ -77,9 +80,10 @@ class Process {
   void end();
 
   const Interrupts* interrupts_;
-  pid_t pid_ = -1;        // -1: reaped or moved from
-  int process_fd_ = -1;   // pidfd
-  int channel_fd_ = -1;   // read end; -1 for a program
+  pid_t pid_ = -1;       // -1: reaped or moved from
+  int process_fd_ = -1;  // pidfd
+  int channel_fd_ = -1;  // read end; -1 for a program
+  uint64_t cpu_ns_ = 0;
   std::string received_;  // after the last whole line
 };
 

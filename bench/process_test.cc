@@ -33,6 +33,15 @@ TEST_F(ProcessTest, KeepsTheOutputOfAProgram) {
   EXPECT_EQ(last_lines(command.output_file), "said something");
 }
 
+TEST_F(ProcessTest, TellsWhatCpuTimeAProgramUsed) {
+  auto process =
+      Process::run(interrupts_, shell("i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done"));
+  ASSERT_TRUE(process.ok());
+  EXPECT_EQ(process.value().cpu_ns(), 0u);
+  ASSERT_TRUE(process.value().wait(kLongMs).ok());
+  EXPECT_GT(process.value().cpu_ns(), 0u);
+}
+
 TEST_F(ProcessTest, TellsHowAProgramFailed) {
   auto process = Process::run(interrupts_, shell("exit 3"));
   const auto status = process.value().wait(kLongMs);

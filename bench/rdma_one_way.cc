@@ -22,12 +22,13 @@ struct Target {
   uint32_t reserved = 0;
 };
 
-// One end: a QP with memory that the peer writes to.
-// Each message holds its number, and the receiver reads it before it answers, as a user would.
+// One end: a QP with memory that the peer writes to. Each message begins with its number, which the
+// receiver loads and compares, as a program would use what it was sent: without that, the line with
+// the data would never move.
 class End {
  public:
   End(uint32_t length_bytes, bool inline_data) : length_bytes_(length_bytes), inline_(inline_data) {
-    BRAID_ASSERT(length_bytes >= sizeof sent_);
+    BRAID_ASSERT(length_bytes >= sizeof(uint64_t));
     device_ = must(vhca::create_soft_device(*side_.host, *side_.reactor, {}));
     td_ = device_->create_td();
     pd_ = must(device_->alloc_pd());
@@ -62,7 +63,7 @@ class End {
     }
   }
 
-  Sample ask(uint16_t port, unsigned duration_ms, unsigned latency_ms) {
+  Sample ask(uint16_t port, unsigned duration_ms, unsigned latency_ms, pid_t server) {
     const Target mine = my_target();
     vhca::ConnectParameters parameters;
     parameters.private_data = std::as_bytes(std::span(&mine, 1));
@@ -74,10 +75,7 @@ class End {
       send();
       wait_for_message();
     };
-    const double per_second = Pass::count(duration_ms, round_trip);
-    Latencies one_way = Pass::time(latency_ms, round_trip);
-    for (uint64_t* value : {&one_way.p50_ns, &one_way.p99_ns, &one_way.p999_ns}) *value /= 2;
-    return {.value = 1e9 / per_second / 2, .latencies = one_way};
+    return one_way(measure_operations(duration_ms, latency_ms, server, round_trip));
   }
 
  private:
@@ -93,8 +91,8 @@ class End {
     if (qp_->post_recv(&wr, nullptr) != 0) throw std::runtime_error("post_recv failed");
   }
   void send() {
-    ++sent_;
-    std::memcpy(segment_->data() + length_bytes_, &sent_, sizeof sent_);
+    const uint64_t number = ++sent_;
+    std::memcpy(segment_->data() + length_bytes_, &number, sizeof number);
     vhca::Sge sge{.addr = reinterpret_cast<uint64_t>(segment_->data() + length_bytes_),
                   .length = length_bytes_,
                   .lkey = mr_->lkey};
@@ -108,11 +106,6 @@ class End {
     wr.wr.rdma.rkey = target_.rkey;
     if (qp_->post_send(&wr, nullptr) != 0) throw std::runtime_error("post_send failed");
   }
-  void check_message() {
-    uint64_t number = 0;
-    std::memcpy(&number, segment_->data(), sizeof number);
-    if (number != ++received_) throw std::runtime_error("a message arrived without its data");
-  }
   void wait_for_message() {
     for (Spinner spinner;; spinner.turn()) {
       vhca::Wc wc[2];
@@ -124,10 +117,17 @@ class End {
       }
       if (count < 0) throw std::runtime_error("the completion queue was overrun");
       if (!received) continue;
-      check_message();
+      check_data();
       post_receive();
       return;
     }
+  }
+
+  void check_data() {
+    uint64_t number = 0;
+    std::memcpy(&number, segment_->data(), sizeof number);
+    if (number == ++received_) return;
+    throw std::runtime_error(fmt::format("message {} brought the data of {}", received_, number));
   }
 
   const uint32_t length_bytes_;
@@ -149,6 +149,7 @@ class WriteImmOneWay : public Candidate {
  public:
   explicit WriteImmOneWay(uint32_t length_bytes) : length_bytes_(length_bytes) {}
   std::string name() const override { return "braid, in-host software HCA"; }
+  std::string threads() const override { return "one a side; both spin, no yield"; }
   base::Status prepare(Bench&) override { return base::ok_status(); }
 
   base::Result<Sample> run(Bench& bench) override {
@@ -163,8 +164,8 @@ class WriteImmOneWay : public Candidate {
     const bool quick = bench.options.quick;
     BRAID_TRY(
         Process client, Process::call(bench.interrupts, bench.cpus.client, [&](Channel& channel) {
-          channel.send(to_json(
-              End(length_bytes_, inline_data).ask(port, quick ? 20 : 1000, quick ? 10 : 300)));
+          End end(length_bytes_, inline_data);
+          channel.send(to_json(end.ask(port, quick ? 5 : 1000, quick ? 2 : 300, server.pid())));
         }));
     BRAID_TRY(const auto message, client.receive(60'000));
     return sample_from_json(message);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "bench/workload.h"
+
 namespace braid::bench {
 namespace {
 
@@ -30,14 +32,19 @@ std::optional<Summary> over(const std::vector<Round>& rounds, SampleOf which, Fi
 std::optional<Summary> latency_over(const std::vector<Round>& rounds, SampleOf which,
                                     uint64_t Latencies::*field) {
   return over(rounds, which, [field](const Sample& sample) -> std::optional<double> {
-    if (!sample.latencies || (*sample.latencies).*field == 0) return std::nullopt;
-    return static_cast<double>((*sample.latencies).*field);
+    if (!sample.latencies) return std::nullopt;
+    const uint64_t value_ns = (*sample.latencies).*field;
+    if (value_ns == 0) return std::nullopt;
+    return static_cast<double>(value_ns);
   });
 }
 
 void fill_side(Side& side, const Candidate* candidate, const std::vector<Round>& rounds,
                SampleOf which) {
-  if (candidate) side.name = candidate->name();
+  if (candidate) {
+    side.name = candidate->name();
+    side.threads = candidate->threads();
+  }
   side.value = over(rounds, which,
                     [](const Sample& sample) -> std::optional<double> { return sample.value; });
   side.p50 = latency_over(rounds, which, &Latencies::p50_ns);
@@ -51,34 +58,63 @@ std::optional<double> median(const Side& side) {
   return side.value->median;
 }
 
-// Looks at the machine, unless this is a quick run; false when it is not quiet.
-base::Status look(Bench& bench, Round& round) {
-  if (bench.options.quick) {
-    round.cache_line_ns = std::max(round.cache_line_ns, measure_cache_line_ns(bench.cpus, 200));
-    return base::ok_status();
-  }
-  BRAID_TRY(const Observation seen, observe(bench.interrupts, bench.cpus, bench.options.gate));
-  round.quiet = round.quiet && quiet(seen, bench.options.gate);
+base::Result<Observation> look(Bench& bench) {
+  if (bench.look) return bench.look();
+  return observe(bench.interrupts, bench.cpus, bench.options.gate);
+}
+
+bool still_quiet(const Bench& bench, Round& round, const Observation& seen) {
+  round.quiet = quiet(seen, bench.options.gate);
   round.cache_line_ns = std::max(round.cache_line_ns, seen.cache_line_ns);
-  if (!seen.idle) bench.progress("  the machine is busy");
+  return round.quiet;
+}
+
+/// The look that was good; one that was not when the time is up.
+base::Result<Observation> wait_for_quiet(Bench& bench, uint64_t deadline_ns) {
+  for (bool told = false;;) {
+    BRAID_TRY(const Observation seen, look(bench));
+    if (quiet(seen, bench.options.gate) || clock_ns() >= deadline_ns) return seen;
+    if (told) continue;
+    told = true;
+    bench.progress(seen.idle ? fmt::format("  waiting: a cache line takes {:.0f} ns, not {:.0f}",
+                                           seen.cache_line_ns, bench.options.gate.cache_line_max_ns)
+                             : "  waiting: the machine is busy");
+  }
+}
+
+base::Status run_side(Bench& bench, RowPlan& plan, const Seat& seat, Round& round) {
+  Candidate* const candidate = (plan.*seat.candidate).get();
+  if (!candidate) return base::ok_status();
+  auto sample = candidate->run(bench);
+  if (!sample.ok()) return sample.error().with("{}", candidate->name());
+  round.*seat.sample = std::move(sample).value();
   return base::ok_status();
 }
 
-// `shown`: some round with all its sides is there to be shown. Then one that will not count is not
-// run to its end.
-base::Result<Round> measure_round(Bench& bench, RowPlan& plan, bool shown) {
-  Round round{.quiet = !bench.options.quick};
+/// Behind the gate: looks at the machine after each side, and ends at the first bad look.
+base::Result<Round> measure_round(Bench& bench, RowPlan& plan, const Observation& before) {
+  Round round{.cache_line_ns = before.cache_line_ns};
   for (const Seat& seat : kSeats) {
-    Candidate* const candidate = (plan.*seat.candidate).get();
-    if (!candidate) continue;
-    BRAID_CHECK(look(bench, round));
-    if (shown && !round.quiet && !bench.options.quick) return round;
-    auto sample = candidate->run(bench);
-    if (!sample.ok()) return sample.error().with("{}", candidate->name());
-    round.*seat.sample = std::move(sample).value();
+    if (!(plan.*seat.candidate)) continue;
+    BRAID_CHECK(run_side(bench, plan, seat, round));
+    BRAID_TRY(const Observation seen, look(bench));
+    if (!still_quiet(bench, round, seen)) break;
   }
-  BRAID_CHECK(look(bench, round));
   return round;
+}
+
+/// A round that does not count.
+base::Result<Round> measure_without_gate(Bench& bench, RowPlan& plan) {
+  constexpr unsigned kRoundTrips = 20;
+  Round round{.cache_line_ns = measure_cache_line_ns(bench.cpus, kRoundTrips)};
+  for (const Seat& seat : kSeats) BRAID_CHECK(run_side(bench, plan, seat, round));
+  return round;
+}
+
+bool complete(const RowPlan& plan, const Round& round) {
+  return std::all_of(kSeats.begin(), kSeats.end(), [&](const Seat& seat) {
+    return !(plan.*seat.candidate) || (round.*seat.sample).has_value();
+  });
 }
 
 // Peers that are not installed leave the row; anything else that cannot start fails it.
@@ -137,29 +173,45 @@ Row judge(const RowPlan& plan, const std::vector<Round>& rounds, bool quick) {
   return row;
 }
 
+namespace {
+
+base::Status measure_rounds(Bench& bench, RowPlan& plan, std::vector<Round>& rounds) {
+  const auto add = [&](const Round& round) {
+    bench.progress(round_text(plan, round, bench.options.quick));
+    rounds.push_back(round);
+  };
+  const auto minutes_ns = static_cast<uint64_t>(bench.options.minutes * 60e9);
+  const uint64_t deadline_ns = clock_ns() + minutes_ns;
+  for (unsigned good = 0; !bench.options.quick && good < bench.options.rounds;) {
+    BRAID_TRY(const Observation before, wait_for_quiet(bench, deadline_ns));
+    if (!quiet(before, bench.options.gate)) break;
+    BRAID_TRY(const Round round, measure_round(bench, plan, before));
+    good += round.quiet ? 1 : 0;
+    add(round);
+    if (clock_ns() >= deadline_ns) break;
+  }
+  const bool shown = std::any_of(rounds.begin(), rounds.end(),
+                                 [&](const Round& round) { return complete(plan, round); });
+  if (shown) return base::ok_status();
+  BRAID_TRY(const Round round, measure_without_gate(bench, plan));
+  add(round);
+  return base::ok_status();
+}
+
+}  // namespace
+
 base::Result<Row> measure(Bench& bench, RowPlan& plan) {
   std::vector<Round> rounds;
-  const auto failed = [&](const base::Error& error) -> base::Result<Row> {
-    if (error.code() == base::Errc::kCanceled) return error;
-    Row row = judge(plan, rounds, bench.options.quick);
+  base::Status status = prepare_all(bench, plan);
+  if (status.ok()) status = measure_rounds(bench, plan, rounds);
+  if (!status.ok() && status.error().code() == base::Errc::kCanceled) return status.error();
+  Row row = judge(plan, rounds, bench.options.quick);
+  if (!status.ok()) {
     row.verdict = Verdict::kFailed;
     row.met.reset();
-    row.note = error.message();
-    return row;
-  };
-  if (const base::Status ready = prepare_all(bench, plan); !ready.ok()) {
-    return failed(ready.error());
+    row.note = status.error().message();
   }
-  const unsigned wanted = bench.options.quick ? 1 : bench.options.rounds;
-  const unsigned most = bench.options.quick ? 1 : rounds_max(wanted);
-  for (unsigned good = 0; good < wanted && rounds.size() < most;) {
-    auto round = measure_round(bench, plan, !rounds.empty());
-    if (!round.ok()) return failed(round.error());
-    bench.progress(round_text(plan, round.value(), bench.options.quick));
-    good += round.value().quiet ? 1 : 0;
-    rounds.push_back(std::move(round).value());
-  }
-  return judge(plan, rounds, bench.options.quick);
+  return row;
 }
 
 }  // namespace braid::bench

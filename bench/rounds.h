@@ -1,5 +1,5 @@
-// Rounds: every side of a row measured in turn, A B C A B C, each run behind the gate; rounds on a
-// machine that was not quiet are dropped and repeated up to a bound.
+// Rounds: every side of a row measured in turn, A B C A B C. A round begins when the machine is
+// quiet and is given up at the first look at which it no longer is; the waiting has a bound.
 //
 // Main thread.
 #pragma once
@@ -20,6 +20,7 @@ struct Options {
   unsigned rounds = 5;  // good ones wanted
   bool quick = false;   // one short round without a gate and without a verdict
   std::string filter;   // rows whose name contains it; empty: all
+  double minutes = 5;   // the longest time that one row takes, waiting for a quiet machine included
   GateOptions gate;
 };
 
@@ -30,6 +31,8 @@ struct Bench {
   Cpus cpus;
   Options options;
   std::function<void(const std::string&)> progress;  // a line for the person who waits
+  /// One look at the machine. Empty: observe().
+  std::function<base::Result<Observation>()> look = {};
 };
 
 /// One run of one side.
@@ -45,6 +48,8 @@ class Candidate {
  public:
   virtual ~Candidate() = default;
   virtual std::string name() const = 0;
+  /// How many threads it has, and whether they spin or sleep.
+  virtual std::string threads() const = 0;
   virtual base::Status prepare(Bench& bench) = 0;
   virtual base::Result<Sample> run(Bench& bench) = 0;
 };
@@ -59,22 +64,18 @@ struct RowPlan {
 };
 
 struct Round {
-  bool quiet = false;
+  bool quiet = false;        // at every look; if not, the sides that were still to come are missing
   double cache_line_ns = 0;  // the worst seen in the round
   std::optional<Sample> ours, peer, floor;
 };
 
 inline constexpr unsigned kGoodRoundsMin = 5;  // fewer give no verdict
 
-/// How many rounds may be tried for `wanted` good ones.
-constexpr unsigned rounds_max(unsigned wanted) {
-  return wanted * 3;
-}
-
 /// A row from its rounds. Only quiet rounds count; if there are none, all are shown. Pure.
 Row judge(const RowPlan& plan, const std::vector<Round>& rounds, bool quick);
 
-/// Measures one row. kCanceled; a failing side gives a row with the verdict kFailed.
+/// Measures one row. kCanceled; a failing side gives a row with the verdict kFailed. If the machine
+/// was not quiet for one whole round, one that does not count shows the figures.
 base::Result<Row> measure(Bench& bench, RowPlan& plan);
 
 }  // namespace braid::bench

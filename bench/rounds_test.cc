@@ -13,6 +13,7 @@ class Scripted : public Candidate {
   Scripted(std::string name, std::deque<double> values, std::string& order)
       : name_(std::move(name)), values_(std::move(values)), order_(order) {}
   std::string name() const override { return name_; }
+  std::string threads() const override { return "one"; }
   base::Status prepare(Bench&) override {
     if (absent) return base::make_error(base::Errc::kNotFound, "{}: not installed", name_);
     return base::ok_status();
@@ -88,14 +89,22 @@ TEST(Judge, WithoutAPeerThereIsNoRatioAndNoVerdictOnTheTarget) {
 
 class MeasureTest : public testing::Test {
  protected:
-  Bench bench(unsigned rounds, double idle_min) {
-    Options options{.rounds = rounds};
-    options.gate = {.idle_min = idle_min,
-                    .window_ms = 1,
-                    .wait_max_ms = 0,
-                    .cache_line_max_ns = 1e12,
-                    .round_trips = 20};
-    return {interrupts_, scratch_, choose_cpus(), options, [](const std::string&) {}};
+  static constexpr Observation kQuiet{.idle = true, .cache_line_ns = 110};
+  static constexpr Observation kBusy{.idle = false};
+  static constexpr Observation kSlowLine{.idle = true, .cache_line_ns = 200};
+
+  /// Looks at the machine give `looks` in turn, and then the last of them again and again.
+  Bench bench(unsigned rounds, std::deque<Observation> looks, double minutes = 60) {
+    return {interrupts_,
+            scratch_,
+            choose_cpus(),
+            {.rounds = rounds, .minutes = minutes},
+            [](const std::string&) {},
+            [looks]() mutable -> base::Result<Observation> {
+              const Observation seen = looks.front();
+              if (looks.size() > 1) looks.pop_front();
+              return seen;
+            }};
   }
   RowPlan plan(std::deque<double> ours, std::deque<double> peer) {
     RowPlan plan = plan_with_target(2);
@@ -109,7 +118,7 @@ class MeasureTest : public testing::Test {
 };
 
 TEST_F(MeasureTest, TakesTheSidesInTurn) {
-  Bench quiet = bench(5, 0);
+  Bench quiet = bench(5, {kQuiet});
   RowPlan row = plan({6, 6, 6, 6, 6}, {3, 3, 3, 3, 3});
   const auto found = measure(quiet, row);
   ASSERT_TRUE(found.ok());
@@ -118,18 +127,40 @@ TEST_F(MeasureTest, TakesTheSidesInTurn) {
   EXPECT_EQ(found.value().met, true);
 }
 
-TEST_F(MeasureTest, RepeatsRoundsOfABusyMachineUpToABound) {
-  Bench busy = bench(2, 1.1);
-  RowPlan row = plan(std::deque<double>(50, 6), std::deque<double>(50, 3));
+TEST_F(MeasureTest, BeginsARoundOnlyOnAQuietMachine) {
+  Bench later = bench(1, {kBusy, kSlowLine, kBusy, kQuiet});
+  RowPlan row = plan({6}, {3});
+  const auto found = measure(later, row);
+  ASSERT_TRUE(found.ok());
+  EXPECT_EQ(order_, "AB");
+  EXPECT_EQ(found.value().rounds_good, 1u);
+  EXPECT_EQ(found.value().rounds_dropped, 0u);
+  EXPECT_EQ(found.value().cache_line_ns->max, 110);
+}
+
+TEST_F(MeasureTest, GivesARoundUpAtTheFirstBadLook) {
+  Bench disturbed = bench(1, {kQuiet, kSlowLine, kBusy, kQuiet});
+  RowPlan row = plan({6, 6}, {3});
+  const auto found = measure(disturbed, row);
+  ASSERT_TRUE(found.ok());
+  EXPECT_EQ(order_, "AAB");
+  EXPECT_EQ(found.value().rounds_good, 1u);
+  EXPECT_EQ(found.value().rounds_dropped, 1u);
+}
+
+TEST_F(MeasureTest, WhenTheTimeIsUpOneRoundShowsTheFiguresWithoutAVerdict) {
+  Bench busy = bench(5, {kBusy}, 0);
+  RowPlan row = plan({6}, {3});
   const auto found = measure(busy, row);
   ASSERT_TRUE(found.ok());
-  EXPECT_EQ(order_.size(), 2 * rounds_max(2));
+  EXPECT_EQ(order_, "AB");
   EXPECT_EQ(found.value().verdict, Verdict::kInconclusive);
-  EXPECT_EQ(found.value().rounds_dropped, rounds_max(2));
+  EXPECT_EQ(found.value().ratio, 2);
+  EXPECT_EQ(found.value().rounds_dropped, 1u);
 }
 
 TEST_F(MeasureTest, AFailingSideFailsTheRowAndIsNamed) {
-  Bench quiet = bench(5, 0);
+  Bench quiet = bench(5, {kQuiet});
   RowPlan row = plan({6}, {});
   const auto found = measure(quiet, row);
   ASSERT_TRUE(found.ok());
@@ -138,7 +169,7 @@ TEST_F(MeasureTest, AFailingSideFailsTheRowAndIsNamed) {
 }
 
 TEST_F(MeasureTest, GoesOnWithoutAPeerThatIsNotInstalled) {
-  Bench quiet = bench(5, 0);
+  Bench quiet = bench(5, {kQuiet});
   RowPlan row = plan(std::deque<double>(5, 6), {});
   static_cast<Scripted&>(*row.peer).absent = true;
   const auto found = measure(quiet, row);
@@ -149,7 +180,7 @@ TEST_F(MeasureTest, GoesOnWithoutAPeerThatIsNotInstalled) {
 }
 
 TEST_F(MeasureTest, AQuickRunIsOneRoundWithoutAVerdict) {
-  Bench quick = bench(5, 1.1);
+  Bench quick = bench(5, {kBusy});
   quick.options.quick = true;
   RowPlan row = plan({6}, {3});
   const auto found = measure(quick, row);

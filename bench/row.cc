@@ -26,11 +26,12 @@ json spread(const std::optional<Summary>& summary) {
 
 json side(const Side& side) {
   return {{"name", side.name},
+          {"threads", side.threads},
           {"value", spread(side.value)},
-          {"p50_ns", number(side.p50)},
-          {"p99_ns", number(side.p99)},
-          {"p999_ns", number(side.p999)},
-          {"cpu_ns_per_operation", number(side.cpu)}};
+          {"p50_ns", spread(side.p50)},
+          {"p99_ns", spread(side.p99)},
+          {"p999_ns", spread(side.p999)},
+          {"cpu_ns_per_operation", spread(side.cpu)}};
 }
 
 // Three significant digits, in thousands above 10 000.
@@ -52,12 +53,13 @@ std::string target_cell(const Row& row) {
 
 void add_side(std::string& out, std::string_view role, const Side& side) {
   if (!side.value) return;
-  out += fmt::format("    {:<6} {:<46} {} .. {}", role, side.name, short_number(side.value->min),
-                     short_number(side.value->max));
-  if (side.p50) out += fmt::format("  p50 {} ns", short_number(side.p50->median));
-  if (side.p99) out += fmt::format("  p99 {} ns", short_number(side.p99->median));
-  if (side.p999) out += fmt::format("  p99.9 {} ns", short_number(side.p999->median));
-  if (side.cpu) out += fmt::format("  CPU {} ns", short_number(side.cpu->median));
+  out += fmt::format("    {:<6} {}: {}\n", role, side.name, side.threads);
+  out += fmt::format("           min {}, median {}, max {}", short_number(side.value->min),
+                     short_number(side.value->median), short_number(side.value->max));
+  if (side.p50) out += fmt::format("; p50 {} ns", short_number(side.p50->median));
+  if (side.p99) out += fmt::format(", p99 {} ns", short_number(side.p99->median));
+  if (side.p999) out += fmt::format(", p99.9 {} ns", short_number(side.p999->median));
+  if (side.cpu) out += fmt::format("; CPU of both {} ns", short_number(side.cpu->median));
   out += '\n';
 }
 
@@ -159,8 +161,8 @@ std::string table(const std::vector<Row>& rows) {
     add_side(out, "floor", row.floor);
     out += fmt::format("    rounds {} good, {} dropped", row.rounds_good, row.rounds_dropped);
     if (row.cache_line_ns) {
-      out += fmt::format("; cache line one way {:.0f} .. {:.0f} ns", row.cache_line_ns->min,
-                         row.cache_line_ns->max);
+      out += fmt::format("; cache line one way min {:.0f}, median {:.0f}, max {:.0f} ns",
+                         row.cache_line_ns->min, row.cache_line_ns->median, row.cache_line_ns->max);
     }
     out += '\n';
     if (!row.note.empty()) out += fmt::format("    {}\n", row.note);

@@ -26,6 +26,7 @@ std::string_view to_string(Verdict verdict);
 /// One side of a row over its rounds.
 struct Side {
   std::string name;                       // "braid, in-host software HCA"
+  std::string threads;                    // "one a side; both spin"
   std::optional<Summary> value;           // in the row's unit
   std::optional<Summary> p50, p99, p999;  // of single operations, ns; one value per round
   std::optional<Summary> cpu;             // of both processes together, ns per operation

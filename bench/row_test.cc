@@ -8,16 +8,21 @@ namespace {
 using nlohmann::json;
 
 Row judged_row() {
-  return {.name = "read",
-          .unit = "IOPS",
-          .better = Better::kHigher,
-          .ours = {.name = "braid", .value = Summary{500000, 400000, 600000, 5}},
-          .peer = {.name = "nbdkit", .value = Summary{25000, 20000, 30000, 5}},
-          .ratio = 20,
-          .target = 12,
-          .met = true,
-          .verdict = Verdict::kJudged,
-          .rounds_good = 5};
+  return {
+      .name = "read",
+      .unit = "IOPS",
+      .better = Better::kHigher,
+      .ours = {.name = "braid",
+               .threads = "both spin",
+               .value = Summary{500000, 400000, 600000, 5},
+               .p99 = Summary{1700, 1600, 1800, 5},
+               .cpu = Summary{3400, 3300, 3500, 5}},
+      .peer = {.name = "nbdkit", .threads = "both sleep", .value = Summary{25000, 20000, 30000, 5}},
+      .ratio = 20,
+      .target = 12,
+      .met = true,
+      .verdict = Verdict::kJudged,
+      .rounds_good = 5};
 }
 
 json document_of(const Row& row) {
@@ -38,6 +43,9 @@ TEST(RowJson, HasTheFieldsOfTheSuiteFile) {
   EXPECT_EQ(found["target"], 12);
   EXPECT_EQ(found["met"], true);
   EXPECT_EQ(found["sides"]["peer"]["value"]["max"], 30000);
+  EXPECT_EQ(found["sides"]["peer"]["threads"], "both sleep");
+  EXPECT_EQ(found["sides"]["ours"]["p99_ns"]["max"], 1800);
+  EXPECT_EQ(found["sides"]["ours"]["cpu_ns_per_operation"]["min"], 3300);
 }
 
 TEST(CheckDocument, TakesWhatToJsonGives) {
@@ -73,6 +81,9 @@ TEST(Table, ShowsRatioTargetAndVerdict) {
   const std::string text = table({judged_row()});
   EXPECT_NE(text.find(">= 12"), std::string::npos) << text;
   EXPECT_NE(text.find("yes"), std::string::npos) << text;
+  EXPECT_NE(text.find("min 400 k, median 500 k, max 600 k"), std::string::npos) << text;
+  EXPECT_NE(text.find("both sleep"), std::string::npos) << text;
+  EXPECT_NE(text.find("CPU of both 3400 ns"), std::string::npos) << text;
   Row row = judged_row();
   row.verdict = Verdict::kInconclusive;
   row.met.reset();

@@ -35,8 +35,7 @@ std::optional<double> ratio(std::optional<double> ours, std::optional<double> pe
 std::optional<bool> reaches(std::optional<double> ratio, std::optional<double> target,
                             Better better);
 
-/// Percentiles of single operations, ns.
-/// 0: not known.
+/// Percentiles of single operations, ns; 0: not known.
 struct Latencies {
   uint64_t p50_ns = 0;
   uint64_t p99_ns = 0;

@@ -1,5 +1,6 @@
 #include "bench/workload.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 
@@ -13,10 +14,17 @@ void fill_random(std::span<std::byte> bytes, uint64_t seed) {
   }
 }
 
-std::vector<uint64_t> reserve_touched(size_t count) {
-  std::vector<uint64_t> values(count, 1);
+bool is_of_store(std::span<const std::byte> block, uint64_t offset_bytes) {
+  const uint64_t in_piece = offset_bytes % kFillBytes;
+  BRAID_ASSERT(in_piece + block.size() <= kFillBytes);
+  std::vector<std::byte> piece(kFillBytes);
+  fill_random(piece, offset_bytes - in_piece);
+  return std::equal(block.begin(), block.end(), &piece[in_piece]);
+}
+
+void reserve_touched(std::vector<uint64_t>& values, size_t count) {
+  values.assign(count, 1);
   values.clear();
-  return values;
 }
 
 uint64_t clock_ns() {
@@ -42,6 +50,17 @@ uint64_t CpuMeter::total_ns() const {
         static_cast<uint64_t>(used.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(used.tv_nsec);
   }
   return total;
+}
+
+Sample one_way(const Sample& round_trips) {
+  Sample sample{.value = 1e9 / round_trips.value / 2};
+  if (round_trips.latencies) {
+    sample.latencies = Latencies{.p50_ns = round_trips.latencies->p50_ns / 2,
+                                 .p99_ns = round_trips.latencies->p99_ns / 2,
+                                 .p999_ns = round_trips.latencies->p999_ns / 2};
+  }
+  if (round_trips.cpu_ns) sample.cpu_ns = *round_trips.cpu_ns / 2;
+  return sample;
 }
 
 nlohmann::json to_json(const Sample& sample) {

@@ -24,7 +24,7 @@ struct BlockWorkload {
   unsigned latency_ms = 0;   // of the pass that times each: a time stamp costs about 3 %
 };
 inline BlockWorkload block_workload(const Options& options) {
-  if (options.quick) return {.store_bytes = 16 << 20, .run_ms = 50, .latency_ms = 20};
+  if (options.quick) return {.store_bytes = 16 << 20, .run_ms = 10, .latency_ms = 5};
   return {.store_bytes = 1 << 30, .run_ms = 2000, .latency_ms = 500};
 }
 
@@ -48,8 +48,15 @@ class Random {
 /// Fills with random bytes; a size in multiples of 8.
 void fill_random(std::span<std::byte> bytes, uint64_t seed);
 
-/// Empty, with memory for `count` that has been touched: no page fault falls into a timed pass.
-std::vector<uint64_t> reserve_touched(size_t count);
+/// A store is filled in pieces of this size, each with fill_random(piece, its offset).
+inline constexpr size_t kFillBytes = 1 << 20;
+/// Whether `block` is what such a store holds at `offset_bytes`. `block` lies in one piece.
+bool is_of_store(std::span<const std::byte> block, uint64_t offset_bytes);
+
+/// The most operations that a pass times: above what one can do, so that nothing is copied.
+inline constexpr size_t kTimedMax = size_t{1} << 21;
+/// Empty, with memory for `count` whose pages are there: a fault per page would show in p99.9.
+void reserve_touched(std::vector<uint64_t>& values, size_t count);
 
 /// Operations one after another: counts them for a time, or times each of them.
 class Pass {
@@ -81,8 +88,8 @@ double Pass::count(unsigned duration_ms, Operation&& operation) {
 
 template <typename Operation>
 Latencies Pass::time(unsigned duration_ms, Operation&& operation) {
-  // Above what a pass can do, so that nothing is copied.
-  std::vector<uint64_t> durations_ns = reserve_touched(size_t{1} << 21);
+  std::vector<uint64_t> durations_ns;
+  reserve_touched(durations_ns, kTimedMax);
   uint64_t now_ns = clock_ns();
   const uint64_t end_ns = now_ns + duration_ms * uint64_t{1'000'000};
   while (now_ns < end_ns && durations_ns.size() < durations_ns.capacity()) {
@@ -118,6 +125,9 @@ Sample measure_operations(unsigned run_ms, unsigned latency_ms, pid_t server,
   sample.latencies = Pass::time(latency_ms, operation);
   return sample;
 }
+
+/// Of messages one way from round trips: half of all times, operations per second to ns each.
+Sample one_way(const Sample& round_trips);
 
 /// How a sample travels from a measuring child.
 nlohmann::json to_json(const Sample& sample);

@@ -24,6 +24,34 @@ TEST(FillRandom, LeavesNoPageOfZeroes) {
   }
 }
 
+TEST(IsOfStore, TellsBlocksOfTheStoreFromOthers) {
+  std::vector<std::byte> piece(kFillBytes);
+  fill_random(piece, 3 * kFillBytes);
+  std::span<std::byte> block(&piece[5 * kBlockBytes], kBlockBytes);
+  const uint64_t at = 3 * kFillBytes + 5 * kBlockBytes;
+  EXPECT_TRUE(is_of_store(block, at));
+  EXPECT_FALSE(is_of_store(block, at + kBlockBytes));
+  EXPECT_FALSE(is_of_store(block, at + kFillBytes));
+  block.back() ^= std::byte{1};
+  EXPECT_FALSE(is_of_store(block, at));
+}
+
+TEST(OneWay, IsHalfOfARoundTrip) {
+  const Sample sample =
+      one_way({.value = 1e6, .latencies = Latencies{1000, 2000, 4000}, .cpu_ns = 600});
+  EXPECT_DOUBLE_EQ(sample.value, 500);
+  EXPECT_EQ(sample.latencies->p50_ns, 500u);
+  EXPECT_EQ(sample.latencies->p999_ns, 2000u);
+  EXPECT_EQ(sample.cpu_ns, 300);
+}
+
+TEST(ReserveTouched, GivesAnEmptyListThatDoesNotMove) {
+  std::vector<uint64_t> values;
+  reserve_touched(values, 1000);
+  EXPECT_TRUE(values.empty());
+  EXPECT_GE(values.capacity(), 1000u);
+}
+
 TEST(Pass, CountsAndTimesOperations) {
   uint64_t calls = 0;
   EXPECT_GT(Pass::count(1, [&] { ++calls; }), 0);

@@ -1,10 +1,9 @@
-#include <sys/mman.h>
-
 #include <atomic>
 #include <cstring>
 #include <new>
 
 #include "bench/floor/floor.h"
+#include "bench/floor/shared_pages.h"
 #include "bench/spin.h"
 #include "bench/workload.h"
 
@@ -22,28 +21,6 @@ struct Exchange {
   alignas(4096) std::byte data[kBlockBytes] = {};
 };
 
-// Memory that children share with this process.
-class SharedPages {
- public:
-  explicit SharedPages(size_t size_bytes) : size_(size_bytes) {
-    void* const at =
-        mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    BRAID_ASSERT(at != MAP_FAILED);
-    data_ = static_cast<std::byte*>(at);
-  }
-  ~SharedPages() { munmap(data_, size_); }
-  SharedPages(const SharedPages&) = delete;
-  SharedPages& operator=(const SharedPages&) = delete;
-  std::byte* data() const { return data_; }
-  size_t size() const { return size_; }
-  /// Maps all pages in this process, so that no access faults.
-  void populate() const { madvise(data_, size_, MADV_POPULATE_WRITE); }
-
- private:
-  size_t size_;
-  std::byte* data_;
-};
-
 void serve(Exchange& exchange, const SharedPages& store) {
   for (uint64_t sequence = 1;; ++sequence) {
     Spinner spinner;
@@ -56,6 +33,7 @@ void serve(Exchange& exchange, const SharedPages& store) {
 class SharedMemoryRead : public Candidate {
  public:
   std::string name() const override { return "polled shared memory, one copy"; }
+  std::string threads() const override { return "one a side; both spin, no yield"; }
 
   base::Status prepare(Bench& bench) override {
     work_ = block_workload(bench.options);

@@ -1,7 +1,11 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <new>
+
 #include "bench/floor/floor.h"
+#include "bench/floor/shared_pages.h"
+#include "bench/ping_pong.h"
 #include "bench/workload.h"
 
 namespace braid::bench {
@@ -10,9 +14,24 @@ namespace {
 class CacheLineOneWay : public Candidate {
  public:
   std::string name() const override { return "cache line"; }
+  std::string threads() const override { return "one a side; both spin, no yield"; }
   base::Status prepare(Bench&) override { return base::ok_status(); }
+
   base::Result<Sample> run(Bench& bench) override {
-    return Sample{.value = measure_cache_line_ns(bench.cpus, bench.options.quick ? 200 : 20'000)};
+    const SharedPages pages(sizeof(PingPong));
+    auto& lines = *new (pages.data()) PingPong;
+    BRAID_TRY(Process server, Process::call(bench.interrupts, bench.cpus.server,
+                                            [&](Channel&) { answer_pings(lines, UINT32_MAX); }));
+    const bool quick = bench.options.quick;
+    BRAID_TRY(
+        Process client, Process::call(bench.interrupts, bench.cpus.client, [&](Channel& channel) {
+          uint32_t number = 0;
+          const auto round_trip = [&] { send_ping(lines, ++number); };
+          channel.send(to_json(one_way(
+              measure_operations(quick ? 2 : 500, quick ? 1 : 200, server.pid(), round_trip))));
+        }));
+    BRAID_TRY(const auto message, client.receive(60'000));
+    return sample_from_json(message);
   }
 };
 
@@ -38,6 +57,7 @@ class EventFd {
 class EventFdRoundTrip : public Candidate {
  public:
   std::string name() const override { return "eventfd, two sleeping processes"; }
+  std::string threads() const override { return "one a side; both sleep"; }
   base::Status prepare(Bench&) override { return base::ok_status(); }
 
   base::Result<Sample> run(Bench& bench) override {
@@ -48,7 +68,7 @@ class EventFdRoundTrip : public Candidate {
                   back.signal();
                 }
               }));
-    const unsigned duration_ms = bench.options.quick ? 20 : 500;
+    const unsigned duration_ms = bench.options.quick ? 5 : 500;
     BRAID_TRY(Process client,
               Process::call(bench.interrupts, bench.cpus.client, [&](Channel& channel) {
                 const double per_second = Pass::count(duration_ms, [&] {

@@ -26,6 +26,7 @@ class BenchmarkLoop : public Candidate {
   BenchmarkLoop(std::string name, std::function<void(benchmark::State&)> loop)
       : name_(std::move(name)), loop_(std::move(loop)) {}
   std::string name() const override { return name_; }
+  std::string threads() const override { return "one, which runs all the time"; }
   base::Status prepare(Bench&) override { return base::ok_status(); }
 
   base::Result<Sample> run(Bench& bench) override {

@@ -52,10 +52,14 @@ class ReactorPingPong : public Candidate {
   ReactorPingPong(std::string name, uint64_t poll_budget_ns, unsigned divisor)
       : name_(std::move(name)), poll_budget_ns_(poll_budget_ns), divisor_(divisor) {}
   std::string name() const override { return name_; }
+  std::string threads() const override {
+    return poll_budget_ns_ == 0 ? "one a side; both sleep"
+                                : "one a side; both spin, yield after each empty turn";
+  }
   base::Status prepare(Bench&) override { return base::ok_status(); }
 
   base::Result<Sample> run(Bench& bench) override {
-    const unsigned duration_ms = bench.options.quick ? 20 : 500;
+    const unsigned duration_ms = bench.options.quick ? 5 : 500;
     BRAID_TRY(Process child,
               Process::call(bench.interrupts, bench.cpus.client, [&](Channel& channel) {
                 channel.send(to_json(Sample{.value = play(bench.cpus, duration_ms) / divisor_}));

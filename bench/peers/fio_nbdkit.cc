@@ -15,6 +15,7 @@ constexpr int kFillMs = 120'000;
 class FioOnNbdkit : public Candidate {
  public:
   std::string name() const override { return "fio nbd engine on nbdkit memory, unix socket"; }
+  std::string threads() const override { return "fio's job, nbdkit's default threads; all sleep"; }
 
   base::Status prepare(Bench& bench) override {
     const BlockWorkload work = block_workload(bench.options);

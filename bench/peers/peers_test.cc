@@ -37,7 +37,6 @@ TEST(ParseUcx, TakesTheOverallLatency) {
   ASSERT_TRUE(sample.ok()) << sample.error().message();
   EXPECT_DOUBLE_EQ(sample.value().value, 402);
   EXPECT_EQ(sample.value().latencies->p50_ns, 387u);
-  EXPECT_EQ(sample.value().latencies->p99_ns, 0u) << "not told";
 }
 
 TEST(ParseUcx, RefusesOtherText) {

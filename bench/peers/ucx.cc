@@ -56,23 +56,55 @@ class UcxActiveMessage : public Candidate {
     return base::ok_status();
   }
 
+  std::string threads() const override { return "one a side; both spin, no yield"; }
+
   base::Result<Sample> run(Bench& bench) override {
-    // Another program may take the port between the choice and its use.
-    for (int attempt = 1;; ++attempt) {
-      auto sample = run_once(bench);
-      if (sample.ok() || sample.code() == base::Errc::kCanceled || attempt == 3) return sample;
+    const bool quick = bench.options.quick;
+    const Job whole{.messages = quick ? 50u : 1'000'000u, .percentile = 50};
+    const Job tail{.messages = quick ? 20u : 200'000u, .percentile = 99};
+    BRAID_TRY(const Outcome all, run_job(bench, whole));
+    BRAID_TRY(const Outcome slowest, run_job(bench, tail));
+    Sample sample = all.sample;
+    sample.latencies->p99_ns = slowest.sample.latencies->p50_ns;
+    // What both spend on starting is the same; the rest is for the messages.
+    if (all.cpu_ns > slowest.cpu_ns) {
+      sample.cpu_ns = static_cast<double>(all.cpu_ns - slowest.cpu_ns) /
+                      static_cast<double>(messages_sent(whole) - messages_sent(tail));
     }
+    return sample;
   }
 
  private:
-  static base::Result<Sample> run_once(Bench& bench) {
+  struct Job {
+    unsigned messages = 0;  // round trips that are timed; a tenth as many warm up
+    unsigned percentile = 50;
+    unsigned warm_up() const { return messages / 10; }
+  };
+  struct Outcome {
+    Sample sample;  // p50 is the percentile asked for
+    uint64_t cpu_ns = 0;
+  };
+  static uint64_t messages_sent(const Job& job) {
+    return 2 * (uint64_t{job.messages} + job.warm_up());
+  }
+
+  static base::Result<Outcome> run_job(Bench& bench, const Job& job) {
+    // Another program may take the port between the choice and its use.
+    for (int attempt = 1;; ++attempt) {
+      auto outcome = run_once(bench, job);
+      if (outcome.ok() || outcome.code() == base::Errc::kCanceled || attempt == 3) return outcome;
+    }
+  }
+
+  static base::Result<Outcome> run_once(Bench& bench, const Job& job) {
     BRAID_TRY(const uint16_t port, free_port());
-    Command server{.arguments = {"ucx_perftest", "-p", std::to_string(port), "-t", "ucp_am_lat",
-                                 "-s", "8", "-n", bench.options.quick ? "1000" : "1000000", "-w",
-                                 bench.options.quick ? "100" : "100000"},
-                   .environment = {"UCX_TLS=posix,cma,self"},
-                   .cpu = bench.cpus.server,
-                   .output_file = bench.scratch.path("ucx-server.out")};
+    Command server{
+        .arguments = {"ucx_perftest", "-p", std::to_string(port), "-t", "ucp_am_lat", "-s", "8",
+                      "-n", std::to_string(job.messages), "-w", std::to_string(job.warm_up()), "-R",
+                      std::to_string(job.percentile)},
+        .environment = {"UCX_TLS=posix,cma,self"},
+        .cpu = bench.cpus.server,
+        .output_file = bench.scratch.path("ucx-server.out")};
     BRAID_TRY(Process serving, Process::run(bench.interrupts, server));
     for (int waited_ms = 0; !somebody_listens(port); waited_ms += 5) {
       if (waited_ms >= kStartMs || !serving.running()) {
@@ -86,10 +118,14 @@ class UcxActiveMessage : public Candidate {
     client.cpu = bench.cpus.client;
     client.output_file = bench.scratch.path(fmt::format("ucx-{}.out", port));
     BRAID_TRY(Process asking, Process::run(bench.interrupts, client));
-    if (const base::Status status = asking.wait(kRunMs); !status.ok()) {
-      return status.error().with("ucx_perftest: {}", last_lines(client.output_file));
+    for (Process* side : {&asking, &serving}) {
+      const base::Status status = side->wait(kRunMs);
+      if (!status.ok()) {
+        return status.error().with("ucx_perftest: {}", last_lines(client.output_file));
+      }
     }
-    return parse_ucx(last_lines(client.output_file));
+    BRAID_TRY(const Sample sample, parse_ucx(last_lines(client.output_file)));
+    return Outcome{.sample = sample, .cpu_ns = asking.cpu_ns() + serving.cpu_ns()};
   }
 };
 
@@ -100,22 +136,22 @@ std::unique_ptr<Candidate> ucx_active_message() {
 }
 
 base::Result<Sample> parse_ucx(const std::string& text) {
-  // iterations,50.0_percentile_lat,avg_lat,overall_lat,...; the last line is the result, in us.
+  // iterations,50.0_percentile_lat,avg_lat,overall_lat,...; the last line is the result, in us one
+  // way.
   std::istringstream lines(text);
   std::string line, last;
   while (std::getline(lines, line)) last = line;
   std::istringstream fields(last);
-  double iterations = 0, median_us = 0, average_us = 0, overall_us = 0;
+  double iterations = 0, percentile_us = 0, average_us = 0, overall_us = 0;
   char c1 = 0, c2 = 0, c3 = 0;
-  fields >> iterations >> c1 >> median_us >> c2 >> average_us >> c3 >> overall_us;
+  fields >> iterations >> c1 >> percentile_us >> c2 >> average_us >> c3 >> overall_us;
   if (!fields || c1 != ',' || c2 != ',' || c3 != ',' || overall_us <= 0) {
     return base::make_error(base::Errc::kIo, "ucx_perftest's output is not as expected: \"{}\"",
                             last);
   }
-  // It tells no higher percentile of its last line's span, and no CPU time.
-  Sample sample{.value = overall_us * 1000};
-  sample.latencies = Latencies{.p50_ns = static_cast<uint64_t>(std::llround(median_us * 1000))};
-  return sample;
+  return Sample{
+      .value = overall_us * 1000,
+      .latencies = Latencies{.p50_ns = static_cast<uint64_t>(percentile_us * 1000 + 0.5)}};
 }
 
 }  // namespace braid::bench
