@@ -52,8 +52,11 @@ void ChannelEnd::connect(FabricPort* to_port, std::vector<std::byte> first_messa
 
 void ChannelEnd::send(std::vector<std::byte> message) {
   if (!open() || process_.dead()) return;
-  pending_.push_back(
-      {next_sequence_++, std::make_shared<const std::vector<std::byte>>(std::move(message)), 0});
+  // Not the bytes: they hold addresses of memory, which differ from run to run.
+  fabric_.world().note(message.size());
+  pending_.push_back({next_sequence_++,
+                      std::make_shared<const std::vector<std::byte>>(std::move(message)), 0,
+                      process_.next_send()});
   transmit(pending_.back());
   arm_timer();
 }
@@ -64,8 +67,9 @@ void ChannelEnd::transmit(Pending& pending) {
   const std::optional<uint64_t> at_ns = fabric_.carry(port_, *peer_port_, pending.message->size());
   if (!at_ns) return;
   if (other_ != nullptr) {
-    other_->deliver(*at_ns, [to = other_, sequence = pending.sequence, message = pending.message] {
-      to->request_arrived(sequence, message);
+    other_->deliver(*at_ns, [to = other_, &from = process_, send = pending.send,
+                             sequence = pending.sequence, message = pending.message] {
+      if (!from.never_sent(send)) to->request_arrived(sequence, message);
     });
     return;
   }
@@ -159,6 +163,7 @@ void ChannelEnd::first_arrived(uint64_t sequence, const SharedBytes& message) {
   far->kept_answers_.push_back({1, no_answer});
   far->send_answer(1, no_answer);
   listener->handler.incoming(std::make_unique<ChannelImpl>(far), *message);
+  fabric_.connected(peer_);
 }
 
 void ChannelEnd::request_arrived(uint64_t sequence, const SharedBytes& message) {
@@ -182,6 +187,7 @@ void ChannelEnd::execute(const SharedBytes& message) {
   const uint64_t sequence = expected_++;
   std::vector<std::byte> answer;
   handler_->request(*message, answer);
+  fabric_.world().note(answer.size());
   if (!open()) return;
   kept_answers_.push_back(
       {sequence, std::make_shared<const std::vector<std::byte>>(std::move(answer))});

@@ -47,6 +47,7 @@ class ChannelEnd : public std::enable_shared_from_this<ChannelEnd> {
     uint64_t sequence;
     SharedBytes message;
     uint64_t sent_ns;
+    uint64_t send;  // see SimHost::never_sent
   };
   struct Kept {
     uint64_t sequence;

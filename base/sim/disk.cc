@@ -39,7 +39,8 @@ uint64_t SimDisk::completion_time(uint64_t now_ns) {
     latency_ns *= faults.slow_factor;
     ++counters_.slow;
   }
-  if (faults.stalled_until_ns > now_ns) {
+  const bool spared = faults.stalls_some && random_.one_in(2);
+  if (faults.stalled_until_ns > now_ns && !spared) {
     ++counters_.stalled;
     return faults.stalled_until_ns + latency_ns;
   }

@@ -41,6 +41,7 @@ struct SimDiskFaults {
   Errc error = Errc::kIo;           // how they fail
   uint32_t slow_factor = 1;         // latency is multiplied
   uint64_t stalled_until_ns = 0;    // nothing completes before
+  bool stalls_some = false;         // of the operations, every other one by chance
 };
 
 struct SimDiskCounters {

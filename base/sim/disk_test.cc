@@ -109,5 +109,14 @@ TEST(SimDisk, FaultsFailSlowDownAndStall) {
   EXPECT_EQ(disk.counters().stalled, 1u);
 }
 
+TEST(SimDisk, AStallMayHoldUpSomeOperationsOnly) {
+  SimDisk disk("d", {}, SimRandom(1));
+  disk.faults = {.stalled_until_ns = kSecond, .stalls_some = true};
+  int stalled = 0;
+  for (int i = 0; i < 100; ++i) stalled += disk.completion_time(0) >= kSecond;
+  EXPECT_GT(stalled, 20);
+  EXPECT_LT(stalled, 80);
+}
+
 }  // namespace
 }  // namespace braid::base::sim

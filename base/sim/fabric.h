@@ -25,6 +25,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -142,6 +143,14 @@ class SimFabric {
                                uint64_t max_ns) = 0;
   virtual void heal_all() = 0;  // ends every fault above
   virtual const FabricFaults& faults() const = 0;
+  /// Messages that faults of this way lost, held up or left without an answer.
+  virtual uint64_t path_hits(const std::string& from_ip, const std::string& to_ip) = 0;
+  /// Messages lost because this port was down.
+  virtual uint64_t port_hits(const std::string& ip) const = 0;
+  /// Ends of channels that processes hold and that are not broken, in words.
+  virtual std::vector<std::string> open_ends() const = 0;
+  /// Called when a new channel has reached a listener, to place a fault into what follows.
+  virtual void set_connect_hook(std::function<void(const FabricAddress& listener)> hook) = 0;
 };
 
 }  // namespace braid::base::sim

@@ -1,5 +1,7 @@
 #include "base/sim/fabric_impl.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/sim/channel.h"
@@ -103,24 +105,29 @@ void FabricImpl::set_extra_delay(const std::string& from_ip, const std::string& 
 }
 
 void FabricImpl::heal_all() {
-  paths_.clear();
+  for (auto& [key, path] : paths_) {
+    const uint64_t hits = path.hits;
+    path = {};
+    path.hits = hits;
+  }
   for (auto& port : ports_) port->up = true;
 }
 
 // --- for channel ends
 
-std::optional<uint64_t> FabricImpl::carry(const FabricPort& from, const FabricPort& to,
-                                          size_t size_bytes) {
+std::optional<uint64_t> FabricImpl::carry(FabricPort& from, FabricPort& to, size_t size_bytes) {
   // The far port is looked at on departure too: a message does not wait for a cable.
   if (!from.reachable() || !to.reachable()) {
     ++faults_.port_down;
+    for (FabricPort* port : {&from, &to}) port->hits += !port->up;
     return std::nullopt;
   }
   const SimTiming& timing = world_.timing();
   uint64_t delay_ns = world_.random().between(timing.wire_min_ns, timing.wire_max_ns) +
                       size_bytes * kMicrosecond / timing.wire_bytes_per_us;
-  if (const PathFaults* const faulty = find_path(from, to)) {
+  if (PathFaults* const faulty = find_path(from, to)) {
     if (faulty->black_hole) {
+      ++faulty->hits;
       const PathFaults* const back = find_path(to, from);
       const bool both = back != nullptr && back->black_hole;
       ++(both ? faults_.black_hole_both : faults_.black_hole_one_way);
@@ -128,6 +135,7 @@ std::optional<uint64_t> FabricImpl::carry(const FabricPort& from, const FabricPo
     }
     if (faulty->extra_delay_max_ns != 0) {
       ++faults_.delayed;
+      ++faulty->hits;
       delay_ns += world_.random().below(faulty->extra_delay_max_ns);
     }
   }
@@ -135,8 +143,9 @@ std::optional<uint64_t> FabricImpl::carry(const FabricPort& from, const FabricPo
 }
 
 bool FabricImpl::loses_answer(const FabricPort& from, const FabricPort& to) {
-  const PathFaults* const faulty = find_path(from, to);
+  PathFaults* const faulty = find_path(from, to);
   if (faulty == nullptr || !faulty->lose_answers) return false;
+  ++faulty->hits;
   ++faults_.lost_answer;
   return true;
 }
@@ -155,6 +164,16 @@ FabricPort* FabricImpl::find_port(const std::string& ip) {
   for (auto& candidate : ports_)
     if (candidate->ip == ip) return candidate.get();
   return nullptr;
+}
+
+std::vector<std::string> FabricImpl::open_ends() const {
+  std::vector<std::string> texts;
+  for (const auto& [subject, end] : ends_) {
+    if (end->broken()) continue;
+    texts.push_back(fmt::format("{} of {}, to {}", end->process().name(),
+                                end->process().machine().name(), end->peer_text()));
+  }
+  return texts;
 }
 
 void FabricImpl::enter(ChannelEnd& end) {
@@ -188,8 +207,7 @@ FabricImpl::PathFaults& FabricImpl::path(const std::string& from_ip, const std::
   return paths_[{from_ip, to_ip}];
 }
 
-const FabricImpl::PathFaults* FabricImpl::find_path(const FabricPort& from,
-                                                    const FabricPort& to) const {
+FabricImpl::PathFaults* FabricImpl::find_path(const FabricPort& from, const FabricPort& to) {
   if (paths_.empty()) return nullptr;
   const auto found = paths_.find({from.ip, to.ip});
   return found == paths_.end() ? nullptr : &found->second;

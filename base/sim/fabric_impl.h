@@ -2,6 +2,7 @@
 // ends. See fabric.h for what it means, channel.h for the transport.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -20,6 +21,7 @@ struct FabricPort {
   std::string ip;
   SimMachine* machine = nullptr;
   bool up = true;
+  uint64_t hits = 0;  // messages lost because it was down
   bool reachable() const;
 };
 
@@ -60,12 +62,20 @@ class FabricImpl final : public SimFabric {
                        uint64_t max_ns) override;
   void heal_all() override;
   const FabricFaults& faults() const override { return faults_; }
+  uint64_t path_hits(const std::string& from_ip, const std::string& to_ip) override {
+    return path(from_ip, to_ip).hits;
+  }
+  uint64_t port_hits(const std::string& ip) const override { return port(ip).hits; }
+  std::vector<std::string> open_ends() const override;
+  void set_connect_hook(std::function<void(const FabricAddress&)> hook) override {
+    connect_hook_ = std::move(hook);
+  }
 
   // --- for channel ends
   SimWorld& world() { return world_; }
   FabricFaults& count() { return faults_; }
   /// When something sent now from one port reaches the other; nothing if it is lost on the way.
-  std::optional<uint64_t> carry(const FabricPort& from, const FabricPort& to, size_t size_bytes);
+  std::optional<uint64_t> carry(FabricPort& from, FabricPort& to, size_t size_bytes);
   /// The answer to a request that went from -> to is lost by a fault of its own.
   bool loses_answer(const FabricPort& from, const FabricPort& to);
   FabricListenerImpl* find_listener(const FabricPort& port, uint16_t number);
@@ -74,21 +84,26 @@ class FabricImpl final : public SimFabric {
   void leave(ChannelEnd& end);
   void remove_listener(FabricListenerImpl& listener);
   void process_died(SimHost& process, bool silent);
+  void connected(const FabricAddress& listener) {
+    if (connect_hook_) connect_hook_(listener);
+  }
 
  private:
   struct PathFaults {
     bool black_hole = false;
     bool lose_answers = false;
     uint64_t extra_delay_max_ns = 0;
+    uint64_t hits = 0;
   };
   using PathKey = std::pair<std::string, std::string>;
   const FabricPort& port(const std::string& ip) const;
   PathFaults& path(const std::string& from_ip, const std::string& to_ip);
-  const PathFaults* find_path(const FabricPort& from, const FabricPort& to) const;
+  PathFaults* find_path(const FabricPort& from, const FabricPort& to);
   FabricPort* first_port(const SimHost& process);
 
   SimWorld& world_;
   FabricFaults faults_;
+  std::function<void(const FabricAddress&)> connect_hook_;
   std::vector<std::unique_ptr<FabricPort>> ports_;
   std::map<PathKey, PathFaults> paths_;  // only those that had a fault once
   std::vector<FabricListenerImpl*> listeners_;

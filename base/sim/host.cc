@@ -59,7 +59,9 @@ SimHost::SimHost(SimMachine& machine, std::string name)
       process_id_(machine.world().next_process_id()),
       random_(machine.world().random().fork()),
       log_(machine.world().options().log_sink, fmt::format("{}.{}", machine.name(), name_),
-           machine.world().options().log_level) {}
+           machine.world().options().log_level) {
+  disturbed_ns_ = world().now_ns();
+}
 
 SimHost::~SimHost() {
   if (!dead_) kill(true);
@@ -82,6 +84,7 @@ void SimHost::kill(bool silent) {
   BRAID_ASSERT(!dead_);
   for (const auto& slot : slots_) BRAID_ASSERT(!slot->turning());
   dead_ = true;
+  cut_ = world().random().between(turn_began_at_send_, sends_);
   if (!silent) ++world().counters().kills;
   for (const auto& slot : slots_)
     if (slot->queue != nullptr) slot->queue->abandon_all();
@@ -100,6 +103,7 @@ void SimHost::pause() {
 
 void SimHost::resume() {
   if (dead_ || !std::exchange(paused_, false)) return;
+  disturbed_ns_ = world().now_ns();
   for (const auto& slot : slots_) slot->resume();
   for (const uint64_t id : std::exchange(deferred_work_, {})) run_work(id);
 }
@@ -116,6 +120,11 @@ void SimHost::set_hung(Reactor& reactor, bool on) {
   for (const auto& slot : slots_) {
     if (slot->drives(reactor)) slot->hang(on);
   }
+}
+
+void SimHost::hang_reactor(size_t index, uint64_t duration_ns) {
+  disturbed_ns_ = world().now_ns() + duration_ns;
+  slots_.at(index)->delay_until(disturbed_ns_);
 }
 
 Status SimHost::alive(std::string_view what) const {

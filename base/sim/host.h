@@ -68,6 +68,17 @@ class SimHost final : public Host {
   /// One reactor's thread is stuck (or not scheduled) while the process's others go on.
   void hang(Reactor& reactor);
   void unhang(Reactor& reactor);
+  /// One reactor gets no turn for a while: another program has its core. The others go on.
+  void hang_reactor(size_t index, uint64_t duration_ns);
+  size_t reactors() const { return slots_.size(); }
+  /// It was started, stopped or hung, or went on from that, after `at_ns`.
+  bool disturbed_since(uint64_t at_ns) const { return paused_ || disturbed_ns_ > at_ns; }
+  size_t segments() const { return segments_.size(); }
+  /// The place of a message among all that this process sends.
+  uint64_t next_send() { return sends_++; }
+  /// Killed in the midst of its last turn: of what that turn sent, an end never left the machine.
+  bool never_sent(uint64_t send) const { return dead_ && send >= cut_; }
+  void turn_begins() { turn_began_at_send_ = sends_; }
 
   // --- Host
   uint64_t now_ns() override;
@@ -109,6 +120,10 @@ class SimHost final : public Host {
   const int process_id_;
   bool dead_ = false;
   bool paused_ = false;
+  uint64_t disturbed_ns_ = 0;
+  uint64_t sends_ = 0;
+  uint64_t turn_began_at_send_ = 0;  // the last turn of any reactor
+  uint64_t cut_ = 0;                 // of a dead process: the first that was never sent
   SimRandom random_;
   Logger log_;
   std::vector<std::unique_ptr<ReactorSlot>> slots_;

@@ -46,6 +46,7 @@ void ReactorSlot::wake() {
 }
 
 void ReactorSlot::schedule(uint64_t at_ns) {
+  at_ns = std::max(at_ns, not_before_ns_);
   if (state_ == State::kScheduled && scheduled_at_ns_ <= at_ns) return;
   state_ = State::kScheduled;
   scheduled_at_ns_ = at_ns;
@@ -60,10 +61,16 @@ void ReactorSlot::due(uint64_t generation) {
     return;
   }
   SimTiming& timing = world().timing();
-  if (timing.late_per_million != 0 && world().random().per_million(timing.late_per_million)) {
+  const uint64_t now_ns = world().now_ns();
+  if (!std::exchange(late_, false) && now_ns >= not_before_ns_ &&
+      world().random().per_million(timing.late_per_million)) {
     ++world().counters().late_turns;
+    late_ = true;  // once for each turn
+    delay_until(now_ns + world().random().below(timing.late_max_ns));
+  }
+  if (now_ns < not_before_ns_) {
     scheduled_at_ns_ = kNever;
-    schedule(world().now_ns() + world().random().below(timing.late_max_ns));
+    schedule(not_before_ns_);
     return;
   }
   turn();
@@ -73,6 +80,7 @@ void ReactorSlot::turn() {
   SimWorld& the_world = world();
   SimTiming& timing = the_world.timing();
   ++the_world.counters().turns;
+  host_.turn_begins();
   state_ = State::kTurning;
   woken_ = false;
   const uint64_t next_turn_ns =

@@ -103,6 +103,8 @@ class ReactorSlot {
   /// Gives no turns from now on / again.
   void hang(bool on);
   bool drives(const Reactor& reactor) const { return reactor_ == &reactor; }
+  /// No turn before then, whatever happens.
+  void delay_until(uint64_t at_ns) { not_before_ns_ = at_ns; }
   SimHost& host() { return host_; }
   uint32_t subject() const { return subject_; }
   bool turning() const { return state_ == State::kTurning; }
@@ -124,6 +126,8 @@ class ReactorSlot {
   bool hung_ = false;
   bool due_in_pause_ = false;  // a turn came due while hung, or while the process was stopped
   uint64_t scheduled_at_ns_ = kNever;
+  uint64_t not_before_ns_ = 0;
+  bool late_ = false;        // drawn for the turn that is due
   uint64_t generation_ = 0;  // of the event that counts; others are stale
 };
 

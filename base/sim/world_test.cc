@@ -100,6 +100,44 @@ TEST(SimWorld, PostsAndOffloadedWorkWakeASleepingReactor) {
   EXPECT_TRUE(world.run_until([&] { return steps == 4; }, kSecond));
 }
 
+TEST(SimWorld, AReactorThatHangsGetsNoTurnWhateverWakesIt) {
+  SimWorldOptions options;
+  options.timing.late_per_million = 0;
+  SimWorld world(options);
+  Process process = start(world.add_machine("m"), 2);
+  world.run_for(kMillisecond);
+  const uint64_t begin_ns = world.now_ns();
+  process.host.hang_reactor(0, kSecond);
+  EXPECT_TRUE(process.host.disturbed_since(begin_ns));
+  std::array<uint64_t, 2> ran_at{};
+  for (size_t i = 0; i < 2; ++i)
+    process.reactor(i).post([&, i] { ran_at[i] = world.now_ns() - begin_ns; });
+  world.run_for(2 * kSecond);
+  EXPECT_GE(ran_at[0], kSecond);
+  EXPECT_LT(ran_at[0], kSecond + kMillisecond);
+  EXPECT_LT(ran_at[1], kMillisecond) << "the other reactor goes on";
+  EXPECT_FALSE(process.host.disturbed_since(begin_ns + kSecond));
+}
+
+// A late turn is late even if something happens meanwhile.
+TEST(SimWorld, AWakeUpDoesNotCancelALateTurn) {
+  SimWorldOptions options;
+  options.timing.late_per_million = 1'000'000;
+  SimWorld world(options);
+  Process process = start(world.add_machine("m"));
+  uint64_t latest_ns = 0;
+  for (int i = 0; i < 50; ++i) {
+    uint64_t posted_ns = world.now_ns();
+    process.reactor().post([&] { latest_ns = std::max(latest_ns, world.now_ns() - posted_ns); });
+    for (int wakes = 0; wakes < 10; ++wakes) {
+      world.run_for(20 * kMicrosecond);
+      process.reactor().wake();
+    }
+    world.run_for(kSecond);
+  }
+  EXPECT_GT(latest_ns, 5 * kMillisecond);
+}
+
 // What was posted may be part of an object that goes before the reactor does.
 class Postman : public SimProgram {
  public:

@@ -39,6 +39,7 @@ FileDevice::FileDevice(base::Reactor& reactor, std::unique_ptr<base::File> file,
       rejected_(reactor, statistics_),
       can_punch_(file_->info().can_discard),
       can_zero_range_(file_->info().can_write_zeroes) {
+  heeds_fua_ = !reactor_.host().mutant("fua-dropped");
   for (Slot& slot : slots_) {
     slot.device = this;
     slot.op.file = file_.get();
@@ -118,7 +119,8 @@ void FileDevice::step_transfer(Slot& slot) {
   const bool direct = aligned(request);
   if (!direct && !take_bounce(slot)) return;  // goes on when a buffer is free
   slot.op.opcode = request.op == BlockOp::kRead ? IoOpcode::kRead : IoOpcode::kWrite;
-  slot.op.force_unit_access = request.op == BlockOp::kWrite && request.force_unit_access;
+  slot.op.force_unit_access =
+      heeds_fua_ && request.op == BlockOp::kWrite && request.force_unit_access;
   slot.op.buffer = direct ? request.buffer.address : slot.bounce;
   slot.op.offset_bytes = request.offset_bytes;
   slot.op.length_bytes = request.length_bytes;

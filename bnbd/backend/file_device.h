@@ -79,6 +79,7 @@ class FileDevice : public BlockDevice {
   // What the medium turned out not to do, at run time.
   bool can_punch_ = false;
   bool can_zero_range_ = false;
+  bool heeds_fua_ = true;  // false: a planted bug
 };
 
 }  // namespace braid::bnbd

@@ -88,12 +88,13 @@ void DeviceImpl::path_lost() {
 
 void DeviceImpl::reopened(const wire::OpenedDevice& opened) {
   const ReopenVerdict verdict = judge_reopen(info_, opened);
-  if (verdict.replaced) {
+  const base::Host& host = session_.home().host();
+  if (verdict.replaced && !host.mutant("identity-ignored")) {
     device_id_ = 0;
     return set_state(RemoteState::kReplaced, verdict.why);
   }
   ++reopened_;
-  if (verdict.restarted && ledger_.restarted()) {
+  if (verdict.restarted && !host.mutant("incarnation-ignored") && ledger_.restarted()) {
     log_.error(
         "{}: the server's machine restarted while acknowledged writes were not flushed; the "
         "next flush will fail",

@@ -1,5 +1,7 @@
 #include "tests/sim/campaign.h"
 
+#include <algorithm>
+
 #include "base/sim.h"
 
 namespace braid::sim {
@@ -10,6 +12,7 @@ void CampaignReport::add(uint64_t seed, const RoundReport& round) {
   completed += round.completed;
   failed += round.failed;
   losses_reported += round.losses_reported;
+  rest_after_max_ns = std::max(rest_after_max_ns, round.rest_after_ns);
   events += round.events;
   turns += round.turns;
   trace_hash = trace_hash * 0x9e3779b97f4a7c15 + round.trace_hash;

@@ -9,13 +9,11 @@
 
 namespace braid::sim {
 
-/// From this many rounds on a fault kind that never had an effect is a failure of the campaign.
-inline constexpr uint64_t kRoundsForAllFaults = 50;
-
 struct CampaignReport {
   uint64_t rounds = 0;
   uint64_t simulated_ns = 0;
   uint64_t completed = 0, failed = 0, losses_reported = 0;
+  uint64_t rest_after_max_ns = 0;
   uint64_t events = 0, turns = 0;
   FaultCounts faults{};
   uint64_t trace_hash = 0;  // of all rounds

@@ -25,8 +25,10 @@ uint64_t DeviceRun::sectors() const {
   return context_.plan.devices[device_index_].sectors;
 }
 
-base::Status DeviceRun::opened(std::unique_ptr<bnbd::BlockDevice> device) {
+base::Status DeviceRun::opened(std::unique_ptr<bnbd::BlockDevice> device,
+                               std::function<uint64_t()> path) {
   block_device_ = std::move(device);
+  path_ = std::move(path);
   io_sectors_max_ =
       std::min<uint64_t>(block_device_->info().max_io_bytes / kSectorBytes, kIoSectorsMax);
   const size_t slot_bytes = io_sectors_max_ * kSectorBytes;
@@ -37,9 +39,13 @@ base::Status DeviceRun::opened(std::unique_ptr<bnbd::BlockDevice> device) {
     slots_.back()->run = this;
     slots_.back()->memory = region_->data() + i * slot_bytes;
   }
-  if (writes_) judge().writer_returned(device_index_);
   pump();
   return base::ok_status();
+}
+
+void DeviceRun::stop() {
+  stopped_ = true;
+  context_.reactor.cancel(timer_);
 }
 
 void DeviceRun::activity_changed() {
@@ -52,7 +58,7 @@ void DeviceRun::tick(base::Timer& timer) {
 }
 
 void DeviceRun::pump() {
-  if (block_device_ == nullptr) return;
+  if (block_device_ == nullptr || stopped_) return;
   if (context_.activity == Activity::kWork) work();
   if (context_.activity == Activity::kVerify) verify();
 }
@@ -68,11 +74,11 @@ void DeviceRun::work() {
 
 bool DeviceRun::allowed(const OpDescription& op) {
   if (op.kind == OpKind::kFlush) return true;
-  const DeviceHistory& history = judge().history(device_index_);
+  const DeviceHistory& history = judge().history(context_.client, device_index_);
   if (!history.admits(op.first_sector, op.sectors)) return false;
   // Two writes under way to one block are both sent again after a lost path, in their order. A
   // second client may then see the first one's value come back; no block device promises more.
-  const bool shared = context_.plan.devices[device_index_].reader.has_value();
+  const bool shared = context_.plan.devices[device_index_].shared();
   return op.kind == OpKind::kRead || !shared || !history.being_written(op.first_sector, op.sectors);
 }
 
@@ -187,7 +193,7 @@ void DeviceRun::done(bnbd::BlockRequest& request, Errc status) {
   std::span<const std::byte> data;
   if (request.op == BlockOp::kRead && status == Errc::kOk)
     data = {request.buffer.address, static_cast<size_t>(request.length_bytes)};
-  run.judge().end(slot.id, status, data);
+  run.judge().end(slot.id, status, data, run.path_());
   if (!slot.busy) return;  // a second completion, which the judge has noticed
   slot.busy = false;
   --run.in_flight_;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -16,11 +17,12 @@ namespace braid::sim {
 /// What a client is asked to do now.
 enum class Activity : uint8_t { kWork, kRest, kVerify, kClose };
 
-/// What the runs of one client process share. Outlives them.
+/// What the parts of one client process that share a reactor share. Outlives them.
 struct WorkContext {
   base::sim::SimHost& host;
   base::Reactor& reactor;
   Judge& judge;
+  Board& board;
   const Plan& plan;
   size_t client;
   base::sim::SimRandom random;
@@ -30,13 +32,15 @@ struct WorkContext {
 
 class DeviceRun {
  public:
+  /// `writes`: whether it may, not only whether the device would let it.
   DeviceRun(WorkContext& context, size_t device, bool writes);
   ~DeviceRun();
 
-  base::Status opened(std::unique_ptr<bnbd::BlockDevice> device);
+  /// Begins. The judge knows of the handle already. `path`: see Judge::end.
+  base::Status opened(std::unique_ptr<bnbd::BlockDevice> device, std::function<uint64_t()> path);
   void activity_changed();
-  size_t device() const { return device_index_; }
-  bool writes() const { return writes_; }
+  /// Submits nothing any more.
+  void stop();
   bool idle() const { return in_flight_ == 0; }
   bool verified() const { return verify_at_ >= sectors() && in_flight_ == 0; }
   /// Null until opened.
@@ -68,6 +72,8 @@ class DeviceRun {
   WorkContext& context_;
   const size_t device_index_;
   const bool writes_;
+  bool stopped_ = false;
+  std::function<uint64_t()> path_;
   std::unique_ptr<bnbd::BlockDevice> block_device_;
   std::unique_ptr<bnbd::Region> region_;
   std::vector<std::unique_ptr<Slot>> slots_;

@@ -21,12 +21,23 @@ enum class FaultKind : uint8_t {
   kClientKilled,
   kServerPowerLoss,  // the machine: unsynced writes are lost, a new boot
   kClientPowerLoss,
-  kDiskError,    // EIO
-  kDiskSlow,     // 100 times slower
-  kDiskStall,    // nothing completes for a while
-  kLateReactor,  // a reactor comes late to its turn
+  kDiskError,        // EIO
+  kDiskSlow,         // 100 times slower
+  kDiskStall,        // nothing completes for a while
+  kReactorHung,      // one reactor of a process gets no turn
+  kLostInReconnect,  // a second fault, while a path is being made and devices are opened again
+  kDeviceRemapped,   // closed with requests under way, opened again
+  kSessionRemapped,  // the same, all devices of a session
+  kHandedOver,       // another client becomes the writer
+  kContested,        // a second writer tries, and is refused
+  kMemoryReplaced,   // a memory device came back as another, and was unmapped
+  kLateWrites,       // a write landed after the death of its process
+  kWritesLost,       // a power loss took sectors that were not flushed
+  kLateReactor,      // a reactor comes late to its turn
 };
-inline constexpr size_t kFaultKinds = 16;
+inline constexpr size_t kFaultKinds = 25;
+/// Those that the injector draws; the others follow from them, or are the world's own doing.
+inline constexpr size_t kDrawnFaultKinds = static_cast<size_t>(FaultKind::kMemoryReplaced);
 std::string_view to_string(FaultKind kind);
 
 using FaultCounts = std::array<uint64_t, kFaultKinds>;

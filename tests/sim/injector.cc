@@ -1,12 +1,23 @@
 #include "tests/sim/injector.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
 #include <utility>
 
 namespace braid::sim {
 
 using base::kMillisecond;
-using base::sim::FabricFaults;
 using base::sim::SimHost;
+
+namespace {
+
+constexpr uint64_t kAimMaxNs = 300 * kMillisecond;           // nobody may be able to submit
+constexpr uint64_t kRequestNs = 300 * base::kMicrosecond;    // about what a request takes
+constexpr uint64_t kReconnectNs = 800 * base::kMicrosecond;  // from the first connection on
+
+}  // namespace
 
 std::string_view to_string(FaultKind kind) {
   switch (kind) {
@@ -40,25 +51,90 @@ std::string_view to_string(FaultKind kind) {
       return "disk-slow";
     case FaultKind::kDiskStall:
       return "disk-stall";
+    case FaultKind::kReactorHung:
+      return "reactor-hung";
+    case FaultKind::kLostInReconnect:
+      return "lost-in-reconnect";
+    case FaultKind::kDeviceRemapped:
+      return "device-remapped";
+    case FaultKind::kSessionRemapped:
+      return "session-remapped";
+    case FaultKind::kHandedOver:
+      return "handed-over";
+    case FaultKind::kContested:
+      return "contested";
+    case FaultKind::kMemoryReplaced:
+      return "memory-replaced";
+    case FaultKind::kLateWrites:
+      return "late-writes";
+    case FaultKind::kWritesLost:
+      return "writes-lost";
     case FaultKind::kLateReactor:
       break;
   }
   return "late-reactor";
 }
 
-Injector::Injector(base::sim::SimWorld& world, const Plan& plan, Victims& victims, base::Logger log)
+Injector::Injector(base::sim::SimWorld& world, const Plan& plan, Board& board, Victims& victims,
+                   base::Logger log)
     : world_(world),
       plan_(plan),
+      board_(board),
       victims_(victims),
       random_(world.random().fork()),
-      log_(std::move(log)) {}
+      log_(std::move(log)) {
+  world_.fabric().set_connect_hook(
+      [this](const base::sim::FabricAddress& listener) { connect_seen(listener); });
+}
 
 void Injector::schedule_next() {
   world_.after(random_.below(plan_.fault_gap_max_ns), [this] {
     if (!active_) return;
-    inject();
-    schedule_next();
+    if (random_.one_in(4)) return fire(draw_target());
+    aiming_ = true;
+    world_.after(kAimMaxNs, [this, shot = shots_] {
+      if (active_ && aiming_ && shot == shots_) fire(draw_target());
+    });
   });
+}
+
+void Injector::request_begins(size_t client, size_t device) {
+  if (!aiming_ || !active_) return;
+  aiming_ = false;
+  const Target target{client, device, plan_.devices[device].server};
+  world_.after(random_.below(kRequestNs), [this, target] {
+    if (active_) fire(target);
+  });
+}
+
+void Injector::fire(Target target) {
+  aiming_ = false;
+  ++shots_;
+  FaultKind kind = deal();
+  while (!inject(kind, target)) {
+    kind = deal();
+    target = draw_target();
+  }
+  log_.info("fault: {}", to_string(kind));
+  schedule_next();
+}
+
+Injector::Target Injector::draw_target() {
+  Target target;
+  target.client = random_.below(plan_.clients.size());
+  target.device = random_.below(plan_.devices.size());
+  target.server = random_.below(plan_.servers.size());
+  return target;
+}
+
+FaultKind Injector::deal() {
+  if (deck_.empty()) {
+    for (size_t i = 0; i < kDrawnFaultKinds; ++i) deck_.push_back(static_cast<FaultKind>(i));
+    for (size_t i = deck_.size() - 1; i > 0; --i) std::swap(deck_[i], deck_[random_.below(i + 1)]);
+  }
+  const FaultKind kind = deck_.back();
+  deck_.pop_back();
+  return kind;
 }
 
 void Injector::stop_and_heal() {
@@ -67,18 +143,19 @@ void Injector::stop_and_heal() {
   for (size_t i = 0; i < plan_.devices.size(); ++i) {
     if (base::sim::SimDisk* const disk = victims_.disk(i)) disk->faults = {};
     victims_.disk_may_fail(i, false);
+    board_.set_contested(i, false);
   }
-  if (victims_.server() == nullptr) victims_.start_server();
-  victims_.server()->resume();
+  for (size_t i = 0; i < plan_.servers.size(); ++i) {
+    if (victims_.server(i) == nullptr) victims_.start_server(i);
+    victims_.server(i)->resume();
+  }
   for (size_t i = 0; i < plan_.clients.size(); ++i) {
     if (victims_.client(i) == nullptr) victims_.start_client(i);
     victims_.client(i)->resume();
   }
 }
 
-void Injector::inject() {
-  const auto kind = static_cast<FaultKind>(random_.below(kFaultKinds - 1));
-  log_.info("fault: {}", to_string(kind));
+bool Injector::inject(FaultKind kind, const Target& target) {
   switch (kind) {
     case FaultKind::kPortDown:
     case FaultKind::kBlackHole:
@@ -86,134 +163,244 @@ void Injector::inject() {
     case FaultKind::kDropAndReturn:
     case FaultKind::kDelaySpike:
     case FaultKind::kLostAnswers:
-      return network_fault(kind);
+      return network_fault(kind, target);
     case FaultKind::kServerStopped:
-      return stop_process(kind, victims_.server());
+      return stop_server(target.server);
     case FaultKind::kClientStopped:
-      return stop_process(kind, victims_.client(random_.below(plan_.clients.size())));
+      return stop_client(target.client);
     case FaultKind::kServerKilled:
     case FaultKind::kServerPowerLoss:
-      return kill_server(kind);
+      return kill_server(kind, target.server);
     case FaultKind::kClientKilled:
     case FaultKind::kClientPowerLoss:
-      return kill_client(kind);
+      return kill_client(kind, target.client);
     case FaultKind::kDiskError:
     case FaultKind::kDiskSlow:
     case FaultKind::kDiskStall:
-      return disk_fault(kind);
+      return disk_fault(kind, target.device);
+    case FaultKind::kReactorHung:
+      return hang_reactor(target);
+    case FaultKind::kLostInReconnect:
+      return disturb_reconnect(target.server);
+    case FaultKind::kDeviceRemapped:
+    case FaultKind::kSessionRemapped:
+    case FaultKind::kHandedOver:
+    case FaultKind::kContested:
+      return change_wishes(kind, target.client, target.device);
+    case FaultKind::kMemoryReplaced:
+    case FaultKind::kLateWrites:
+    case FaultKind::kWritesLost:
     case FaultKind::kLateReactor:
-      break;  // the world's own doing
+      break;  // not drawn
   }
+  return false;
 }
 
-void Injector::for_a_while(FaultKind kind, uint64_t duration_ns, const std::function<void()>& end,
+void Injector::for_a_while(FaultKind kind, const std::string& key, uint64_t duration_ns,
+                           const std::function<void()>& end,
                            const std::function<uint64_t()>& effect) {
   const uint64_t before = effect();
-  world_.after(duration_ns, [this, kind, end, effect, before] {
+  world_.after(duration_ns, [this, kind, key, end, effect, before] {
+    lasting_.erase(key);
     if (effect() != before) count(kind);
     if (active_) end();
   });
 }
 
-void Injector::network_fault(FaultKind kind) {
+bool Injector::network_fault(FaultKind kind, const Target& target) {
   base::sim::SimFabric& fabric = world_.fabric();
-  const FabricFaults& lost = fabric.faults();
-  const std::string client = plan_.clients[random_.below(plan_.clients.size())].ip;
-  const std::string server = plan_.server_ip;
+  const std::string client = plan_.clients[target.client].ip;
+  const std::string server = plan_.servers[target.server].ip;
   const bool up = random_.one_in(2);
   const std::string from = up ? client : server;
   const std::string to = up ? server : client;
   const uint64_t long_ns = random_.between(20, 3000) * kMillisecond;
-  const auto both = [&fabric, client, server](bool on) {
-    fabric.set_black_hole(client, server, on);
-    fabric.set_black_hole(server, client, on);
-  };
   switch (kind) {
     case FaultKind::kPortDown:
+      if (!begin("port " + from)) return true;
       fabric.set_port_up(from, false);
-      return for_a_while(
-          kind, long_ns, [&fabric, from] { fabric.set_port_up(from, true); },
-          [&lost] { return lost.port_down; });
-    case FaultKind::kBlackHole:
-      both(true);
-      return for_a_while(
-          kind, long_ns, [both] { both(false); }, [&lost] { return lost.black_hole_both; });
+      for_a_while(
+          kind, "port " + from, long_ns, [&fabric, from] { fabric.set_port_up(from, true); },
+          [&fabric, from] { return fabric.port_hits(from); });
+      return true;
     case FaultKind::kDropAndReturn:
-      both(true);
-      return for_a_while(
-          kind, random_.between(1, 60) * kMillisecond, [both] { both(false); },
-          [&lost] { return lost.black_hole_both; });
-    case FaultKind::kOneWay:
-      fabric.set_black_hole(from, to, true);
-      return for_a_while(
-          kind, long_ns, [&fabric, from, to] { fabric.set_black_hole(from, to, false); },
-          [&lost] { return lost.black_hole_one_way; });
-    case FaultKind::kDelaySpike:
-      fabric.set_extra_delay(from, to, random_.between(1, 300) * kMillisecond);
-      return for_a_while(
-          kind, long_ns, [&fabric, from, to] { fabric.set_extra_delay(from, to, 0); },
-          [&lost] { return lost.delayed; });
+      lose_path(kind, from, to, random_.between(1, 60) * kMillisecond);
+      return true;
     default:
-      fabric.set_lose_answers(from, to, true);
-      return for_a_while(
-          kind, long_ns, [&fabric, from, to] { fabric.set_lose_answers(from, to, false); },
-          [&lost] { return lost.lost_answer; });
+      lose_path(kind, from, to, long_ns);
+      return true;
   }
 }
 
-void Injector::stop_process(FaultKind kind, SimHost* host) {
-  if (host == nullptr || host->paused()) return;
-  host->pause();
-  count(kind);
-  world_.after(random_.between(1, 2500) * kMillisecond, [host] { host->resume(); });
+void Injector::lose_path(FaultKind kind, const std::string& from, const std::string& to,
+                         uint64_t for_ns) {
+  base::sim::SimFabric& fabric = world_.fabric();
+  const std::string key = "path " + std::min(from, to) + " " + std::max(from, to);
+  if (!begin(key)) return;
+  const bool both = kind == FaultKind::kBlackHole || kind == FaultKind::kDropAndReturn;
+  const uint64_t delay_ns = random_.between(1, 300) * kMillisecond;
+  const auto set = [&fabric, kind, both, from, to, delay_ns](bool on) {
+    if (kind == FaultKind::kDelaySpike) {
+      fabric.set_extra_delay(from, to, on ? delay_ns : 0);
+    } else if (kind == FaultKind::kLostAnswers) {
+      fabric.set_lose_answers(from, to, on);
+    } else {
+      fabric.set_black_hole(from, to, on);
+      if (both) fabric.set_black_hole(to, from, on);
+    }
+  };
+  set(true);
+  for_a_while(
+      kind, key, for_ns, [set] { set(false); },
+      [&fabric, from, to] { return fabric.path_hits(from, to) + fabric.path_hits(to, from); });
 }
 
-void Injector::kill_server(FaultKind kind) {
-  if (!plan_.server_may_die || victims_.server() == nullptr) return;
-  victims_.kill_server(kind == FaultKind::kServerPowerLoss);
-  count(kind);
-  world_.after(random_.between(1, 2000) * kMillisecond, [this] {
-    if (victims_.server() == nullptr) victims_.start_server();
+// --- processes
+
+/// Stops it; how long.
+uint64_t Injector::stop(SimHost& host) {
+  const uint64_t for_ns = random_.between(1, 2500) * kMillisecond;
+  host.pause();
+  world_.after(for_ns, [&host] { host.resume(); });
+  return for_ns;
+}
+
+bool Injector::stop_server(size_t server) {
+  SimHost* const host = victims_.server(server);
+  if (host == nullptr || host->paused()) return true;
+  if (victims_.requests_at(server) != 0) count(FaultKind::kServerStopped);
+  if (stop(*host) <= kSilenceNoticedNs) return true;
+  world_.after(kSilenceNoticedNs, [this, host, server] {
+    if (active_ && victims_.server(server) == host) victims_.check_silence_noticed(server);
   });
+  return true;
 }
 
-void Injector::kill_client(FaultKind kind) {
-  const size_t index = random_.below(plan_.clients.size());
-  if (victims_.client(index) == nullptr) return;
-  victims_.kill_client(index, kind == FaultKind::kClientPowerLoss);
-  count(kind);
-  world_.after(random_.between(1, 1000) * kMillisecond, [this, index] {
-    if (victims_.client(index) == nullptr) victims_.start_client(index);
+bool Injector::stop_client(size_t client) {
+  SimHost* const host = victims_.client(client);
+  if (host == nullptr || host->paused()) return true;
+  if (victims_.requests_of(client) != 0) count(FaultKind::kClientStopped);
+  stop(*host);
+  return true;
+}
+
+bool Injector::hang_reactor(const Target& target) {
+  const bool at_server = random_.one_in(2);
+  SimHost* const host = at_server ? victims_.server(target.server) : victims_.client(target.client);
+  if (host == nullptr || host->reactors() == 0) return true;
+  const size_t requests =
+      at_server ? victims_.requests_at(target.server) : victims_.requests_of(target.client);
+  if (requests != 0) count(FaultKind::kReactorHung);
+  host->hang_reactor(random_.below(host->reactors()), random_.between(10, 1500) * kMillisecond);
+  return true;
+}
+
+bool Injector::kill_server(FaultKind kind, size_t server) {
+  if (victims_.server(server) == nullptr) return true;
+  if (victims_.requests_at(server) != 0) count(kind);
+  victims_.kill_server(server, kind == FaultKind::kServerPowerLoss);
+  world_.after(random_.between(1, 2000) * kMillisecond, [this, server] {
+    if (victims_.server(server) == nullptr) victims_.start_server(server);
   });
+  return true;
 }
 
-void Injector::disk_fault(FaultKind kind) {
-  const size_t device = random_.below(plan_.devices.size());
+bool Injector::kill_client(FaultKind kind, size_t client) {
+  if (victims_.client(client) == nullptr) return true;
+  if (victims_.requests_of(client) != 0) count(kind);
+  victims_.kill_client(client, kind == FaultKind::kClientPowerLoss);
+  // Now and then its heirs take over what it wrote.
+  if (random_.one_in(2)) {
+    for (size_t d = 0; d < plan_.devices.size(); ++d)
+      if (board_.wish(client, d) == Wish::kWrite) board_.hand_over(d);
+  }
+  world_.after(random_.between(1, 1000) * kMillisecond, [this, client] {
+    if (victims_.client(client) == nullptr) victims_.start_client(client);
+  });
+  return true;
+}
+
+bool Injector::change_wishes(FaultKind kind, size_t client, size_t device) {
+  const bool has_heir = plan_.devices[device].heir.has_value();
+  switch (kind) {
+    case FaultKind::kDeviceRemapped:
+      board_.remap(client, device);
+      return plan_.devices[device].used_by(client);
+    case FaultKind::kSessionRemapped:
+      board_.remap_sessions(client);
+      return true;
+    case FaultKind::kHandedOver:
+      board_.hand_over(device);
+      return has_heir;
+    default:
+      board_.set_contested(device, true);
+      world_.after(random_.between(100, 1500) * kMillisecond,
+                   [this, device] { board_.set_contested(device, false); });
+      return has_heir;
+  }
+}
+
+// --- a second fault while devices are opened again
+
+bool Injector::disturb_reconnect(size_t server) {
+  if (strike_at_ || victims_.server(server) == nullptr) return true;
+  strike_at_ = server;
+  victims_.kill_server(server, false);
+  world_.after(random_.between(1, 200) * kMillisecond, [this, server] {
+    if (victims_.server(server) == nullptr) victims_.start_server(server);
+  });
+  return true;
+}
+
+void Injector::connect_seen(const base::sim::FabricAddress& listener) {
+  if (!active_ || !strike_at_ || plan_.servers[*strike_at_].ip != listener.ip) return;
+  // From here on: connections, info exchange, versions, opens.
+  const size_t server = *std::exchange(strike_at_, std::nullopt);
+  world_.after(random_.below(kReconnectNs), [this, server] { strike(server); });
+}
+
+void Injector::strike(size_t server) {
+  if (!active_ || victims_.server(server) == nullptr) return;
+  if (victims_.reconnecting_to(server)) count(FaultKind::kLostInReconnect);
+  Target target = draw_target();
+  target.server = server;
+  static constexpr std::array kKinds = {FaultKind::kServerKilled, FaultKind::kServerPowerLoss,
+                                        FaultKind::kServerStopped, FaultKind::kBlackHole};
+  (void)inject(kKinds[random_.below(kKinds.size())], target);
+}
+
+bool Injector::disk_fault(FaultKind kind, size_t device) {
   base::sim::SimDisk* const disk = victims_.disk(device);
-  if (disk == nullptr) return;
+  if (disk == nullptr) return false;
+  const std::string key = fmt::format("disk {}", device);
+  if (!begin(key)) return true;
   const uint64_t duration_ns = random_.between(10, 1500) * kMillisecond;
   const auto& counters = disk->counters();
   switch (kind) {
     case FaultKind::kDiskError:
       disk->faults.errors_per_million = static_cast<uint32_t>(random_.between(50'000, 1'000'000));
       victims_.disk_may_fail(device, true);
-      return for_a_while(
-          kind, duration_ns,
+      for_a_while(
+          kind, key, duration_ns,
           [this, disk, device] {
             disk->faults.errors_per_million = 0;
             victims_.disk_may_fail(device, false);
           },
           [&counters] { return counters.errors; });
+      break;
     case FaultKind::kDiskSlow:
       disk->faults.slow_factor = 100;
-      return for_a_while(
-          kind, duration_ns, [disk] { disk->faults.slow_factor = 1; },
+      for_a_while(
+          kind, key, duration_ns, [disk] { disk->faults.slow_factor = 1; },
           [&counters] { return counters.slow; });
+      break;
     default:
       disk->faults.stalled_until_ns = world_.now_ns() + duration_ns;
-      return for_a_while(
-          kind, duration_ns, [] {}, [&counters] { return counters.stalled; });
+      disk->faults.stalls_some = random_.one_in(2);
+      for_a_while(
+          kind, key, duration_ns, [] {}, [&counters] { return counters.stalled; });
   }
+  return true;
 }
 
 }  // namespace braid::sim

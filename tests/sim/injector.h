@@ -1,11 +1,19 @@
 // Injector: does faults to a running round, one after the other and some at once, and counts those
 // that had an effect.
+//
+// Kinds are dealt from a shuffled deck, so that each comes once before any comes twice. Most are
+// aimed: they wait for a client to submit a request, and strike within the time that it takes.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
 
 #include "base/sim.h"
+#include "tests/sim/board.h"
 #include "tests/sim/faults.h"
 #include "tests/sim/plan.h"
 
@@ -15,46 +23,85 @@ namespace braid::sim {
 class Victims {
  public:
   virtual ~Victims() = default;
-  virtual base::sim::SimHost* server() = 0;              // null while it is down
+  virtual base::sim::SimHost* server(size_t index) = 0;  // null while it is down
   virtual base::sim::SimHost* client(size_t index) = 0;  // null while it is down
   virtual base::sim::SimDisk* disk(size_t device) = 0;   // null for a memory device
-  virtual void kill_server(bool power) = 0;
-  virtual void start_server() = 0;
+  virtual void kill_server(size_t index, bool power) = 0;
+  virtual void start_server(size_t index) = 0;
   virtual void kill_client(size_t index, bool power) = 0;
   virtual void start_client(size_t index) = 0;
   virtual void disk_may_fail(size_t device, bool on) = 0;
+  /// Some client is making its path to the server again, or opening its devices there.
+  virtual bool reconnecting_to(size_t server) = 0;
+  /// Requests under way.
+  virtual size_t requests_at(size_t server) const = 0;
+  virtual size_t requests_of(size_t client) const = 0;
+  /// The server has been silent for kSilenceNoticedNs: who was able to must have noticed.
+  virtual void check_silence_noticed(size_t server) = 0;
 };
+
+/// Clients that were on time notice a silent server within this (docs/trs.md: 600 ms, plus what may
+/// make a reactor late).
+inline constexpr uint64_t kSilenceNoticedNs = base::kSecond;
 
 class Injector {
  public:
-  Injector(base::sim::SimWorld& world, const Plan& plan, Victims& victims, base::Logger log);
+  Injector(base::sim::SimWorld& world, const Plan& plan, Board& board, Victims& victims,
+           base::Logger log);
 
   /// Faults happen from now on.
   void start() { schedule_next(); }
   /// No new ones; those that last are ended, what is down is started.
   void stop_and_heal();
   const FaultCounts& counts() const { return counts_; }
+  /// A client submits a request.
+  void request_begins(size_t client, size_t device);
 
  private:
+  struct Target {
+    size_t client = 0;
+    size_t device = 0;
+    size_t server = 0;
+  };
   void schedule_next();
-  void inject();
+  void fire(Target target);
+  Target draw_target();
+  FaultKind deal();
+  /// False: this round has nothing that such a fault could hit.
+  bool inject(FaultKind kind, const Target& target);
   void count(FaultKind kind) { ++counts_[static_cast<size_t>(kind)]; }
-  /// Does `begin`, and `end` some time later unless all is healed before. Counted if `effect`
-  /// returned another value at the end than at the beginning.
-  void for_a_while(FaultKind kind, uint64_t duration_ns, const std::function<void()>& end,
-                   const std::function<uint64_t()>& effect);
-  void network_fault(FaultKind kind);
-  void stop_process(FaultKind kind, base::sim::SimHost* host);
-  void kill_server(FaultKind kind);
-  void kill_client(FaultKind kind);
-  void disk_fault(FaultKind kind);
+  /// Faults of one key do not overlap: they would end each other.
+  bool begin(const std::string& key) { return lasting_.insert(key).second; }
+  /// Does `end` some time later unless all is healed before. Counted if `effect` returns another
+  /// value then than now.
+  void for_a_while(FaultKind kind, const std::string& key, uint64_t duration_ns,
+                   const std::function<void()>& end, const std::function<uint64_t()>& effect);
+  bool network_fault(FaultKind kind, const Target& target);
+  void lose_path(FaultKind kind, const std::string& from, const std::string& to, uint64_t for_ns);
+  bool stop_server(size_t server);
+  bool stop_client(size_t client);
+  uint64_t stop(base::sim::SimHost& host);
+  bool hang_reactor(const Target& target);
+  bool kill_server(FaultKind kind, size_t server);
+  bool kill_client(FaultKind kind, size_t client);
+  bool disk_fault(FaultKind kind, size_t device);
+  bool change_wishes(FaultKind kind, size_t client, size_t device);
+  bool disturb_reconnect(size_t server);
+  void connect_seen(const base::sim::FabricAddress& listener);
+  void strike(size_t server);
 
   base::sim::SimWorld& world_;
   const Plan& plan_;
+  Board& board_;
   Victims& victims_;
   base::sim::SimRandom random_;
   base::Logger log_;
   bool active_ = true;
+  bool aiming_ = false;
+  uint64_t shots_ = 0;
+  std::set<std::string> lasting_;
+  std::vector<FaultKind> deck_;
+  std::optional<size_t> strike_at_;  // server: the next connection there is disturbed
   FaultCounts counts_{};
 };
 

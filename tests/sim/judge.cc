@@ -1,5 +1,7 @@
 #include "tests/sim/judge.h"
 
+#include <xxhash.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -26,24 +28,81 @@ const char* name_of(OpKind kind) {
 }  // namespace
 
 Judge::Judge(base::sim::SimWorld& world, const Plan& plan, base::Logger log)
-    : world_(world), log_(std::move(log)) {
-  for (size_t i = 0; i < plan.devices.size(); ++i) {
-    Device device;
-    device.history = std::make_unique<DeviceHistory>(violations_, i + 1, plan.devices[i].sectors);
-    devices_.push_back(std::move(device));
+    : world_(world), plan_(plan), log_(std::move(log)), devices_(plan.devices.size()) {
+  for (size_t i = 0; i < devices_.size(); ++i) {
+    devices_[i].exclusive = std::make_unique<ExclusiveChecker>(violations_, i + 1);
+    begin_life(i);
   }
 }
 
+void Judge::begin_life(size_t device) {
+  auto life = std::make_unique<Life>();
+  life->history =
+      std::make_unique<DeviceHistory>(violations_, device + 1, plan_.devices[device].sectors);
+  devices_[device].lives.push_back(std::move(life));
+}
+
+// --- handles
+
+void Judge::opened(size_t client, size_t device, Wish as) {
+  Life& life = *devices_[device].lives.back();
+  handles_[{client, device}] = {&life, as, ++handle_serials_};
+  if (as != Wish::kWrite) return;
+  end_orphans(device);
+  life.history->writer_restarted();
+}
+
+void Judge::closing(size_t client, size_t device) {
+  for (Operation& op : running_)
+    if (op.client == client && op.device == device) op.may_cancel = true;
+}
+
+DeviceHistory& Judge::history(size_t client, size_t device) {
+  return *handles_.at({client, device}).life->history;
+}
+
+void Judge::end_orphans(size_t device) {
+  for (const Operation& op : std::exchange(devices_[device].orphans, {}))
+    op.history().end(op.id, false, {}, true);
+}
+
+void Judge::client_dies(size_t client) {
+  std::erase_if(handles_, [client](const auto& entry) { return entry.first.first == client; });
+  for (size_t i = 0; i < running_.size();) {
+    if (running_[i].client != client) {
+      ++i;
+      continue;
+    }
+    const Operation op = take(running_[i].id);
+    completions_.died(op.id);
+    if (op.what.kind == OpKind::kRead) {
+      op.history().end(op.id, false, {});
+    } else {
+      devices_[op.device].orphans.push_back(op);
+    }
+  }
+}
+
+// --- requests
+
 uint64_t Judge::begin(size_t client, size_t device, const OpDescription& what) {
-  const uint64_t id = ++ids_;
-  completions_.posted(id);
-  running_.push_back(
-      {id, client, device, what, world_.now_ns(), calm_, devices_[device].disk_may_fail});
-  history(device).begin(id, what);
-  log_.debug("client {} device {} #{} {} {}+{}{}{}", client, device + 1, id, name_of(what.kind),
+  Operation op;
+  op.id = ++ids_;
+  op.client = client;
+  op.device = device;
+  op.handle = handles_.at({client, device});
+  op.what = what;
+  op.begin_ns = world_.now_ns();
+  op.calm = calm_;
+  op.may_fail = devices_[device].disk_may_fail;
+  completions_.posted(op.id);
+  op.history().begin(op.id, what);
+  running_.push_back(op);
+  log_.debug("client {} device {} #{} {} {}+{}{}{}", client, device + 1, op.id, name_of(what.kind),
              what.first_sector, what.sectors, what.durable ? " fua" : "",
              what.preflush ? " preflush" : "");
-  return id;
+  if (on_begin) on_begin(client, device);
+  return op.id;
 }
 
 Judge::Operation Judge::take(uint64_t id) {
@@ -56,22 +115,44 @@ Judge::Operation Judge::take(uint64_t id) {
   return op;
 }
 
-void Judge::end(uint64_t id, Errc status, std::span<const std::byte> read_data) {
+void Judge::end(uint64_t id, Errc status, std::span<const std::byte> read_data, uint64_t path) {
   world_.note(id);
   world_.note(static_cast<uint64_t>(status));
+  world_.note(XXH3_64bits(read_data.data(), read_data.size()));
   completions_.completed(id);
   log_.debug("#{} ends: {}", id, base::to_string(status));
   const Operation op = take(id);
   if (op.id == 0) return;  // a second completion: reported already
   check_latency(op);
-  const bool succeeded = status == Errc::kOk;
-  if (!succeeded) {
+  const bool good = status == Errc::kOk;
+  if (good) {
+    succeeded(op, path);
+  } else {
     ++failed_;
-    if (!op.may_fail && !history(op.device).may_report_loss(id))
+    if (!explained(op, status))
       violations_.add("device {}: operation {} failed with {}, and nothing that happened allows it",
                       op.device + 1, id, base::to_string(status));
   }
-  history(op.device).end(id, succeeded, read_data, op.may_fail);
+  // What was given up may be on its way, or at the disk: it lands until the next writer has opened.
+  if (status == Errc::kCanceled && op.changes()) {
+    devices_[op.device].orphans.push_back(op);
+    return;
+  }
+  op.history().end(id, good, read_data, op.may_fail || status == Errc::kCanceled);
+}
+
+bool Judge::explained(const Operation& op, Errc status) {
+  if (status == Errc::kCanceled) return op.may_cancel;
+  return status == Errc::kIo && (op.may_fail || op.history().may_report_loss(op.id));
+}
+
+void Judge::succeeded(const Operation& op, uint64_t path) {
+  if (op.begin_ns > op.handle.life->ended_ns)
+    violations_.add("device {}: operation {} succeeded on a device that had been replaced",
+                    op.device + 1, op.id);
+  const uint64_t epoch = op.handle.serial << 32 | path;
+  if (op.handle.as != Wish::kRead)
+    devices_[op.device].exclusive->succeeded(op.client, epoch, op.begin_ns, world_.now_ns());
 }
 
 void Judge::check_latency(const Operation& op) {
@@ -81,40 +162,48 @@ void Judge::check_latency(const Operation& op) {
                     op.id, latency_ns / base::kMillisecond);
 }
 
-void Judge::client_dies(size_t client) {
-  for (size_t i = 0; i < running_.size();) {
-    if (running_[i].client != client) {
-      ++i;
-      continue;
-    }
-    const Operation op = take(running_[i].id);
-    completions_.died(op.id);
-    if (op.what.kind == OpKind::kRead) {
-      history(op.device).end(op.id, false, {});
-    } else {
-      devices_[op.device].orphans.push_back(op.id);
-    }
+size_t Judge::requests_at(size_t server) const {
+  return static_cast<size_t>(std::count_if(
+      running_.begin(), running_.end(),
+      [&](const Operation& op) { return plan_.devices[op.device].server == server; }));
+}
+
+size_t Judge::requests_of(size_t client) const {
+  return static_cast<size_t>(
+      std::count_if(running_.begin(), running_.end(),
+                    [client](const Operation& op) { return op.client == client; }));
+}
+
+// --- servers
+
+void Judge::server_died(size_t server) {
+  for (size_t i = 0; i < devices_.size(); ++i) {
+    if (plan_.devices[i].server != server || !plan_.devices[i].memory) continue;
+    end_orphans(i);
+    devices_[i].lives.back()->ended_ns = world_.now_ns();
+    begin_life(i);
   }
 }
 
-void Judge::writer_returned(size_t device) {
-  for (const uint64_t id : std::exchange(devices_[device].orphans, {}))
-    history(device).end(id, false, {});
-  history(device).writer_restarted();
-}
-
-void Judge::explain_failures(size_t device) {
-  for (Operation& op : running_)
-    if (op.device == device) op.may_fail = true;
-}
-
-void Judge::server_lost_power() {
-  for (Device& device : devices_) device.history->power_loss();
+void Judge::server_lost_power(size_t server) {
+  server_died(server);
+  for (size_t i = 0; i < devices_.size(); ++i)
+    if (plan_.devices[i].server == server && !plan_.devices[i].memory)
+      devices_[i].lives.back()->history->power_loss();
 }
 
 void Judge::disk_may_fail(size_t device, bool on) {
   devices_[device].disk_may_fail = on;
-  if (on) explain_failures(device);
+  if (!on) return;
+  for (Operation& op : running_)
+    if (op.device == device) op.may_fail = true;
+}
+
+uint64_t Judge::losses_reported() const {
+  uint64_t sum = 0;
+  for (const Device& device : devices_)
+    for (const auto& life : device.lives) sum += life->history->losses_reported();
+  return sum;
 }
 
 }  // namespace braid::sim

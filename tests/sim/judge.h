@@ -4,15 +4,20 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
 #include "base/sim.h"
+#include "tests/sim/board.h"
 #include "tests/sim/checkers/completion.h"
 #include "tests/sim/checkers/device_history.h"
+#include "tests/sim/checkers/exclusive.h"
 #include "tests/sim/checkers/violations.h"
 #include "tests/sim/plan.h"
 
@@ -22,14 +27,23 @@ class Judge {
  public:
   Judge(base::sim::SimWorld& world, const Plan& plan, base::Logger log);
 
-  uint64_t begin(size_t client, size_t device, const OpDescription& op);
-  void end(uint64_t id, base::Errc status, std::span<const std::byte> read_data);
+  // --- a client's handle on a device
+  /// kWrite: nothing of the former writer can still land.
+  void opened(size_t client, size_t device, Wish as);
+  /// From here on its requests may be cancelled.
+  void closing(size_t client, size_t device);
+  void closed(size_t client, size_t device) { handles_.erase({client, device}); }
   /// The client's process is about to die.
   void client_dies(size_t client);
-  /// The next process of a client has the device open for writing: nothing of its predecessor can
-  /// still land.
-  void writer_returned(size_t device);
-  void server_lost_power();
+
+  // --- requests on an open handle
+  uint64_t begin(size_t client, size_t device, const OpDescription& op);
+  /// `path`: counts the paths that the client's session has had.
+  void end(uint64_t id, base::Errc status, std::span<const std::byte> read_data, uint64_t path);
+
+  // --- what happens to servers
+  void server_died(size_t server);
+  void server_lost_power(size_t server);
   /// A disk error was injected into a device's disk, or ended.
   void disk_may_fail(size_t device, bool on);
 
@@ -38,37 +52,66 @@ class Judge {
   void calm_begins() { calm_ = true; }
   static constexpr uint64_t kCalmLatencyMaxNs = 100 * base::kMillisecond;
 
-  DeviceHistory& history(size_t device) { return *devices_[device].history; }
+  /// Of the handle of a client.
+  DeviceHistory& history(size_t client, size_t device);
+  uint64_t losses_reported() const;
+  /// Requests under way.
+  size_t requests_at(size_t server) const;
+  size_t requests_of(size_t client) const;
+  /// Called with client and device when a request begins.
+  std::function<void(size_t client, size_t device)> on_begin;
   CompletionChecker& completions() { return completions_; }
   Violations& violations() { return violations_; }
   uint64_t failed_operations() const { return failed_; }
 
  private:
+  /// A device from one identity to the next: a file has one life, a memory device one for each
+  /// process of its server.
+  struct Life {
+    std::unique_ptr<DeviceHistory> history;
+    uint64_t ended_ns = base::kNever;
+  };
+  struct Handle {
+    Life* life = nullptr;
+    Wish as = Wish::kRead;
+    uint64_t serial = 0;
+  };
   struct Operation {
     uint64_t id = 0;
     size_t client = 0;
     size_t device = 0;
+    Handle handle;
     OpDescription what;
     uint64_t begin_ns = 0;
     bool calm = false;
-    bool may_fail = false;  // a disk error fell into its time
+    bool may_fail = false;    // a disk error fell into its time
+    bool may_cancel = false;  // its handle is being closed
+    bool changes() const { return what.kind == OpKind::kWrite || what.kind == OpKind::kZero; }
+    DeviceHistory& history() const { return *handle.life->history; }
   };
   struct Device {
-    std::unique_ptr<DeviceHistory> history;
+    std::vector<std::unique_ptr<Life>> lives;  // the last one is the present
+    std::unique_ptr<ExclusiveChecker> exclusive;
     bool disk_may_fail = false;
-    std::vector<uint64_t> orphans;  // operations of dead clients that may still land
+    std::vector<Operation> orphans;  // given up by their clients, may still land
   };
+  void begin_life(size_t device);
   Operation take(uint64_t id);
-  void explain_failures(size_t device);
+  bool explained(const Operation& op, base::Errc status);
+  void succeeded(const Operation& op, uint64_t path);
   void check_latency(const Operation& op);
+  void end_orphans(size_t device);
 
   base::sim::SimWorld& world_;
+  const Plan& plan_;
   base::Logger log_;
   Violations violations_;
   CompletionChecker completions_{violations_};
   std::vector<Device> devices_;
+  std::map<std::pair<size_t, size_t>, Handle> handles_;  // by client and device
   std::vector<Operation> running_;
   uint64_t ids_ = 0;
+  uint64_t handle_serials_ = 0;
   uint64_t failed_ = 0;
   bool calm_ = false;
 };

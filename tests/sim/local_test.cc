@@ -24,16 +24,19 @@ using base::sim::SimWorld;
 Plan local_plan() {
   Plan plan;
   plan.clients.push_back({.name = "local", .ip = "", .depth = 8, .pause_max_ns = kMillisecond});
-  plan.devices.push_back({.name = "disk", .memory = false, .sectors = 512, .writer = 0});
+  plan.servers.push_back({.name = "local", .ip = ""});
+  plan.devices.push_back({.name = "disk", .sectors = 512, .heir = {}, .readers = {}});
   return plan;
 }
 
 class LocalProgram : public base::sim::SimProgram {
  public:
-  LocalProgram(SimHost& host, const Plan& plan, Judge& judge, uint64_t seed) {
+  LocalProgram(SimHost& host, const Plan& plan, Judge& judge, uint64_t seed)
+      : judge_(judge), board_(plan) {
     const Reactor::Options options{.name = "home"};
     reactor_ = std::move(*Reactor::create(host, options));
-    context_.emplace(WorkContext{host, *reactor_, judge, plan, 0, base::sim::SimRandom(seed)});
+    context_.emplace(
+        WorkContext{host, *reactor_, judge, board_, plan, 0, base::sim::SimRandom(seed)});
     run_ = std::make_unique<DeviceRun>(*context_, 0, true);
     host.drive(*reactor_);
     reactor_->spawn(open());
@@ -52,7 +55,8 @@ class LocalProgram : public base::sim::SimProgram {
       options.name = "disk";
       auto device = co_await bnbd::open_file_device(*reactor_, options);
       if (device.ok()) {
-        EXPECT_TRUE(run_->opened(std::move(*device)).ok());
+        judge_.opened(0, 0, Wish::kWrite);
+        EXPECT_TRUE(run_->opened(std::move(*device), [] { return 0; }).ok());
         co_return;
       }
       // The last process's writes are still landing.
@@ -60,6 +64,8 @@ class LocalProgram : public base::sim::SimProgram {
       co_await reactor_->sleep_ns(kMillisecond);
     }
   }
+  Judge& judge_;
+  Board board_;
   std::unique_ptr<Reactor> reactor_;
   std::optional<WorkContext> context_;
   std::unique_ptr<DeviceRun> run_;
@@ -105,7 +111,7 @@ Verdict run_lives(uint64_t seed, bool lying) {
     judge.client_dies(0);
     if (world.random().one_in(2)) {
       machine.power_loss();
-      judge.server_lost_power();
+      judge.server_lost_power(0);
       machine.power_on();
     } else {
       host.kill();

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace braid::sim {
 
 using base::kMillisecond;
@@ -9,10 +11,21 @@ using base::sim::SimRandom;
 
 namespace {
 
+ServerPlan draw_server(SimRandom& random, size_t index) {
+  ServerPlan server;
+  server.name = fmt::format("server{}", index);
+  server.ip = fmt::format("10.0.0.{}", index + 1);
+  server.reactors = random.between(1, 3);
+  server.queue_depth = static_cast<uint32_t>(random.between(2, 32));
+  server.max_io_bytes = 8192u << random.below(4);
+  return server;
+}
+
 ClientPlan draw_client(SimRandom& random, size_t index) {
   ClientPlan client;
   client.name = fmt::format("client{}", index);
   client.ip = fmt::format("10.0.1.{}", index + 1);
+  client.reactors = random.between(1, 2);
   client.depth = static_cast<uint32_t>(random.between(1, 16));
   client.pause_max_ns = random.between(20, 80) * kMillisecond;
   client.device_queue_depth = static_cast<uint32_t>(random.between(2, 32));
@@ -20,33 +33,40 @@ ClientPlan draw_client(SimRandom& random, size_t index) {
   return client;
 }
 
-DevicePlan draw_device(SimRandom& random, size_t index, size_t clients, bool memory) {
+DevicePlan draw_device(SimRandom& random, size_t index, const Plan& plan) {
+  const size_t clients = plan.clients.size();
   DevicePlan device;
   device.name = fmt::format("disk{}", index);
-  device.memory = memory;
+  device.server = index % plan.servers.size();
+  device.memory = random.one_in(5);
   device.sectors = 8 * random.between(16, 128);  // 64 to 512 KiB
   device.writer = index % clients;
-  if (clients > 1 && random.one_in(2)) device.reader = 1 - device.writer;
+  if (clients > 1 && random.one_in(2)) {
+    device.heir = (device.writer + random.between(1, clients - 1)) % clients;
+  }
+  for (size_t c = 0; c < clients; ++c) {
+    if (c != device.writer && c != device.heir && random.one_in(3)) device.readers.push_back(c);
+  }
   return device;
 }
 
 }  // namespace
 
+bool DevicePlan::used_by(size_t client) const {
+  return writer == client || heir == client ||
+         std::find(readers.begin(), readers.end(), client) != readers.end();
+}
+
 Plan Plan::draw(SimRandom& random, uint64_t fault_phase_ns) {
   Plan plan;
-  plan.server_ip = "10.0.0.1";
-  plan.server_reactors = random.between(1, 2);
-  plan.queue_depth = static_cast<uint32_t>(random.between(2, 32));
-  plan.max_io_bytes = 8192u << random.below(4);
-  const bool memory = random.one_in(6);
-  plan.server_may_die = !memory;
-  const size_t clients = random.between(1, 2);
+  const size_t servers = random.one_in(3) ? 2 : 1;
+  const size_t clients = random.between(1, 3);
+  for (size_t i = 0; i < servers; ++i) plan.servers.push_back(draw_server(random, i));
   for (size_t i = 0; i < clients; ++i) plan.clients.push_back(draw_client(random, i));
-  const size_t devices = random.between(clients, 3);
-  for (size_t i = 0; i < devices; ++i)
-    plan.devices.push_back(draw_device(random, i, clients, memory));
+  const size_t devices = random.between(std::max(servers, clients), 4);
+  for (size_t i = 0; i < devices; ++i) plan.devices.push_back(draw_device(random, i, plan));
   plan.fault_phase_ns = fault_phase_ns;
-  plan.fault_gap_max_ns = random.between(500, 2500) * kMillisecond;
+  plan.fault_gap_max_ns = random.between(500, 2000) * kMillisecond;
   return plan;
 }
 

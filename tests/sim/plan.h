@@ -1,7 +1,8 @@
 // Plan: what a seed makes of one round: topology, devices, workload, how long.
 //
-// A round is one world: one server, one or two clients, their devices, some seconds of faults, then
-// healing, rest and a look at everything.
+// A round is one world: one or two servers, up to three clients, their devices, some seconds of
+// faults, then healing, rest and a look at everything. A client has one session to each server of
+// which it uses devices.
 #pragma once
 
 #include <cstdint>
@@ -13,17 +14,32 @@
 
 namespace braid::sim {
 
+struct ServerPlan {
+  std::string name;
+  std::string ip;
+  size_t reactors = 1;
+  uint32_t queue_depth = 32;  // permits per session
+  uint32_t max_io_bytes = 64 << 10;
+};
+
 struct DevicePlan {
   std::string name;
-  bool memory = false;
+  size_t server = 0;
+  bool memory = false;  // dies with its server's process
   uint64_t sectors = 0;
-  size_t writer = 0;             // client
-  std::optional<size_t> reader;  // another client, which opens it read-only
+  size_t writer = 0;            // client
+  std::optional<size_t> heir;   // another client, which may become the writer, and tries too early
+  std::vector<size_t> readers;  // clients that open it read-only
+
+  /// Clients besides the writer may look at it.
+  bool shared() const { return heir.has_value() || !readers.empty(); }
+  bool used_by(size_t client) const;
 };
 
 struct ClientPlan {
   std::string name;
   std::string ip;
+  size_t reactors = 1;        // a session runs on one of them
   uint32_t depth = 1;         // requests in flight per device
   uint64_t pause_max_ns = 0;  // between two bursts of requests
   uint32_t device_queue_depth = 128;
@@ -31,12 +47,7 @@ struct ClientPlan {
 };
 
 struct Plan {
-  std::string server_ip;
-  size_t server_reactors = 1;
-  uint32_t queue_depth = 32;  // permits per session
-  uint32_t max_io_bytes = 64 << 10;
-  /// Memory devices end with their process, so then the server is never killed.
-  bool server_may_die = true;
+  std::vector<ServerPlan> servers;
   std::vector<ClientPlan> clients;
   std::vector<DevicePlan> devices;
   uint64_t fault_phase_ns = 0;

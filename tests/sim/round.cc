@@ -2,12 +2,16 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <memory>
 
+#include "tests/sim/board.h"
 #include "tests/sim/checkers/progress.h"
 #include "tests/sim/client.h"
 #include "tests/sim/injector.h"
 #include "tests/sim/judge.h"
+#include "tests/sim/mutants.h"
 #include "tests/sim/plan.h"
 #include "tests/sim/server.h"
 
@@ -54,6 +58,8 @@ base::sim::SimWorldOptions world_options(const RoundOptions& options,
 class Round : private Victims {
  public:
   explicit Round(const RoundOptions& options);
+  /// What the processes hold on to goes after them.
+  ~Round() override;
   RoundReport run();
 
  private:
@@ -61,26 +67,37 @@ class Round : private Victims {
     SimMachine* machine = nullptr;
     SimHost* host = nullptr;  // null while it is down
   };
+  struct Server : Process {
+    ServerProgram* program = nullptr;
+  };
   struct Client : Process {
     ClientProgram* program = nullptr;
   };
 
-  SimHost* server() override { return server_.host; }
+  SimHost* server(size_t index) override { return servers_[index].host; }
   SimHost* client(size_t index) override { return clients_[index].host; }
   SimDisk* disk(size_t device) override { return disks_[device]; }
-  void kill_server(bool power) override;
-  void start_server() override;
+  void kill_server(size_t index, bool power) override;
+  void start_server(size_t index) override;
   void kill_client(size_t index, bool power) override;
   void start_client(size_t index) override;
   void disk_may_fail(size_t device, bool on) override { judge_.disk_may_fail(device, on); }
+  bool reconnecting_to(size_t server) override;
+  size_t requests_at(size_t server) const override { return judge_.requests_at(server); }
+  size_t requests_of(size_t client) const override { return judge_.requests_of(client); }
+  void check_silence_noticed(size_t server) override;
 
   void build();
+  bool mutant(std::string_view name) const;
   void set_activity(Activity activity);
+  /// False: it took too long, which is a violation.
   template <typename Predicate>
-  bool wait_for_clients(Predicate predicate);
+  bool reach(std::string_view what, Predicate predicate);
   std::string explain() const;
+  void check_servers(bool all_closed);
   void come_to_rest();
   RoundReport report();
+  FaultCounts count_faults();
 
   const std::shared_ptr<TimedSink> sink_;
   base::Logger log_;
@@ -88,11 +105,12 @@ class Round : private Victims {
   base::sim::SimRandom random_;
   const Plan plan_;
   Judge judge_;
+  Board board_{plan_};
   ProgressChecker progress_{judge_.violations(), kProgressBoundNs};
-  Process server_;
-  ServerProgram* server_program_ = nullptr;
+  std::vector<Server> servers_;
   std::vector<Client> clients_;
   std::vector<SimDisk*> disks_;
+  uint64_t rest_after_ns_ = 0;
   Injector injector_;
 };
 
@@ -103,19 +121,40 @@ Round::Round(const RoundOptions& options)
       random_(world_.random().fork()),
       plan_(Plan::draw(random_, options.fault_phase_ns)),
       judge_(world_, plan_, log_),
-      injector_(world_, plan_, *this, log_) {
+      injector_(world_, plan_, board_, *this, log_) {
   sink_->world = &world_;
+  judge_.on_begin = [this](size_t client, size_t device) {
+    injector_.request_begins(client, device);
+  };
   build();
 }
 
+bool Round::mutant(std::string_view name) const {
+  const std::vector<std::string>& on = world_.options().mutants;
+  return std::find(on.begin(), on.end(), name) != on.end();
+}
+
+Round::~Round() {
+  for (const Server& server : servers_)
+    if (server.host != nullptr) server.host->kill(true);
+  for (const Client& client : clients_)
+    if (client.host != nullptr) client.host->kill(true);
+}
+
 void Round::build() {
-  server_.machine = &world_.add_machine("server");
-  world_.fabric().add_port(*server_.machine, plan_.server_ip);
+  for (const ServerPlan& plan : plan_.servers) {
+    Server server;
+    server.machine = &world_.add_machine(plan.name);
+    world_.fabric().add_port(*server.machine, plan.ip);
+    servers_.push_back(server);
+  }
   for (const DevicePlan& device : plan_.devices) {
     base::sim::SimDiskOptions options;
     options.size_bytes = device.sectors * kSectorBytes;
+    options.lying = mutant(kLyingMutant);
     const std::string path = std::string(kExportRoot) + "/" + device.name;
-    disks_.push_back(device.memory ? nullptr : &server_.machine->add_disk(path, options));
+    SimMachine& machine = *servers_[device.server].machine;
+    disks_.push_back(device.memory ? nullptr : &machine.add_disk(path, options));
   }
   for (const ClientPlan& plan : plan_.clients) {
     Client client;
@@ -123,29 +162,40 @@ void Round::build() {
     world_.fabric().add_port(*client.machine, plan.ip);
     clients_.push_back(client);
   }
-  start_server();
+  for (size_t i = 0; i < servers_.size(); ++i) start_server(i);
   for (size_t i = 0; i < clients_.size(); ++i) start_client(i);
 }
 
 // --- victims
 
-void Round::start_server() {
-  if (!server_.machine->powered()) server_.machine->power_on();
-  server_.host = &server_.machine->start_process("braidd");
-  auto program = std::make_unique<ServerProgram>(*server_.host, plan_);
-  server_program_ = program.get();
-  server_.host->run(std::move(program));
+void Round::start_server(size_t index) {
+  Server& server = servers_[index];
+  if (!server.machine->powered()) server.machine->power_on();
+  server.host = &server.machine->start_process("braidd");
+  auto program = std::make_unique<ServerProgram>(*server.host, plan_, index);
+  server.program = program.get();
+  server.host->run(std::move(program));
 }
 
-void Round::kill_server(bool power) {
+void Round::kill_server(size_t index, bool power) {
+  Server& server = servers_[index];
   if (power) {
-    server_.machine->power_loss();
-    judge_.server_lost_power();
+    server.machine->power_loss();
+    judge_.server_lost_power(index);
+    for (size_t d = 0; d < disks_.size(); ++d)
+      if (plan_.devices[d].server == index) judge_.disk_may_fail(d, false);
   } else {
-    server_.host->kill();
+    server.host->kill();
+    judge_.server_died(index);
   }
-  server_.host = nullptr;
-  server_program_ = nullptr;
+  server.host = nullptr;
+  server.program = nullptr;
+}
+
+bool Round::reconnecting_to(size_t server) {
+  return std::any_of(clients_.begin(), clients_.end(), [server](const Client& client) {
+    return client.program != nullptr && client.program->reconnecting_to(server);
+  });
 }
 
 void Round::start_client(size_t index) {
@@ -153,7 +203,7 @@ void Round::start_client(size_t index) {
   if (!client.machine->powered()) client.machine->power_on();
   client.host = &client.machine->start_process("user");
   auto program =
-      std::make_unique<ClientProgram>(*client.host, plan_, index, judge_, random_.next());
+      std::make_unique<ClientProgram>(*client.host, plan_, index, judge_, board_, random_.next());
   client.program = program.get();
   client.host->run(std::move(program));
 }
@@ -161,6 +211,7 @@ void Round::start_client(size_t index) {
 void Round::kill_client(size_t index, bool power) {
   Client& client = clients_[index];
   judge_.client_dies(index);
+  board_.client_died(index);
   if (power) {
     client.machine->power_loss();
   } else {
@@ -168,6 +219,18 @@ void Round::kill_client(size_t index, bool power) {
   }
   client.host = nullptr;
   client.program = nullptr;
+}
+
+void Round::check_silence_noticed(size_t server) {
+  for (size_t i = 0; i < clients_.size(); ++i) {
+    const Client& client = clients_[i];
+    if (client.program == nullptr ||
+        client.host->disturbed_since(world_.now_ns() - kSilenceNoticedNs))
+      continue;
+    if (client.program->connected_to(server))
+      judge_.violations().add("client {} has not noticed that server {} is silent for {} ms", i,
+                              server, kSilenceNoticedNs / base::kMillisecond);
+  }
 }
 
 // --- phases
@@ -178,16 +241,18 @@ void Round::set_activity(Activity activity) {
 }
 
 template <typename Predicate>
-bool Round::wait_for_clients(Predicate predicate) {
-  progress_.faults_stopped(world_.now_ns());
+bool Round::reach(std::string_view what, Predicate predicate) {
+  bool all = false;
+  uint64_t waited_ns = 0;
   // Not after every event: that would cost more than the events.
-  for (uint64_t waited = 0; waited < progress_.bound_ns(); waited += base::kMillisecond * 5) {
-    bool all = true;
+  for (; waited_ns <= progress_.bound_ns(); waited_ns += base::kMillisecond * 5) {
+    all = true;
     for (const Client& client : clients_) all = all && predicate(*client.program);
-    if (all) return true;
+    if (all) break;
     world_.run_for(base::kMillisecond * 5);
   }
-  return false;
+  progress_.waited(what, all, waited_ns, judge_.completions().outstanding(), all ? "" : explain());
+  return all;
 }
 
 std::string Round::explain() const {
@@ -196,43 +261,56 @@ std::string Round::explain() const {
   return text;
 }
 
+/// Of what clients had there, nothing may be left at the servers but what is in use.
+void Round::check_servers(bool all_closed) {
+  for (size_t i = 0; i < servers_.size(); ++i) {
+    size_t sessions = 0;
+    if (!all_closed)
+      for (const Client& client : clients_) sessions += client.program->connected_to(i);
+    servers_[i].program->check_at_rest(judge_.violations(), sessions);
+  }
+}
+
+/// Everything ends; work in the calm; what is there is read and judged; everything is closed.
 void Round::come_to_rest() {
-  const bool rested = wait_for_clients([](ClientProgram& c) { return c.at_rest(); });
-  progress_.ended(world_.now_ns(),
-                  rested ? 0 : std::max<uint64_t>(1, judge_.completions().outstanding()),
-                  explain());
-  if (!rested) return;
+  const auto rests = [](const ClientProgram& client) { return client.at_rest(); };
+  set_activity(Activity::kRest);
+  const uint64_t healed_ns = world_.now_ns();
+  if (!reach("rest", rests)) return;
+  rest_after_ns_ = world_.now_ns() - healed_ns;
   judge_.completions().at_rest();
   world_.run_for(kSettleNs);
   judge_.calm_begins();
   set_activity(Activity::kWork);
   world_.run_for(kCalmPhaseNs);
   set_activity(Activity::kRest);
-  if (!wait_for_clients([](ClientProgram& c) { return c.at_rest(); })) {
-    progress_.ended(world_.now_ns(), judge_.completions().outstanding(), explain());
-    return;
-  }
+  if (!reach("rest after the calm", rests)) return;
   judge_.completions().at_rest();
   set_activity(Activity::kVerify);
-  if (!wait_for_clients([](ClientProgram& c) { return c.verified(); })) {
-    progress_.ended(world_.now_ns(), judge_.completions().outstanding(), explain());
-    return;
-  }
+  if (!reach("a look at everything", [](const ClientProgram& c) { return c.verified(); })) return;
+  judge_.completions().at_rest();
   for (Client& client : clients_) client.program->check_permits();
+  check_servers(false);
   set_activity(Activity::kClose);
-  if (!wait_for_clients([](ClientProgram& c) { return c.closed(); }))
-    judge_.violations().add("a client did not close within its bound: {}", explain());
-  server_program_->stop();
-  if (!world_.run_until([this] { return server_program_->stopped(); }, kProgressBoundNs))
-    judge_.violations().add("the server did not stop within its bound");
+  if (!reach("closing", [](const ClientProgram& c) { return c.closed(); })) return;
+  world_.run_for(kSecond);
+  check_servers(true);
+  for (Server& server : servers_) {
+    server.program->stop();
+    if (!world_.run_until([&] { return server.program->stopped(); }, kProgressBoundNs))
+      judge_.violations().add("a server did not stop within its bound");
+  }
+  world_.run_for(kSecond);
+  for (const std::string& end : world_.fabric().open_ends())
+    judge_.violations().add("a channel is left after everything was closed: {}", end);
 }
 
 RoundReport Round::run() {
+  if (mutant(kCrashMutant)) world_.after(base::kSecond, [] { std::abort(); });
   injector_.start();
   world_.run_for(plan_.fault_phase_ns);
   injector_.stop_and_heal();
   log_.info("faults stopped, everything healed");
-  set_activity(Activity::kRest);
   come_to_rest();
   return report();
 }
@@ -247,11 +325,31 @@ RoundReport Round::report() {
   report.failed = judge_.failed_operations();
   report.events = world_.counters().events;
   report.turns = world_.counters().turns;
-  report.faults = injector_.counts();
-  report.faults[static_cast<size_t>(FaultKind::kLateReactor)] = world_.counters().late_turns;
-  for (size_t i = 0; i < plan_.devices.size(); ++i)
-    report.losses_reported += judge_.history(i).losses_reported();
+  report.rest_after_ns = rest_after_ns_;
+  report.losses_reported = judge_.losses_reported();
+  report.faults = count_faults();
   return report;
+}
+
+FaultCounts Round::count_faults() {
+  FaultCounts counts = injector_.counts();
+  const auto set = [&counts](FaultKind kind, uint64_t n) { counts[static_cast<size_t>(kind)] = n; };
+  const BoardCounters& did = board_.counters;
+  set(FaultKind::kDeviceRemapped, did.devices_remapped);
+  set(FaultKind::kSessionRemapped, did.sessions_remapped);
+  set(FaultKind::kHandedOver, did.handed_over);
+  set(FaultKind::kContested, did.contested);
+  set(FaultKind::kMemoryReplaced, did.replaced);
+  uint64_t lost = 0, late = 0;
+  for (const SimDisk* disk : disks_) {
+    if (disk == nullptr) continue;
+    lost += disk->counters().sectors_lost;
+    late += disk->counters().late_writes;
+  }
+  set(FaultKind::kWritesLost, lost);
+  set(FaultKind::kLateWrites, late);
+  set(FaultKind::kLateReactor, world_.counters().late_turns);
+  return counts;
 }
 
 }  // namespace

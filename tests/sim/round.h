@@ -30,6 +30,7 @@ struct RoundReport {
   uint64_t completed = 0;
   uint64_t failed = 0;  // completed with an error that was to be expected
   uint64_t losses_reported = 0;
+  uint64_t rest_after_ns = 0;  // from the end of the faults until all was open and at rest
   uint64_t events = 0, turns = 0;
   FaultCounts faults{};
 };

@@ -2,25 +2,34 @@
 // found.
 #include "tests/sim/round.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "tests/sim/campaign.h"
+#include "tests/sim/mutants.h"
+#include "tests/sim/replay_note.h"
 
 namespace braid::sim {
 namespace {
 
 using base::kSecond;
 
-// Short rounds: with sanitizers, fifty of them take about half a minute of one core.
+// Short rounds: fifty of them must do for a test.
 constexpr uint64_t kFaultPhaseNs = 10 * kSecond;
 constexpr uint64_t kSeeds = 50;
-constexpr uint64_t kGroups = 5;  // so that ctest runs them side by side
 
 RoundReport run(uint64_t seed, const std::string& mutant = "") {
   RoundOptions options;
   options.seed = seed;
   options.fault_phase_ns = kFaultPhaseNs;
-  if (!mutant.empty()) options.mutants.push_back(mutant);
+  std::string command = fmt::format("./run sim --round-seconds 10 --seed {}", seed);
+  if (!mutant.empty()) {
+    options.mutants.push_back(mutant);
+    command += " --mutant " + mutant;
+  }
+  const ReplayNote note(command);
   return run_round(options);
 }
 
@@ -30,47 +39,63 @@ std::string text(const RoundReport& report) {
   return all;
 }
 
-class FiftySeeds : public ::testing::TestWithParam<uint64_t> {};
-
-TEST_P(FiftySeeds, HoldEveryPromise) {
+TEST(FiftySeeds, HoldEveryPromiseUnderEveryKindOfFault) {
   CampaignReport sum;
-  for (uint64_t i = 1; i <= kSeeds / kGroups; ++i) {
-    const uint64_t seed = GetParam() * kSeeds / kGroups + i;
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
     const RoundReport report = run(seed);
     sum.add(seed, report);
     EXPECT_EQ(report.violation_count, 0u)
         << text(report) << "replay: ./run sim --round-seconds 10 --seed " << seed;
     EXPECT_GT(report.completed, 20u) << "seed " << seed;
   }
-  // The rare kinds need more rounds than these.
-  EXPECT_LE(sum.missing_faults().size(), 3u);
+  for (const FaultKind kind : sum.missing_faults())
+    ADD_FAILURE() << "no " << to_string(kind) << " had an effect in fifty rounds";
 }
 
-INSTANTIATE_TEST_SUITE_P(Groups, FiftySeeds, ::testing::Range(uint64_t{0}, kGroups));
+TEST(Campaign, TellsWhichFaultsNeverHadAnEffect) {
+  RoundReport round;
+  round.faults.fill(1);
+  round.faults[static_cast<size_t>(FaultKind::kDiskStall)] = 0;
+  CampaignReport sum;
+  sum.add(1, round);
+  EXPECT_EQ(sum.missing_faults(), std::vector{FaultKind::kDiskStall});
+  round.faults.fill(1);
+  sum.add(2, round);
+  EXPECT_TRUE(sum.missing_faults().empty());
+}
 
 TEST(Simulation, OneSeedReplaysBitForBit) {
-  const RoundReport once = run(3);
-  const RoundReport again = run(3);
-  EXPECT_EQ(once.trace_hash, again.trace_hash);
-  EXPECT_EQ(once.completed, again.completed);
-  EXPECT_NE(once.trace_hash, run(4).trace_hash);
+  uint64_t other = 0;
+  for (const uint64_t seed : {3, 4, 5}) {
+    const RoundReport once = run(seed);
+    const RoundReport again = run(seed);
+    EXPECT_EQ(once.trace_hash, again.trace_hash);
+    EXPECT_EQ(once.completed, again.completed);
+    EXPECT_NE(once.trace_hash, std::exchange(other, once.trace_hash));
+  }
 }
 
-class PlantedBug : public ::testing::TestWithParam<const char*> {};
+TEST(SimulationDeathTest, ACrashSaysHowToReplayIt) {
+  EXPECT_DEATH((void)run(7, std::string(kCrashMutant)),
+               "replay: ./run sim --round-seconds 10 --seed 7 --mutant crash");
+}
 
-TEST_P(PlantedBug, IsFoundWithinFiftySeeds) {
+class PlantedBug : public ::testing::TestWithParam<Mutant> {};
+
+TEST_P(PlantedBug, IsFoundByItsCheckerWithinFiftySeeds) {
+  const Mutant& mutant = GetParam();
   for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
-    if (run(seed, GetParam()).violation_count == 0) continue;
+    if (text(run(seed, std::string(mutant.name))).find(mutant.seen_as) == std::string::npos)
+      continue;
     EXPECT_EQ(run(seed).violation_count, 0u) << "it must be the planted bug that was found";
     return;
   }
-  FAIL() << GetParam() << " was not found";
+  FAIL() << mutant.name << " was not seen as: " << mutant.seen_as;
 }
 
-INSTANTIATE_TEST_SUITE_P(Mutants, PlantedBug,
-                         ::testing::Values("double-completion", "lost-flush", "permit-leak"),
+INSTANTIATE_TEST_SUITE_P(Mutants, PlantedBug, ::testing::ValuesIn(kMutants),
                          [](const auto& instance) {
-                           std::string name = instance.param;
+                           std::string name(instance.param.name);
                            for (char& c : name)
                              if (c == '-') c = '_';
                            return name;

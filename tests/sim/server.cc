@@ -10,36 +10,41 @@ using base::Reactor;
 
 namespace {
 
-bnbd::ExportServerOptions export_options(const Plan& plan, std::vector<Reactor*> reactors) {
+bnbd::ExportServerOptions export_options(const Plan& plan, size_t server,
+                                         std::vector<Reactor*> reactors) {
+  const ServerPlan& me = plan.servers[server];
   bnbd::ExportServerOptions options;
   options.root = kExportRoot;
   for (const DevicePlan& device : plan.devices) {
-    if (!device.memory) continue;
+    if (!device.memory || device.server != server) continue;
     bnbd::NamedExport named;
     named.name = device.name;
     named.size_bytes = device.sectors * kSectorBytes;
     options.named.push_back(named);
   }
-  options.transport.listen = {plan.server_ip, kServerPort};
+  options.transport.listen = {me.ip, kServerPort};
   options.transport.reactors = std::move(reactors);
-  options.transport.queue_depth = plan.queue_depth;
-  options.transport.max_io_bytes = plan.max_io_bytes;
+  options.transport.queue_depth = me.queue_depth;
+  options.transport.max_io_bytes = me.max_io_bytes;
   return options;
 }
 
 }  // namespace
 
-ServerProgram::ServerProgram(base::sim::SimHost& host, const Plan& plan) {
+ServerProgram::ServerProgram(base::sim::SimHost& host, const Plan& plan, size_t server)
+    : name_(plan.servers[server].name) {
+  const ServerPlan& me = plan.servers[server];
   std::vector<Reactor*> borrowed;
-  for (size_t i = 0; i < plan.server_reactors; ++i) {
+  for (size_t i = 0; i < me.reactors; ++i) {
     const Reactor::Options options{.name = fmt::format("reactor{}", i)};
     reactors_.push_back(std::move(*Reactor::create(host, options)));
     host.drive(*reactors_.back());
     borrowed.push_back(reactors_.back().get());
   }
-  const vhca::SimDeviceOptions device{.name = "sim0", .ip = plan.server_ip};
+  const vhca::SimDeviceOptions device{.name = "sim0", .ip = me.ip};
   device_ = std::move(*vhca::create_sim_device(host, *reactors_[0], device));
-  server_ = std::move(*bnbd::ExportServer::create(*device_, export_options(plan, borrowed)));
+  server_ =
+      std::move(*bnbd::ExportServer::create(*device_, export_options(plan, server, borrowed)));
 }
 
 void ServerProgram::stop() {
@@ -47,6 +52,16 @@ void ServerProgram::stop() {
     stopping_ = stop_task();
     stopping_.start();
   });
+}
+
+void ServerProgram::check_at_rest(Violations& violations, size_t sessions) const {
+  if (server_->sessions().size() != sessions)
+    violations.add("{}: {} sessions at rest, where {} clients have one", name_,
+                   server_->sessions().size(), sessions);
+  size_t holders = 0;
+  for (const bnbd::ExportStatus& its : server_->exports()) holders += its.holders.size();
+  if (sessions == 0 && holders != 0)
+    violations.add("{}: {} devices are held by nobody's sessions", name_, holders);
 }
 
 base::Task<void> ServerProgram::stop_task() {

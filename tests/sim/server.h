@@ -1,12 +1,14 @@
-// The server process of a round: the shipping export server on a simulated machine.
+// A server process of a round: the shipping export server on a simulated machine.
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/reactor.h"
 #include "base/sim.h"
 #include "bnbd/server.h"
+#include "tests/sim/checkers/violations.h"
 #include "tests/sim/plan.h"
 #include "vhca/soft_device.h"
 
@@ -17,15 +19,18 @@ inline constexpr char kExportRoot[] = "/exports";
 
 class ServerProgram : public base::sim::SimProgram {
  public:
-  ServerProgram(base::sim::SimHost& host, const Plan& plan);
+  ServerProgram(base::sim::SimHost& host, const Plan& plan, size_t server);
 
   /// Ends all sessions; for the end of a round.
   void stop();
   bool stopped() const { return stopped_; }
+  /// So many sessions, and nobody else who holds a device.
+  void check_at_rest(Violations& violations, size_t sessions) const;
 
  private:
   base::Task<void> stop_task();
 
+  const std::string name_;
   std::vector<std::unique_ptr<base::Reactor>> reactors_;
   std::unique_ptr<vhca::Device> device_;
   std::unique_ptr<bnbd::ExportServer> server_;

@@ -94,7 +94,11 @@ void Queue::fenced() {
   fencing_ = false;
   connection_.reset();
   base::IntrusiveList<ClientRequest> all;
-  if (permits_ && reactor_.host().mutant("permit-leak")) (void)permits_->acquire();
+  // The planted bug leaves one, so that the session still works.
+  if (permits_ && !service_ && permits_->free_count() > 1 &&
+      reactor_.host().mutant("permit-leak")) {
+    (void)permits_->acquire();
+  }
   while (ClientRequest* request = in_flight_.pop_front()) {
     if (!service_ && refuse_ == Errc::kOk) ++statistics_.resent;
     all.push_back(*request);

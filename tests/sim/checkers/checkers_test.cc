@@ -6,6 +6,7 @@
 
 #include "tests/sim/checkers/completion.h"
 #include "tests/sim/checkers/device_history.h"
+#include "tests/sim/checkers/exclusive.h"
 #include "tests/sim/checkers/permits.h"
 #include "tests/sim/checkers/progress.h"
 #include "tests/sim/checkers/stamp.h"
@@ -38,14 +39,29 @@ TEST(PermitsChecker, CatchesALeak) {
   EXPECT_EQ(violations.count(), 1u);
 }
 
+TEST(ExclusiveChecker, CatchesAnotherThatIsServedBetweenTwoOfOnesOwn) {
+  Violations violations;
+  ExclusiveChecker checker(violations, 1);
+  checker.succeeded(0, 7, 10, 20);
+  checker.succeeded(1, 8, 15, 30);  // began before: may have been served before
+  checker.succeeded(0, 7, 40, 50);
+  checker.succeeded(1, 11, 60, 70);
+  checker.succeeded(0, 9, 80, 90);  // on another path: it had lost the device between
+  checker.succeeded(1, 10, 91, 95);
+  checker.succeeded(0, 9, 93, 99);  // began before the other's ended: may have been served before
+  EXPECT_EQ(violations.count(), 0u);
+  checker.succeeded(1, 10, 101, 105);
+  checker.succeeded(0, 9, 110, 120);
+  EXPECT_EQ(violations.count(), 1u) << "1 was served between 99 and 110";
+}
+
 TEST(ProgressChecker, CatchesWhatIsLeftAndWhatIsLate) {
   Violations violations;
   ProgressChecker checker(violations, 100);
-  checker.faults_stopped(1000);
-  checker.ended(1100, 0, "");
+  checker.waited("rest", true, 100, 0, "");
   EXPECT_EQ(violations.count(), 0u);
-  checker.ended(1100, 1, "stuck");
-  checker.ended(1101, 0, "");
+  checker.waited("rest", false, 100, 0, "nothing outstanding, and not there");
+  checker.waited("rest", true, 101, 0, "");
   EXPECT_EQ(violations.count(), 2u);
 }
 

@@ -1,0 +1,128 @@
+#include "tests/sim/device_use.h"
+
+#include <fmt/format.h>
+
+namespace braid::sim {
+
+using base::kMillisecond;
+
+namespace {
+
+// A device closes without its path; with one, it waits for what is on the wire: until a stopped or
+// dead server is found out (< 1 s, and what stops this client itself), a disk stalls 1.5 s.
+constexpr uint64_t kCloseMaxNs = 20 * base::kSecond;
+
+}  // namespace
+
+void DeviceUse::begin(bnbd::RemoteSession& session) {
+  session_ = &session;
+  ending_ = leave_open_ = ended_ = false;
+  life_ = live();
+  life_.start();
+}
+
+void DeviceUse::end(bool leave_open) {
+  ending_ = true;
+  leave_open_ = leave_open;
+}
+
+base::Task<void> DeviceUse::live() {
+  while (!ending_) {
+    bool open_now = false;
+    if (wish() != Wish::kNothing) open_now = co_await open();
+    while (open_now && !ending_ && !must_close()) co_await context_.reactor.sleep_ns(nap_ns());
+    if (open_now && !(ending_ && leave_open_)) co_await close();
+    if (!ending_) co_await context_.reactor.sleep_ns(nap_ns());
+  }
+  if (run_ != nullptr) prepare_to_close();
+  ended_ = true;
+}
+
+base::Task<bool> DeviceUse::open() {
+  Board& board = context_.board;
+  as_ = wish();
+  if (as_ == Wish::kWrite) board.hold(context_.client, device_);
+  bnbd::RemoteDeviceOptions options;
+  options.name = name();
+  options.mode =
+      as_ == Wish::kRead ? bnbd::wire::AccessMode::kReadOnly : bnbd::wire::AccessMode::kReadWrite;
+  options.queue_depth = context_.me().device_queue_depth;
+  auto device = co_await session_->open_device(options);
+  if (!device.ok()) {
+    last_refusal_ = device.error().message();
+    if (as_ == Wish::kContest && device.code() == base::Errc::kBusy) ++board.counters.contested;
+    board.release(context_.client, device_);
+    co_return false;
+  }
+  remaps_seen_ = board.remaps(context_.client, device_);
+  contest_until_ns_ = context_.reactor.now_ns() + context_.random.below(500 * kMillisecond);
+  if (as_ == Wish::kWrite) board.opened_for_writing(context_.client, device_);
+  context_.judge.opened(context_.client, device_, as_);
+  remote_ = device->get();
+  run_ = std::make_unique<DeviceRun>(context_, device_, as_ == Wish::kWrite);
+  const auto path = [session = session_] { return session->statistics().reconnects; };
+  const base::Status status = run_->opened(std::move(*device), path);
+  if (!status.ok())
+    context_.judge.violations().add("{}: no region: {}", context_.me().name,
+                                    status.error().message());
+  co_return true;
+}
+
+bool DeviceUse::must_close() {
+  if (remote_->state() == bnbd::RemoteState::kReplaced) {
+    ++context_.board.counters.replaced;
+    return true;
+  }
+  if (remaps_seen_ != context_.board.remaps(context_.client, device_)) {
+    if (!run_->idle()) ++context_.board.counters.devices_remapped;
+    return true;
+  }
+  if (as_ == Wish::kContest && context_.reactor.now_ns() > contest_until_ns_) return true;
+  return wish() != as_;
+}
+
+void DeviceUse::prepare_to_close() {
+  run_->stop();
+  context_.judge.closing(context_.client, device_);
+}
+
+base::Task<void> DeviceUse::close() {
+  prepare_to_close();
+  const uint64_t begin_ns = context_.reactor.now_ns();
+  co_await remote_->close();
+  const uint64_t took_ns = context_.reactor.now_ns() - begin_ns;
+  if (took_ns > kCloseMaxNs)
+    context_.judge.violations().add("{}: closing {} took {} s", context_.me().name, name(),
+                                    took_ns / base::kSecond);
+  drop();
+}
+
+void DeviceUse::drop() {
+  if (run_ == nullptr) return;
+  run_.reset();
+  remote_ = nullptr;
+  as_ = Wish::kNothing;
+  context_.judge.closed(context_.client, device_);
+  context_.board.release(context_.client, device_);
+}
+
+void DeviceUse::activity_changed() {
+  if (run_ != nullptr) run_->activity_changed();
+}
+
+bool DeviceUse::at_rest() const {
+  if (wish() == Wish::kNothing) return run_ == nullptr;
+  return run_ != nullptr && as_ == wish() && run_->idle() &&
+         remote_->state() == bnbd::RemoteState::kOpen;
+}
+
+bool DeviceUse::verified() const {
+  return wish() == Wish::kNothing || (run_ != nullptr && run_->verified());
+}
+
+std::string DeviceUse::explain() const {
+  if (remote_ != nullptr) return remote_->explain();
+  return wish() == Wish::kNothing ? "" : fmt::format("'{}' is closed: {}", name(), last_refusal_);
+}
+
+}  // namespace braid::sim

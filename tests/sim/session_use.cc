@@ -1,0 +1,120 @@
+#include "tests/sim/session_use.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tests/sim/checkers/permits.h"
+#include "tests/sim/server.h"
+
+namespace braid::sim {
+
+SessionUse::SessionUse(base::sim::SimHost& host, base::Reactor& reactor, vhca::Device& device,
+                       Judge& judge, Board& board, const Plan& plan, size_t client, size_t server,
+                       uint64_t seed)
+    : context_{host, reactor, judge, board, plan, client, base::sim::SimRandom(seed)},
+      device_(device),
+      server_(server) {
+  for (size_t d = 0; d < plan.devices.size(); ++d)
+    if (plan.devices[d].server == server && plan.devices[d].used_by(client))
+      uses_.push_back(std::make_unique<DeviceUse>(context_, d));
+  reactor.post([this] {
+    life_ = live();
+    life_.start();
+  });
+}
+
+base::Task<void> SessionUse::live() {
+  for (;;) {
+    co_await open();
+    for (auto& use : uses_) use->begin(*session_);
+    while (!must_close()) co_await context_.reactor.sleep_ns(nap_ns());
+    co_await close();
+    if (context_.activity == Activity::kClose) break;
+    co_await context_.reactor.sleep_ns(nap_ns());
+  }
+  closed_ = true;
+}
+
+base::Task<void> SessionUse::open() {
+  const ServerPlan& server = context_.plan.servers[server_];
+  for (;;) {
+    bnbd::RemoteSessionOptions options;
+    options.transport.session_name = context_.me().name;
+    options.transport.server = {server.ip, kServerPort};
+    options.transport.reactors = {&context_.reactor};
+    options.transport.reconnect.delay_max_ns = context_.me().reconnect_max_ns;
+    options.copy_pool_bytes = 512 << 10;
+    auto session = co_await bnbd::RemoteSession::open(device_, options);
+    if (session.ok()) {
+      session_ = std::move(*session);
+      remaps_seen_ = context_.board.session_remaps(context_.client);
+      co_return;
+    }
+    last_refusal_ = session.error().message();
+    co_await context_.reactor.sleep_ns(nap_ns());
+  }
+}
+
+bool SessionUse::must_close() {
+  if (context_.activity == Activity::kClose) return true;
+  if (remaps_seen_ == context_.board.session_remaps(context_.client)) return false;
+  if (session_->statistics().in_flight + session_->statistics().held != 0)
+    ++context_.board.counters.sessions_remapped;
+  return true;
+}
+
+base::Task<void> SessionUse::close() {
+  const bool leave_open = context_.activity == Activity::kWork && context_.random.one_in(2);
+  for (auto& use : uses_) use->end(leave_open);
+  while (!std::all_of(uses_.begin(), uses_.end(), [](const auto& use) { return use->ended(); }))
+    co_await context_.reactor.sleep_ns(base::kMillisecond);
+  co_await session_->close();
+  for (auto& use : uses_) use->drop();
+  session_.reset();
+}
+
+void SessionUse::set_activity(Activity activity) {
+  context_.reactor.post([this, activity] {
+    context_.activity = activity;
+    for (auto& use : uses_) use->activity_changed();
+  });
+}
+
+bool SessionUse::at_rest() const {
+  return session_ != nullptr &&
+         std::all_of(uses_.begin(), uses_.end(), [](const auto& use) { return use->at_rest(); });
+}
+
+bool SessionUse::verified() const {
+  return std::all_of(uses_.begin(), uses_.end(), [](const auto& use) { return use->verified(); });
+}
+
+bool SessionUse::reconnecting() const {
+  return session_ != nullptr && session_->state() == trs::SessionState::kReconnecting;
+}
+
+bool SessionUse::connected() const {
+  return session_ != nullptr && session_->state() == trs::SessionState::kConnected;
+}
+
+void SessionUse::check_permits() {
+  const trs::ClientStatistics statistics = session_->statistics();
+  const std::string name =
+      fmt::format("{} to {}", context_.me().name, context_.plan.servers[server_].name);
+  if (statistics.in_flight != 0 || statistics.held != 0)
+    context_.judge.violations().add("{}: {} requests in flight and {} held at rest", name,
+                                    statistics.in_flight, statistics.held);
+  check_permits_at_rest(context_.judge.violations(), name, statistics.permits,
+                        statistics.permits_free);
+}
+
+std::string SessionUse::explain() const {
+  if (session_ == nullptr)
+    return fmt::format("{}: no session: {}", context_.me().name, last_refusal_);
+  std::string text = fmt::format("{}: {}", context_.me().name, session_->explain());
+  for (const auto& use : uses_) text += fmt::format("; {}", use->explain());
+  return text;
+}
+
+}  // namespace braid::sim

@@ -1,0 +1,52 @@
+// SessionUse: one client's session to one server, and its devices: opened, used, closed, and opened
+// anew when the board says so.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bnbd/remote.h"
+#include "tests/sim/device_use.h"
+#include "vhca/device.h"
+
+namespace braid::sim {
+
+class SessionUse {
+ public:
+  /// `device`: of the process. `seed`: for its own stream of chance.
+  SessionUse(base::sim::SimHost& host, base::Reactor& reactor, vhca::Device& device, Judge& judge,
+             Board& board, const Plan& plan, size_t client, size_t server, uint64_t seed);
+
+  void set_activity(Activity activity);
+  bool at_rest() const;
+  bool verified() const;
+  bool closed() const { return closed_; }
+  /// The path is being made, or its devices are being opened again.
+  bool reconnecting() const;
+  bool connected() const;
+  size_t server() const { return server_; }
+  /// At rest: are all permits of the session back?
+  void check_permits();
+  std::string explain() const;
+
+ private:
+  base::Task<void> live();
+  base::Task<void> open();
+  base::Task<void> close();
+  bool must_close();
+  uint64_t nap_ns() { return context_.random.between(20, 200) * base::kMillisecond; }
+
+  WorkContext context_;
+  vhca::Device& device_;
+  const size_t server_;
+  uint64_t remaps_seen_ = 0;
+  bool closed_ = false;
+  std::string last_refusal_ = "nothing tried yet";
+  std::unique_ptr<bnbd::RemoteSession> session_;
+  std::vector<std::unique_ptr<DeviceUse>> uses_;
+  base::Task<void> life_;  // last: ends before what it uses
+};
+
+}  // namespace braid::sim
