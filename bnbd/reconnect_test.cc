@@ -214,6 +214,26 @@ TEST_F(Reconnect, closing_while_the_path_is_down_fails_what_is_held) {
   EXPECT_EQ(client->session->statistics().in_flight, 0u);
 }
 
+TEST_F(Reconnect, a_dropped_path_gives_back_what_a_hung_disk_does_not) {
+  RemoteDevice& device = open(*client);
+  disk->faults.stalled_until_ns = 10'000 * base::kSecond;
+  Io stuck(BlockOp::kWrite, 0, 4096, 1);
+  submit(*client, device, stuck);
+  world.run_for(base::kSecond);
+  bool closed = false;
+  const auto close = [](RemoteDevice& which, bool& done) -> base::Task<void> {
+    co_await which.close();
+    done = true;
+  };
+  client->home().post([&] { client->home().spawn(close(device, closed)); });
+  world.run_for(10 * base::kSecond);
+  ASSERT_FALSE(closed || stuck.status.has_value()) << "its server may still read the buffer";
+  client->home().post([&] { client->session->drop_path("the test asks for it"); });
+  ASSERT_TRUE(until([&] { return closed; }));
+  EXPECT_EQ(stuck.completions, 1);
+  EXPECT_EQ(stuck.status, Errc::kCanceled);
+}
+
 TEST_F(Reconnect, a_path_that_flaps_changes_nothing) {
   RemoteDevice& device = open(*client);
   std::deque<Io> ios;

@@ -107,6 +107,10 @@ class RemoteSession {
   /// device is being closed by its own close().
   virtual base::Task<void> close() = 0;
 
+  /// Gives up the present path as if it had failed. A device that is being closed then gets back
+  /// what a server does not answer; the others go on when there is a path again.
+  virtual void drop_path(std::string_view why) = 0;
+
   virtual trs::SessionState state() const = 0;
   virtual const trs::SessionLimits& limits() const = 0;
   virtual trs::ClientStatistics statistics() const = 0;

@@ -1,8 +1,8 @@
 // `braid`: the one command a person types.
 #include <CLI/CLI.hpp>
+#include <cstdlib>
 
 #include "base/result.h"
-#include "cli/foreground.h"
 #include "cli/program.h"
 #include "cli/verbs/verbs.h"
 
@@ -19,7 +19,7 @@ std::string unknown_verb(CLI::App& app, int argc, char** argv) {
 
 int run(braid::cli::Context& context, int argc, char** argv) {
   using namespace braid::cli;
-  block_ending_signals();
+  if (const char* node = std::getenv("BRAID_CONTROL")) context.control_of_environment = node;
   CLI::App app("Remote block devices over RDMA, or over shared memory where there is none.",
                "braid");
   app.require_subcommand(1);
@@ -27,8 +27,8 @@ int run(braid::cli::Context& context, int argc, char** argv) {
   app.set_version_flag("--version", std::string("braid ") + BRAID_VERSION);
   app.add_flag("--json", context.json, "print JSON instead of words and tables");
   app.add_option("--control", context.control,
-                 "the node to talk to, or this one's name (default: the daemon)")
-      ->envname("BRAID_CONTROL");
+                 "the node to talk to (default: $BRAID_CONTROL, else the daemon, or for unmap, "
+                 "list, show and why all)");
   add_serve(app, context);
   add_map(app, context);
   add_unmap(app, context);

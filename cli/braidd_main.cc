@@ -13,16 +13,14 @@ namespace {
 
 int run(braid::cli::Context& context, int argc, char** argv) {
   using namespace braid::cli;
-  block_ending_signals();
-  context.control = kDaemonName;
+  context.node_name = kDaemonName;
   ServeArguments arguments;
   CLI::App app(
       "Braid's daemon: maps remote disks when `braid map` asks, and exports disks if told to.",
       "braidd");
   app.set_version_flag("--version", std::string("braidd ") + BRAID_VERSION);
   app.add_flag("--json", context.json, "print JSON instead of words");
-  app.add_option("--control", context.control, "its name, for braid --control")
-      ->envname("BRAID_CONTROL")
+  app.add_option("--node-name", context.node_name, "its name, for braid --control")
       ->capture_default_str();
   app.add_option("--serve", arguments.root, "export the files beneath this directory");
   arguments.add_to(app);
@@ -40,9 +38,9 @@ int run(braid::cli::Context& context, int argc, char** argv) {
     return kUsage;
   }
   NodeOptions options;
-  options.name = context.control;
+  options.name = context.node_name;
   options.role = "daemon";
-  options.kernel_devices = true;
+  options.io_process = true;
   if (arguments.any()) {
     auto serve = arguments.options();
     if (!serve.ok()) {

@@ -45,9 +45,25 @@ class ControlServer {
   virtual ~ControlServer() = default;
 };
 
-/// Calls a method of a node and waits. kNotFound: no node of that name runs.
+struct CallOptions {
+  /// For the whole call; -1: no limit. A stopped or hung node does not answer.
+  int timeout_ms = -1;
+  /// Also ask a node that neither this user nor root runs. Anybody may take any free name, and the
+  /// answer is then that person's word.
+  bool any_user = false;
+};
+
+/// Calls a method of a node and waits. kNotFound: no node of that name runs. kTimedOut;
+/// kPermission: the node's or the caller's user forbids it. Else what the node answered, whose
+/// shape is checked for "status" (check_status).
 base::Result<nlohmann::json> call_node(const std::string& name, std::string_view method,
-                                       const nlohmann::json& params);
+                                       const nlohmann::json& params,
+                                       const CallOptions& options = {});
+
+/// kProtocol names what is missing in the answer to "status", so that its users need not look.
+base::Status check_status(const nlohmann::json& status);
+/// The same for one device of it: what "map" answers.
+base::Status check_device(const nlohmann::json& device);
 
 /// The names of the running nodes of this network namespace, whoever runs them; sorted.
 base::Result<std::vector<std::string>> running_nodes();

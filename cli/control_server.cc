@@ -93,12 +93,12 @@ class Call final : public ControlCall {
     return ::poll(&look, 1, 0) > 0 && (look.revents & (POLLHUP | POLLERR)) != 0;
   }
   void answer(Result<json> result) override {
-    std::string line = result.ok() ? encode_result(rpc_.id, *result)
-                                   : encode_error(rpc_.id, result.error());
+    std::string line =
+        result.ok() ? encode_result(rpc_.id, *result) : encode_error(rpc_.id, result.error());
     if (line.size() > kRpcLineMax)
-      line = encode_error(rpc_.id, make_error(Errc::kOutOfRange,
-                                              "the answer has {} bytes: at most {} are sent",
-                                              line.size(), kRpcLineMax));
+      line = encode_error(
+          rpc_.id, make_error(Errc::kOutOfRange, "the answer has {} bytes: at most {} are sent",
+                              line.size(), kRpcLineMax));
     mailbox_->put({std::move(connection_), std::move(line)});
   }
 
@@ -201,8 +201,10 @@ class Server final : public ControlServer {
       const size_t end = connection->in.find('\n');
       if (end == std::string::npos) {
         if (connection->in.size() <= kRpcLineMax) return true;
-        refuse(*connection, make_error(Errc::kProtocol, "a call of more than {} bytes without "
-                                       "its end", kRpcLineMax));
+        refuse(*connection, make_error(Errc::kProtocol,
+                                       "a call of more than {} bytes without "
+                                       "its end",
+                                       kRpcLineMax));
         return false;
       }
       const std::string line = connection->in.substr(0, end);

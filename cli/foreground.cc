@@ -1,61 +1,130 @@
 #include "cli/foreground.h"
 
-#include <signal.h>
+#include <poll.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <iostream>
+#include <mutex>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/result.h"
+#include "cli/ending_signals.h"
+#include "cli/table.h"
 
 namespace braid::cli {
 
 using base::Errc;
+using base::Status;
 using nlohmann::json;
 
 namespace {
 
-sigset_t ending_signals() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGINT);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGHUP);
-  return signals;
+/// A working directory on a disk that this node maps would keep it in use, and a core file written
+/// there would wait for the process that dies.
+void leave_working_directory() {
+  [[maybe_unused]] const int failed = ::chdir("/");
 }
 
-void wait_for_signal() {
-  const sigset_t signals = ending_signals();
-  int which = 0;
-  while (sigwait(&signals, &which) != 0) {
+/// A stop of the node that is under way.
+class Ending {
+ public:
+  Ending(Node& node, bool force) {
+    node.stop(force, [shared = shared_](const Status& status) {
+      const std::lock_guard lock(shared->mutex);
+      shared->outcome = status;
+      const uint64_t one = 1;
+      [[maybe_unused]] const ssize_t n = ::write(shared->ended.get(), &one, sizeof one);
+    });
   }
+  /// Waits for its end. False: a signal came before, and still waits.
+  bool wait(const EndingSignals& signals) const {
+    for (;;) {
+      pollfd look[2] = {{shared_->ended.get(), POLLIN, 0}, {signals.fd(), POLLIN, 0}};
+      if (::poll(look, 2, -1) <= 0) continue;
+      if (look[0].revents != 0) return true;
+      if (look[1].revents != 0) return false;
+    }
+  }
+  Status outcome() const {
+    const std::lock_guard lock(shared_->mutex);
+    return *shared_->outcome;
+  }
+
+ private:
+  struct Shared {
+    std::mutex mutex;
+    std::optional<Status> outcome;
+    const Fd ended{::eventfd(0, EFD_CLOEXEC)};
+  };
+  const std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
+};
+
+/// Says something. Signals from before it was said (a terminal's HUP and TERM, two quick Ctrl-C) do
+/// not answer it.
+void tell(const EndingSignals& signals, const std::string& text) {
+  std::cerr << "braid: " << printable(text) << "\n" << std::flush;
+  signals.drain();
 }
 
-/// Waits for a signal, stops the node; while a device is in use, waits for the next signal, which
-/// ends it anyway.
-int stay(Context& context, Node& node) {
-  wait_for_signal();
-  auto stopped = node.stop(/*force=*/false);
-  if (stopped.code() == Errc::kBusy) {
-    std::cerr << "braid: " << stopped.error().message()
-              << "; unmount it and end this process again, or it ends with I/O errors\n";
-    wait_for_signal();
-    stopped = node.stop(/*force=*/true);
-  }
-  if (!stopped.ok()) report(context, stopped.error());
+/// A disk that does not answer may still read and write this process's memory.
+void leave_if_a_disk_hangs(const Context& context, const Status& stopped) {
   if (stopped.code() == Errc::kTimedOut) std::_Exit(context.exit_code);
+}
+
+void end_by_force(Context& context, Node& node, const EndingSignals& signals) {
+  const Ending ending(node, /*force=*/true);
+  if (!ending.wait(signals)) {
+    tell(signals,
+         "still taking the devices away; ask once more and this process just ends, "
+         "which takes them away as well");
+    if (!ending.wait(signals)) {
+      // A killed node leaves nothing behind (docs/front-ends.md).
+      std::_Exit(kFailed);
+    }
+  }
+  const Status stopped = ending.outcome();
+  if (!stopped.ok()) report(context, stopped.error());
+  leave_if_a_disk_hangs(context, stopped);
+}
+
+/// Waits for a signal and stops the node, by force only when a signal comes after words that say
+/// what that would mean.
+int stay(Context& context, Node& node, const EndingSignals& signals) {
+  signals.wait();
+  const Ending polite(node, /*force=*/false);
+  if (!polite.wait(signals)) {
+    tell(signals,
+         "still writing back and unmapping (braid list, braid why NAME); end this process again, "
+         "and it gives up what is not written yet, with I/O errors");
+    if (!polite.wait(signals)) {
+      signals.drain();
+      end_by_force(context, node, signals);
+      return context.exit_code;
+    }
+  }
+  const Status stopped = polite.outcome();
+  if (stopped.code() == Errc::kBusy) {
+    tell(signals, stopped.error().message() +
+                      "; end this process again when that is settled, or to end it now, with I/O "
+                      "errors");
+    signals.wait();
+    end_by_force(context, node, signals);
+  } else if (!stopped.ok()) {
+    report(context, stopped.error());
+    leave_if_a_disk_hangs(context, stopped);
+  }
   return context.exit_code;
 }
 
 }  // namespace
 
-void block_ending_signals() {
-  const sigset_t signals = ending_signals();
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-}
-
 int run_node(Context& context, NodeOptions options, const std::function<void(const json&)>& ready) {
+  leave_working_directory();
+  // The daemon has no terminal that it belongs to.
+  const EndingSignals signals(/*hangup=*/options.role != "daemon");
   auto node = Node::start(std::move(options));
   if (!node.ok()) {
     report(context, node.error());
@@ -63,29 +132,31 @@ int run_node(Context& context, NodeOptions options, const std::function<void(con
   }
   auto status = (*node)->call("status", json::object());
   if (status.ok()) ready(*status);
-  return stay(context, **node);
+  return stay(context, **node, signals);
 }
 
 int map_in_foreground(Context& context, const json& params,
                       const std::function<void(const json&)>& mapped) {
   NodeOptions options;
-  options.name = context.control.empty() ? "map." + std::to_string(getpid()) : context.control;
+  options.name = context.node_name.empty() ? "map." + std::to_string(getpid()) : context.node_name;
   options.role = "device";
-  options.kernel_devices = true;
+  options.io_process = true;
+  leave_working_directory();
+  const EndingSignals signals(/*hangup=*/true);
   auto node = Node::start(std::move(options));
   if (!node.ok()) {
     report(context, node.error());
     return context.exit_code;
   }
+  signals.let_kill();  // this thread only: nothing is mapped yet, and nothing would be left
   auto device = (*node)->call("map", params);
+  signals.block();
   if (!device.ok()) {
     report(context, device.error());
-    if (auto stopped = (*node)->stop(/*force=*/true); !stopped.ok())
-      report(context, stopped.error());
     return context.exit_code;
   }
   mapped(*device);
-  return stay(context, **node);
+  return stay(context, **node, signals);
 }
 
 }  // namespace braid::cli

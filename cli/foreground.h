@@ -9,17 +9,16 @@
 
 namespace braid::cli {
 
-/// Blocks the ending signals in this and all later threads. Call it before any thread starts.
-void block_ending_signals();
-
-/// Maps, calls `mapped` with the device's status, and stays until SIGINT or SIGTERM; then unmaps.
-/// The exit code.
-int map_in_foreground(Context& context, const nlohmann::json& params,
-                      const std::function<void(const nlohmann::json&)>& mapped);
-
-/// Starts the node, calls `ready` with its status, and stays until SIGINT or SIGTERM. A device in
-/// use delays the end, said in words; a second signal ends anyway. The exit code.
+/// Starts the node, calls `ready` with its status, and stays until SIGINT, SIGTERM or, unless it is
+/// the daemon, SIGHUP. A device that is in use or whose server is away delays the end, said in
+/// words; a signal after those words ends it with I/O errors. Signals that this process was started
+/// to ignore (nohup) stay ignored. The exit code. Call it before any thread starts.
 int run_node(Context& context, NodeOptions options,
              const std::function<void(const nlohmann::json&)>& ready);
+
+/// The same for one device: maps, calls `mapped` with its status, stays, unmaps. A signal before it
+/// is mapped ends the process at once.
+int map_in_foreground(Context& context, const nlohmann::json& params,
+                      const std::function<void(const nlohmann::json&)>& mapped);
 
 }  // namespace braid::cli

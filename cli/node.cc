@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 
+#include <cstdlib>
 #include <future>
 
 #include "base/linux_host.h"
@@ -17,6 +18,17 @@ using base::Status;
 using base::Task;
 using nlohmann::json;
 
+namespace {
+
+void log_what_is_missing(base::Logger& log, const std::vector<bnbd::IoProcessStep>& steps) {
+  for (const bnbd::IoProcessStep& step : steps)
+    if (!step.done)
+      log.warning("a device of this machine may hang when memory is short; not done: {}: {}",
+                  step.name, step.detail);
+}
+
+}  // namespace
+
 NodeState::NodeState(base::Host& host, base::Reactor& reactor, vhca::Device& hca,
                      NodeOptions options, std::vector<bnbd::IoProcessStep> io_process)
     : host_(host),
@@ -24,7 +36,9 @@ NodeState::NodeState(base::Host& host, base::Reactor& reactor, vhca::Device& hca
       hca_(hca),
       options_(std::move(options)),
       io_process_(std::move(io_process)),
-      devices_changed_(reactor) {}
+      server_gone_(reactor) {
+  log_what_is_missing(reactor_.log(), io_process_);
+}
 
 Status NodeState::start_server() {
   const ServeOptions& serve = *options_.serve;
@@ -44,10 +58,10 @@ Status NodeState::start_server() {
   return {};
 }
 
-Task<Result<json>> NodeState::call(std::string method, json params) {
+Task<Result<json>> NodeState::call(std::string method, json params, CallerGone gone) {
   if (method == "status") co_return status();
-  if (method == "map") co_return co_await map(std::move(params));
-  if (method == "unmap") co_return co_await unmap(std::move(params));
+  if (method == "map") co_return co_await map(std::move(params), std::move(gone));
+  if (method == "unmap") co_return co_await unmap(std::move(params), std::move(gone));
   co_return make_error(Errc::kNotSupported, "unknown method \"{}\": want status, map or unmap",
                        method);
 }
@@ -68,6 +82,7 @@ class NodeImpl final : public Node {
  public:
   ~NodeImpl() override {
     control_.reset();  // no more calls
+    if (thread_) end_by_force();
     if (reactor_) reactor_->stop();
     thread_.reset();  // joins
     state_.reset();
@@ -77,8 +92,10 @@ class NodeImpl final : public Node {
 
   Status start(NodeOptions options) {
     if (options.serve) BRAID_CHECK(check_root(options.serve->root));
+    // Before anything that others can see: a second node of the name must not serve for a moment.
+    BRAID_TRY(control_, ControlServer::claim(options.name));
     std::vector<bnbd::IoProcessStep> io_process;
-    if (options.kernel_devices) io_process = bnbd::become_io_process();
+    if (options.io_process) io_process = bnbd::become_io_process();
     base::LinuxHostOptions host_options;
     host_options.log_name = options.name;
     BRAID_TRY(host_, base::create_linux_host(host_options));
@@ -88,32 +105,43 @@ class NodeImpl final : public Node {
     BRAID_TRY(reactor_, base::Reactor::create(*host_, reactor_options));
     // Until the thread runs, this one stands in for it.
     BRAID_TRY(hca_, vhca::create_soft_device(*host_, *reactor_));
-    const std::string name = options.name;
     state_ = std::make_unique<NodeState>(*host_, *reactor_, *hca_, std::move(options),
                                          std::move(io_process));
     if (state_->wants_server()) BRAID_CHECK(state_->start_server());
     BRAID_TRY(thread_, host_->start_thread("braid-io", [this] { reactor_->run(); }));
-    BRAID_TRY(control_, ControlServer::claim(name));
     return control_->serve([this](std::shared_ptr<ControlCall> call) { take(std::move(call)); });
   }
 
   Result<json> call(std::string_view method, const json& params) override {
-    return on_reactor<Result<json>>(
-        [this, method = std::string(method), params] { return state_->call(method, params); });
+    return on_reactor<Result<json>>([this, method = std::string(method), params] {
+      return state_->call(method, params, CallerGone());
+    });
   }
 
-  Status stop(bool force) override {
-    return on_reactor<Status>([this, force] { return state_->stop(force); });
+  void stop(bool force, std::function<void(const Status&)> done) override {
+    reactor_->post([this, force, done = std::move(done)] {
+      reactor_->spawn(tell(state_->stop(force), done));
+    });
   }
 
  private:
+  void end_by_force() {
+    const Status ended = on_reactor<Status>([this] { return state_->stop(/*force=*/true); });
+    if (!ended.ok()) host_->log().warning("{}", ended.error().message());
+    if (ended.code() == Errc::kTimedOut) std::_Exit(EXIT_FAILURE);
+  }
   /// A call from the control socket; on its thread.
   void take(std::shared_ptr<ControlCall> call) {
     auto params = parse_json(call->rpc().params);
     if (!params.ok()) return call->answer(params.error());
     reactor_->post([this, call = std::move(call), params = std::move(*params)] {
-      reactor_->spawn(answer(state_->call(call->rpc().method, params), call));
+      const CallerGone gone = [call] { return call->caller_gone(); };
+      reactor_->spawn(answer(state_->call(call->rpc().method, params, gone), call));
     });
+  }
+  static Task<void> tell(Task<Status> work, std::function<void(const Status&)> done) {
+    const Status outcome = co_await std::move(work);
+    done(outcome);
   }
   static Task<void> answer(Task<Result<json>> work, std::shared_ptr<ControlCall> call) {
     auto result = co_await std::move(work);

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -40,24 +41,31 @@ struct NodeOptions {
   std::string name;  // of its control socket
   std::string role;  // "daemon", "server", "device"
   std::optional<ServeOptions> serve;
-  bool kernel_devices =
-      false;  // it will serve devices to the kernel: lock memory, become an I/O process
+  /// Take the measures of a process that the kernel's write-back may wait for (bnbd/io_process.h).
+  /// Servers too: their client may be a node of this machine.
+  bool io_process = false;
   uint64_t poll_budget_ns = 50'000;
+  /// Unmapping by force: how long a server with a path may take to give requests back before the
+  /// path is dropped.
+  uint64_t force_patience_ns = 10'000'000'000;
 };
 
 class Node {
  public:
   /// All that can fail at the start does: a taken name or port, a root that is no directory.
   static base::Result<std::unique_ptr<Node>> start(NodeOptions options);
-  virtual ~Node() = default;  // stop() first
+  virtual ~Node() = default;  // stops by force what has not been stopped
 
-  /// A control call: "status", "map", "unmap", "why". Blocks until it is done.
+  /// A control call: "status", "map", "unmap". Blocks until it is done.
   virtual base::Result<nlohmann::json> call(std::string_view method,
                                             const nlohmann::json& params) = 0;
-  /// Unmaps every device and closes every session. kBusy, with nothing more than the free devices
-  /// unmapped, when a device is in use and `force` is not set. kTimedOut when a disk that is served
-  /// does not answer: then nothing may be destroyed, the process has to end by std::_Exit.
-  virtual base::Status stop(bool force) = 0;
+  /// Unmaps every device and closes every session; `done` is called on the reactor's thread.
+  /// Without `force` kBusy if devices are in use or cannot be written back: they stay mapped, and
+  /// the node goes on. With it all is gone afterwards; an error says what went wrong on the way. It
+  /// may be asked for while a stop without force is under way, which then ends too. kTimedOut when
+  /// a disk that is served does not answer: then nothing may be destroyed, the process has to end
+  /// by std::_Exit (the destructor does).
+  virtual void stop(bool force, std::function<void(const base::Status&)> done) = 0;
 };
 
 }  // namespace braid::cli

@@ -3,6 +3,7 @@
 // Threads: the reactor's, but for NodeImpl's public calls.
 #pragma once
 
+#include <functional>
 #include <list>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -12,6 +13,7 @@
 #include "base/host.h"
 #include "base/log.h"
 #include "base/reactor.h"
+#include "base/timer.h"
 #include "bnbd/io_process.h"
 #include "bnbd/kernel_device.h"
 #include "bnbd/remote.h"
@@ -23,47 +25,54 @@
 
 namespace braid::cli {
 
-/// Who comes first acts, the others wait.
-class Turns {
- public:
-  explicit Turns(base::Reactor& reactor) : freed_(reactor) {}
-  base::Task<void> take() {
-    while (taken_) co_await freed_.wait();
-    taken_ = true;
-  }
-  void give_back() {
-    taken_ = false;
-    freed_.notify_all();
-  }
-
- private:
-  bool taken_ = false;
-  base::Signal freed_;
-};
-
 /// A session to one server, shared by the devices from there.
 struct SharedSession {
-  SharedSession(base::Reactor& reactor, std::string server)
-      : key(std::move(server)), turns(reactor) {}
+  SharedSession(std::string server, base::Reactor& reactor)
+      : key(std::move(server)), tried(reactor) {}
   const std::string key;                         // "ip:port"
-  std::unique_ptr<bnbd::RemoteSession> session;  // null while it is being opened or closed
-  unsigned devices = 0;  // that use it or are about to; it goes with the last
-  Turns turns;           // to open and close it
+  std::unique_ptr<bnbd::RemoteSession> session;  // null while it is being opened
+  unsigned users = 0;                            // devices, and maps under way
+  base::Status opened;                           // once `tried` was notified
+  base::Signal tried;
+};
+using SessionPtr = std::shared_ptr<SharedSession>;
+
+enum class DevicePhase : uint8_t {
+  kMapping,
+  kMapped,
+  kUnmapping,
+  kGone,  // in no list any more
 };
 
-/// A remote device that the kernel has.
+/// A remote device that the kernel has, or is to have, or had. One coroutine at a time takes it
+/// through its phases; what others may do meanwhile is to ask for force.
 struct MappedDevice {
+  MappedDevice(base::Reactor& reactor, base::Timer::Callback patience_tick, void* state)
+      : changed(reactor), node(state), patience(patience_tick, this) {}
   std::string name;
-  bool busy = true;    // somebody maps or unmaps it: others wait
   std::string target;  // "ip:port/export"
-  SharedSession* session = nullptr;
+  std::string path;    // "/dev/loop3"; empty until the kernel has had it
+  SessionPtr session;
   std::unique_ptr<bnbd::RemoteDevice> remote;
-  bool remote_closed = false;  // an unmap with force got this far, and perhaps no further
-  std::unique_ptr<bnbd::KernelDevice> kernel;  // null while it is attached or after it is gone
+  std::unique_ptr<bnbd::KernelDevice> kernel;
+  DevicePhase phase = DevicePhase::kMapping;
+  uint64_t since_ns = 0;  // in this phase
+  bool force = false;     // the present unmap is by force, or has become so
+  base::Status outcome;   // of the last unmap
+  // remote->close(), once: requests fail from then on.
+  bool closing = false;
+  bool closed = false;
+  base::Signal changed;  // phase, closed
+  void* const node;
+  uint64_t patience_ends_ns = 0;  // of an unmap by force
+  base::Timer patience;
 };
+using DevicePtr = std::shared_ptr<MappedDevice>;
 
-/// What a node does, on its reactor. Calls on different devices do not wait for each other: a
-/// server that hangs keeps nobody from another.
+/// Whether whoever asked for something still waits for it; empty: always.
+using CallerGone = std::function<bool()>;
+
+/// What a node does, on its reactor.
 class NodeState {
  public:
   NodeState(base::Host& host, base::Reactor& reactor, vhca::Device& hca, NodeOptions options,
@@ -71,29 +80,43 @@ class NodeState {
 
   bool wants_server() const { return options_.serve.has_value(); }
   base::Status start_server();
-  base::Task<base::Result<nlohmann::json>> call(std::string method, nlohmann::json params);
+  base::Task<base::Result<nlohmann::json>> call(std::string method, nlohmann::json params,
+                                                CallerGone gone);
   base::Task<base::Status> stop(bool force);
 
  private:
-  // node_devices.cc
-  base::Task<base::Result<nlohmann::json>> map(nlohmann::json params);
-  base::Task<base::Status> map_claimed(MappedDevice& device, vhca::Address server,
-                                       bnbd::RemoteDeviceOptions options,
-                                       bnbd::KernelDeviceKind kind);
-  base::Task<base::Result<nlohmann::json>> unmap(nlohmann::json params);
-  base::Task<base::Status> unmap_claimed(MappedDevice& device, bool force);
-  base::Task<base::Result<SharedSession*>> join(vhca::Address server);
-  base::Task<void> close_remote(MappedDevice& device);
-  base::Task<void> forget(MappedDevice& device);
-  base::Task<void> leave(SharedSession& session);
-  MappedDevice* device_named(const std::string& name);
-  base::Task<MappedDevice*> claim(std::string name);
-  void give_back(MappedDevice& device);
+  // node_map.cc
+  base::Task<base::Result<nlohmann::json>> map(nlohmann::json params, CallerGone gone);
+  base::Status may_map(const std::string& name) const;
+  base::Task<base::Status> give_to_kernel(DevicePtr device, vhca::Address server,
+                                          bnbd::RemoteDeviceOptions options,
+                                          bnbd::KernelDeviceKind kind, CallerGone gone);
+  base::Task<base::Result<SessionPtr>> join_session(vhca::Address server);
+  base::Task<void> leave_session(SessionPtr session);
+
+  // node_unmap.cc
+  base::Task<base::Result<nlohmann::json>> unmap(nlohmann::json params, CallerGone gone);
+  base::Task<base::Status> take_away(DevicePtr device, bool force);
+  base::Task<void> take_away_apart(DevicePtr device, bool force);
+  base::Status may_unmap(const MappedDevice& device) const;
+  void insist(const DevicePtr& device);
+  void begin_close(const DevicePtr& device);
+  base::Task<void> close_remote(DevicePtr device);
+  base::Task<void> dismantle(DevicePtr device);
+  base::Task<base::Status> stop_server();
+  void lose_patience(const DevicePtr& device);
+  static void patience_tick(base::Timer& timer);
+  void set_phase(MappedDevice& device, DevicePhase phase);
+  DevicePtr device_named(const std::string& name) const;
+  std::string phase_text(const MappedDevice& device) const;  // "is being unmapped since 3 s"
 
   // node_status.cc
   nlohmann::json status() const;
+  nlohmann::json unready_status(const MappedDevice& device) const;
   nlohmann::json device_status(const MappedDevice& device) const;
   nlohmann::json server_status() const;
+  std::vector<std::string> io_process_texts() const;  // what a process of this kind does for itself
+  std::vector<std::string> notes() const;             // of that, what could not be done
 
   base::Host& host_;
   base::Reactor& reactor_;
@@ -101,10 +124,12 @@ class NodeState {
   const NodeOptions options_;
   const std::vector<bnbd::IoProcessStep> io_process_;
   std::unique_ptr<bnbd::ExportServer> server_;
-  std::list<SharedSession> sessions_;
-  std::list<MappedDevice> devices_;  // in the order of mapping
-  base::Signal devices_changed_;     // one is no longer busy, or gone
-  bool stopping_ = false;            // nothing new is mapped
+  bool server_stopping_ = false;
+  base::Signal server_gone_;
+  bool stopping_ = false;           // nothing is mapped any more
+  bool stopping_by_force_ = false;  // for good
+  std::list<SessionPtr> sessions_;
+  std::list<DevicePtr> devices_;  // in the order of mapping
 };
 
 }  // namespace braid::cli

@@ -59,6 +59,24 @@ json session_status(const bnbd::RemoteSession& session) {
           {"reconnects_failed", s.reconnects_failed}};
 }
 
+std::string remote_state_text(const bnbd::RemoteDeviceStatus& remote) {
+  return std::string(to_string(remote.state)) + (remote.gave_up ? " (gave up)" : "");
+}
+
+std::string phase_word(DevicePhase phase) {
+  switch (phase) {
+    case DevicePhase::kMapping:
+      return "mapping";
+    case DevicePhase::kMapped:
+      return "mapped";
+    case DevicePhase::kUnmapping:
+      return "unmapping";
+    case DevicePhase::kGone:
+      break;
+  }
+  return "gone";
+}
+
 std::string holders_text(const std::vector<bnbd::HolderStatus>& holders) {
   std::string text;
   for (const bnbd::HolderStatus& holder : holders)
@@ -86,9 +104,25 @@ json export_status(const bnbd::ExportStatus& exported, const std::string& server
 
 }  // namespace
 
+/// Of a device that has no remote device yet, or none any more.
+json NodeState::unready_status(const MappedDevice& device) const {
+  return {{"name", device.name},
+          {"device", device.path.empty() ? json(nullptr) : json(device.path)},
+          {"target", device.target},
+          {"access", "-"},
+          {"state", phase_word(device.phase)},
+          {"size_bytes", 0U},
+          {"front_end", nullptr},
+          {"why", {fmt::format("'{}' {}", device.name, phase_text(device))}}};
+}
+
 json NodeState::device_status(const MappedDevice& device) const {
+  if (!device.remote) return unready_status(device);
   const bnbd::RemoteDeviceStatus remote = device.remote->status();
+  const bool mapped = device.phase == DevicePhase::kMapped;
   json why = json::array({remote.explanation});
+  if (!mapped) why.push_back(fmt::format("'{}' {}", device.name, phase_text(device)));
+  for (const std::string& note : notes()) why.push_back(note);
   json kernel = nullptr;
   if (device.kernel) {
     const bnbd::KernelDeviceStatistics s = device.kernel->statistics();
@@ -103,7 +137,7 @@ json NodeState::device_status(const MappedDevice& device) const {
           {"device", device.kernel ? json(device.kernel->path()) : json(nullptr)},
           {"target", device.target},
           {"access", remote.mode},
-          {"state", std::string(to_string(remote.state)) + (remote.gave_up ? " (gave up)" : "")},
+          {"state", mapped ? remote_state_text(remote) : phase_word(device.phase)},
           {"give_up_after", duration_text(remote.give_up_after_ns)},
           {"size_bytes", remote.info.size_bytes},
           {"front_end", device.kernel ? json(device.kernel->kind_text()) : json(nullptr)},
@@ -111,6 +145,7 @@ json NodeState::device_status(const MappedDevice& device) const {
           {"why", why},
           {"limits", to_json(remote.info)},
           {"session", session_status(*device.session->session)},
+          {"io_process", io_process_texts()},
           {"kernel", kernel},
           {"statistics", to_json(remote.statistics)},
           {"requests",
@@ -124,6 +159,22 @@ json NodeState::device_status(const MappedDevice& device) const {
            {{"read", to_json(device.remote->latency(bnbd::LatencyKind::kRead))},
             {"write", to_json(device.remote->latency(bnbd::LatencyKind::kWrite))},
             {"other", to_json(device.remote->latency(bnbd::LatencyKind::kOther))}}}};
+}
+
+std::vector<std::string> NodeState::io_process_texts() const {
+  std::vector<std::string> texts;
+  for (const bnbd::IoProcessStep& step : io_process_)
+    texts.push_back(fmt::format("{}: {}{}", step.name, step.done ? "" : "NOT done: ", step.detail));
+  return texts;
+}
+
+std::vector<std::string> NodeState::notes() const {
+  std::vector<std::string> notes;
+  for (const bnbd::IoProcessStep& step : io_process_)
+    if (!step.done)
+      notes.push_back(fmt::format("it may hang when memory is short; not done: {}: {}", step.name,
+                                  step.detail));
+  return notes;
 }
 
 json NodeState::server_status() const {
@@ -155,21 +206,17 @@ json NodeState::server_status() const {
 
 json NodeState::status() const {
   json devices = json::array();
-  for (const MappedDevice& device : devices_)
-    if (device.remote) devices.push_back(device_status(device));
+  for (const DevicePtr& device : devices_) devices.push_back(device_status(*device));
   json exports = json::array();
   if (server_) {
     const std::string listen = address_text(server_->address());
     for (const bnbd::ExportStatus& exported : server_->exports())
       exports.push_back(export_status(exported, listen));
   }
-  json io_process = json::array();
-  for (const bnbd::IoProcessStep& step : io_process_)
-    io_process.push_back(
-        fmt::format("{}: {}{}", step.name, step.done ? "" : "NOT done: ", step.detail));
   return {{"node", options_.name},    {"role", options_.role},   {"pid", getpid()},
           {"version", BRAID_VERSION}, {"hca", hca_.info().kind}, {"server", server_status()},
-          {"exports", exports},       {"devices", devices},      {"io_process", io_process}};
+          {"exports", exports},       {"devices", devices},      {"io_process", io_process_texts()},
+          {"notes", notes()}};
 }
 
 }  // namespace braid::cli

@@ -14,8 +14,8 @@ int run_program(int argc, char** argv, int (*work)(Context& context, int argc, c
   try {
     return work(context, argc, argv);
   } catch (const std::exception& escaped) {
-    report(context, base::make_error(base::Errc::kProtocol, "an unexpected failure: {}",
-                                     escaped.what()));
+    report(context,
+           base::make_error(base::Errc::kProtocol, "an unexpected failure: {}", escaped.what()));
     return context.exit_code;
   }
 }

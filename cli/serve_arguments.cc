@@ -1,6 +1,7 @@
 #include "cli/serve_arguments.h"
 
 #include <CLI/CLI.hpp>
+#include <filesystem>
 
 #include "cli/target.h"
 
@@ -54,7 +55,8 @@ Result<ServeOptions> ServeArguments::options() const {
     return Error(Errc::kInvalid,
                  "nothing to export: name a directory, or --memory NAME=SIZE, or --null NAME=SIZE");
   ServeOptions options;
-  options.root = root;
+  // The node leaves the working directory.
+  if (!root.empty()) options.root = std::filesystem::absolute(root);
   options.read_only = read_only;
   options.block_devices = block_devices;
   options.queue_depth = queue_depth;

@@ -8,6 +8,12 @@
 
 namespace braid::cli {
 
+std::string printable(std::string text) {
+  for (char& c : text)
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  return text;
+}
+
 Table::Table(std::vector<std::string> heads) : heads_(std::move(heads)) {
   for (std::string& head : heads_) {
     right_.push_back(head.starts_with('>'));

@@ -6,6 +6,10 @@
 
 namespace braid::cli {
 
+/// The text with control characters replaced by '?': names and error texts come from other
+/// machines.
+std::string printable(std::string text);
+
 class Table {
  public:
   /// Column heads; one starting with '>' is right-aligned.

@@ -60,6 +60,8 @@ Result<vhca::Address> parse_address(std::string_view text, uint16_t default_port
       return make_error(Errc::kInvalid, "address \"{}\": want HOST[:PORT]", whole);
     BRAID_TRY(address.port, parse_port(text.substr(1), whole));
   }
+  if (address.ip.find_first_of("[]") != std::string::npos)
+    return make_error(Errc::kInvalid, "address \"{}\": brackets go around an IPv6 address", whole);
   if (address.ip.empty())
     return make_error(Errc::kInvalid, "address \"{}\": the host is missing; want HOST[:PORT]",
                       whole);

@@ -194,6 +194,10 @@ class ClientSession {
   /// destroyed.
   virtual base::Task<void> close() = 0;
 
+  /// Gives up the present path, if any, as if it had failed: what is in flight is taken from the
+  /// server, held, and sent again on the next path unless it is cancelled. Home reactor.
+  virtual void drop_path(std::string_view why) = 0;
+
   virtual SessionState state() const = 0;
   virtual const SessionLimits& limits() const = 0;
   virtual ClientQueue& queue(size_t reactor_index) = 0;

@@ -39,6 +39,7 @@ class SessionImpl final : public RemoteSession, private trs::SessionUser {
   const trs::SessionLimits& limits() const override { return transport_->limits(); }
   trs::ClientStatistics statistics() const override { return queue().statistics(); }
   std::string server_text() const override;
+  void drop_path(std::string_view why) override { transport_->drop_path(why); }
   std::string explain() const override { return transport_->explain(); }
   std::vector<RemoteDevice*> devices() const override;
 

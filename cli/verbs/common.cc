@@ -1,8 +1,10 @@
-#include <cstdio>
+#include <unistd.h>
+
 #include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "cli/control.h"
+#include "cli/table.h"
 #include "cli/verbs/verbs.h"
 
 namespace braid::cli {
@@ -13,6 +15,13 @@ using base::make_error;
 using base::Result;
 using nlohmann::json;
 
+std::string text_of(const json& value) {
+  if (value.is_string()) return printable(value.get<std::string>());
+  if (value.is_null()) return "-";
+  if (value.is_boolean()) return value.get<bool>() ? "yes" : "no";
+  return value.dump();
+}
+
 void print_json(const json& value) {
   std::cout << value.dump(2, ' ', false, json::error_handler_t::replace) << "\n" << std::flush;
 }
@@ -22,23 +31,35 @@ void report(Context& context, const Error& error, int exit_code) {
   if (context.json)
     print_json({{"error", {{"kind", to_string(error.code())}, {"message", error.message()}}}});
   else
-    std::cerr << "braid: " << error.message() << "\n";
+    std::cerr << "braid: " << printable(error.message()) << "\n";
 }
 
-Result<std::vector<json>> statuses(const Context& context) {
-  std::vector<std::string> names{context.control};
-  if (context.control.empty()) {
+Error is_a_node_itself() {
+  return Error(
+      Errc::kInvalid,
+      "--control names a node to talk to, and this is to be one: name it with --node-name");
+}
+
+Result<Nodes> ask_nodes(const Context& context) {
+  // A node answers at once, unless it is stopped or hung: that must not hide the others.
+  constexpr int kTimeoutMs = 5000;
+  const bool named = !context.node_to_ask().empty();
+  std::vector<std::string> names{context.node_to_ask()};
+  if (!named) {
     BRAID_TRY(names, running_nodes());
   }
-  std::vector<json> found;
+  Nodes nodes;
   for (const std::string& name : names) {
-    auto status = call_node(name, "status", json::object());
+    auto status = call_node(name, "status", json::object(),
+                            {.timeout_ms = kTimeoutMs, .any_user = named && geteuid() == 0});
     if (status.ok())
-      found.push_back(std::move(*status));
-    else if (!context.control.empty())
+      nodes.answered.push_back(std::move(*status));
+    else if (named)
       return status.error();
+    else if (status.code() != Errc::kNotFound && status.code() != Errc::kDisconnected)
+      nodes.silent.push_back(status.error().with("node \"{}\"", name));
   }
-  return found;
+  return nodes;
 }
 
 namespace {
@@ -55,10 +76,10 @@ void each_thing(const std::vector<json>& nodes, Visit visit) {
 }  // namespace
 
 Result<Found> find(const Context& context, const std::string& name) {
-  BRAID_TRY(const std::vector<json> nodes, statuses(context));
+  BRAID_TRY(const Nodes nodes, ask_nodes(context));
   std::vector<Found> fits;
   std::string there;
-  each_thing(nodes, [&](const json& node, bool is_device, const json& thing) {
+  each_thing(nodes.answered, [&](const json& node, bool is_device, const json& thing) {
     const std::string own = thing.at("name");
     const bool fit =
         own == name || (is_device && (thing.at("device") == name || thing.at("target") == name));
@@ -76,11 +97,13 @@ Result<Found> find(const Context& context, const std::string& name) {
   if (fits.size() > 1)
     return make_error(Errc::kInvalid, "\"{}\" fits {} things; say which node with --control", name,
                       fits.size());
-  if (nodes.empty())
-    return make_error(Errc::kNotFound, "no device or export \"{}\": no Braid node is running",
-                      name);
-  return make_error(Errc::kNotFound, "no device or export \"{}\"; there {}: {}", name,
-                    there.empty() ? "are" : "is", there.empty() ? "none" : there);
+  std::string silent;
+  for (const Error& why : nodes.silent) silent += "; " + why.message();
+  if (nodes.answered.empty())
+    return make_error(Errc::kNotFound, "no device or export \"{}\": no Braid node {}{}", name,
+                      silent.empty() ? "is running" : "answers", silent);
+  return make_error(Errc::kNotFound, "no device or export \"{}\"; there {}: {}{}", name,
+                    there.empty() ? "are" : "is", there.empty() ? "none" : there, silent);
 }
 
 }  // namespace braid::cli

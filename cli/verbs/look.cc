@@ -18,20 +18,22 @@ using nlohmann::json;
 
 namespace {
 
-std::string text_of(const json& value) {
-  if (value.is_string()) return value.get<std::string>();
-  if (value.is_null()) return "-";
-  if (value.is_boolean()) return value.get<bool>() ? "yes" : "no";
-  return value.dump();
+json silent_json(const Nodes& nodes) {
+  json list = json::array();
+  for (const Error& why : nodes.silent)
+    list.push_back({{"kind", to_string(why.code())}, {"message", why.message()}});
+  return list;
 }
 
 void list(Context& context) {
-  auto nodes = statuses(context);
+  auto nodes = ask_nodes(context);
   if (!nodes.ok()) return report(context, nodes.error());
-  if (context.json) return print_json({{"nodes", *nodes}});
+  if (nodes->answered.empty() && !nodes->silent.empty()) context.exit_code = kFailed;
+  if (context.json)
+    return print_json({{"nodes", nodes->answered}, {"silent", silent_json(*nodes)}});
   Table devices({"DEVICE", "NAME", ">SIZE", "ACCESS", "STATE", "TARGET", "NODE"});
   Table exports({"EXPORT", "KIND", ">SIZE", "OPEN BY", "SERVER", "NODE"});
-  for (const json& node : *nodes) {
+  for (const json& node : nodes->answered) {
     for (const json& device : node.at("devices"))
       devices.row({text_of(device.at("device")), text_of(device.at("name")),
                    size_text(device.at("size_bytes").get<uint64_t>()), text_of(device.at("access")),
@@ -43,16 +45,19 @@ void list(Context& context) {
                    text_of(exported.at("open_by")), text_of(exported.at("server")),
                    text_of(node.at("node"))});
   }
-  if (nodes->empty()) {
-    std::cout << "no Braid node is running\n";
+  if (nodes->answered.empty()) {
+    std::cout << (nodes->silent.empty() ? "no Braid node is running\n" : "no Braid node answers\n");
   } else if (devices.empty() && exports.empty()) {
-    for (const json& node : *nodes)
+    for (const json& node : nodes->answered)
       std::cout << "node " << text_of(node.at("node"))
                 << ": no device is mapped and no export is open\n";
   }
   if (!devices.empty()) std::cout << devices.text();
   if (!devices.empty() && !exports.empty()) std::cout << "\n";
   if (!exports.empty()) std::cout << exports.text();
+  std::cout << std::flush;
+  // What is listed is not all there is.
+  for (const Error& why : nodes->silent) std::cerr << "braid: " << printable(why.message()) << "\n";
 }
 
 /// One line a field; objects inside are indented below their name.

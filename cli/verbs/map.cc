@@ -1,4 +1,6 @@
 // `braid map` and `braid unmap`: through the daemon, or in the foreground.
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <memory>
@@ -6,6 +8,7 @@
 
 #include "cli/control.h"
 #include "cli/foreground.h"
+#include "cli/table.h"
 #include "cli/target.h"
 #include "cli/verbs/verbs.h"
 
@@ -33,12 +36,10 @@ void print_mapped(const Context& context, const json& device) {
   if (context.json)
     print_json(device);
   else
-    std::cout << device.at("device").get<std::string>() << "  "
-              << device.at("name").get<std::string>() << ", "
+    std::cout << text_of(device.at("device")) << "  " << text_of(device.at("name")) << ", "
               << size_text(device.at("size_bytes").get<uint64_t>()) << ", "
-              << device.at("access").get<std::string>() << ", from "
-              << device.at("target").get<std::string>() << " through "
-              << device.at("front_end").get<std::string>() << "\n"
+              << text_of(device.at("access")) << ", from " << text_of(device.at("target"))
+              << " through " << text_of(device.at("front_end")) << "\n"
               << std::flush;
 }
 
@@ -59,17 +60,25 @@ void map(Context& context, const MapArguments& arguments) {
   if (auto limit = parse_duration(arguments.give_up_after); !limit.ok())
     return report(context, limit.error().with("--give-up-after"), kUsage);
   if (arguments.foreground) {
+    if (!context.control.empty()) return report(context, is_a_node_itself(), kUsage);
     context.exit_code = map_in_foreground(
         context, to_params(arguments), [&](const json& device) { print_mapped(context, device); });
     return;
   }
-  const std::string node = context.control.empty() ? kDaemonName : context.control;
-  auto device = call_node(node, "map", to_params(arguments));
-  if (device.ok()) return print_mapped(context, *device);
-  if (device.code() == Errc::kNotFound &&
-      call_node(node, "status", json::object()).code() == Errc::kNotFound)
-    return report(context, device.error().with("start one with \"braidd\", or add --foreground"));
-  report(context, device.error());
+  const bool named = !context.node_to_ask().empty();
+  const std::string node = named ? context.node_to_ask() : kDaemonName;
+  const CallOptions quick{.timeout_ms = 5000, .any_user = named && geteuid() == 0};
+  // Mapping takes as long as it takes; a node that is not there or hung is told apart first.
+  if (auto alive = call_node(node, "status", json::object(), quick); !alive.ok())
+    return report(context,
+                  alive.code() == Errc::kNotFound
+                      ? alive.error().with("start one with \"braidd\", or add --foreground")
+                      : alive.error());
+  auto device = call_node(node, "map", to_params(arguments), {.any_user = quick.any_user});
+  if (!device.ok()) return report(context, device.error());
+  if (const base::Status shape = check_device(*device); !shape.ok())
+    return report(context, shape.error().with("the node \"{}\" answered", node));
+  print_mapped(context, *device);
 }
 
 struct UnmapArguments {
@@ -85,13 +94,14 @@ void unmap(Context& context, const UnmapArguments& arguments) {
                                       arguments.name));
   const json thing = json::parse(found->thing);
   const json params{{"name", thing.at("name")}, {"force", arguments.force}};
-  auto gone = call_node(found->node, "unmap", params);
+  auto gone = call_node(found->node, "unmap", params,
+                        {.any_user = !context.node_to_ask().empty() && geteuid() == 0});
   if (!gone.ok()) return report(context, gone.error());
   if (context.json)
     print_json(*gone);
   else
-    std::cout << "unmapped " << gone->at("name").get<std::string>() << " ("
-              << gone->at("device").get<std::string>() << ")\n";
+    std::cout << "unmapped " << text_of(thing.at("name")) << " (" << text_of(thing.at("device"))
+              << ")\n";
 }
 
 }  // namespace
@@ -113,6 +123,8 @@ void add_map(CLI::App& app, Context& context) {
                    "let I/O fail when the server is away for so long: 500ms, 30s, 5m, 1h or never")
       ->capture_default_str();
   verb->add_flag("--foreground", arguments->foreground, "stay, without a daemon; Ctrl-C unmaps");
+  verb->add_option("--node-name", context.node_name,
+                   "with --foreground: this node's name (default: map.PID)");
   verb->footer(
       "Examples:\n"
       "  braid map 10.0.0.1/disk.img              /dev/loop0 or /dev/nbd0, as the kernel can\n"

@@ -29,6 +29,7 @@ void add_serve(CLI::App& app, Context& context) {
       app.add_subcommand("serve", "export disks and files beneath a directory, in the foreground");
   verb->add_option("ROOT", arguments->root,
                    "the directory; its files are exported by their names beneath it");
+  verb->add_option("--node-name", context.node_name, "this node's name (default: serve.PID)");
   arguments->add_to(*verb);
   verb->footer(
       "Examples:\n"
@@ -36,11 +37,14 @@ void add_serve(CLI::App& app, Context& context) {
       "  braid serve /srv/disks --listen 10.0.0.1:1234 --read-only\n"
       "  braid serve --memory ram=1G --listen 127.0.0.1:0");
   verb->callback([&context, arguments] {
+    if (!context.control.empty()) return report(context, is_a_node_itself(), kUsage);
     auto serve = arguments->options();
     if (!serve.ok()) return report(context, serve.error(), kUsage);
     NodeOptions options;
-    options.name = context.control.empty() ? "serve." + std::to_string(getpid()) : context.control;
+    options.name =
+        context.node_name.empty() ? "serve." + std::to_string(getpid()) : context.node_name;
     options.role = "server";
+    options.io_process = true;
     options.serve = std::move(*serve);
     context.exit_code = run_node(context, std::move(options),
                                  [&](const json& status) { print_serving(context, status); });

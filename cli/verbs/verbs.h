@@ -15,10 +15,16 @@ namespace braid::cli {
 
 /// What all verbs share. Lives as long as the program.
 struct Context {
-  std::string control;  // --control: the node to talk to; empty: the daemon, or for list, show and
-                        // why all nodes
-  bool json = false;    // --json
-  int exit_code = 0;    // 0 done, 1 failed, 2 usage
+  std::string control;  // --control: the node to talk to; empty: the daemon, or for unmap, list,
+                        // show and why all nodes
+  std::string control_of_environment;  // BRAID_CONTROL: where --control is not given
+  std::string node_name;  // --node-name: of a node that this process is; empty: the role's default
+  bool json = false;      // --json
+  int exit_code = 0;      // 0 done, 1 failed, 2 usage
+
+  const std::string& node_to_ask() const {
+    return control.empty() ? control_of_environment : control;
+  }
 };
 
 inline constexpr const char* kDaemonName = "daemon";
@@ -36,15 +42,26 @@ inline constexpr int kUsage = 2;   // exit code: what was typed makes no sense
 /// Prints the error in words (stderr) or as JSON (stdout), and sets the exit code.
 void report(Context& context, const base::Error& error, int exit_code = kFailed);
 
+/// --control was given to a verb that talks to no node.
+base::Error is_a_node_itself();
+
 /// "serving DIR on ADDRESS ...": what a node with exports says when it is ready.
 void print_serving(const Context& context, const nlohmann::json& status);
+
+/// A JSON value for people, without control characters.
+std::string text_of(const nlohmann::json& value);
 
 /// Prints JSON, indented, with a newline.
 void print_json(const nlohmann::json& value);
 
-/// The status of each node that may answer: the one named by --control, else all that run. Nodes
-/// that go away meanwhile are left out.
-base::Result<std::vector<nlohmann::json>> statuses(const Context& context);
+/// What the nodes say of themselves, and why some do not.
+struct Nodes {
+  std::vector<nlohmann::json> answered;
+  std::vector<base::Error> silent;  // hung, another user's, not understood
+};
+/// Of the node named by --control, else of all that run; those that end meanwhile are left out. An
+/// error if --control names a node that does not answer.
+base::Result<Nodes> ask_nodes(const Context& context);
 
 /// A thing with a name: a mapped device or an export, and the node it is on.
 struct Found {
@@ -53,7 +70,7 @@ struct Found {
   std::string thing;  // JSON text of its status
 };
 /// By device name, device path ("/dev/loop0"), target ("host:port/export") or export name.
-/// kNotFound names what is there; kInvalid if the name fits several things.
+/// kNotFound names what is there and who did not answer; kInvalid if the name fits several things.
 base::Result<Found> find(const Context& context, const std::string& name);
 
 }  // namespace braid::cli

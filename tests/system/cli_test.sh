@@ -63,3 +63,59 @@ PY
 expect 1 '"kind": "not-found"' ctl --json show x
 stop_process "$server_pid"
 server_pid=
+
+# A node says no to wrong calls and goes on; a stopped one is named, and hides no other.
+python3 - "$node" <<'PY' || fail "the daemon does not take wrong calls well"
+import json, socket, sys
+def ask(text):
+    s = socket.socket(socket.AF_UNIX)
+    s.settimeout(60)
+    s.connect("\0braid.control." + sys.argv[1])
+    s.sendall(text + b"\n")
+    return json.loads(s.makefile().readline())
+def call(method, params):
+    return ask(json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode())
+assert "error" in call("unmap", {"name": "x", "force": "yes"})
+assert "error" in call("map", {"target": 5})
+assert "error" in ask(b"\xff\xfe")
+assert "result" in call("status", {})
+PY
+expect 1 "UTF-8" ctl map $'127.0.0.1/\xff'
+expect 2 "--node-name" "$braid" --control x serve "$work/root"
+start_server "$work/root"
+kill -STOP "$server_pid"
+expect 1 "did not answer" "$braid" --control "serve.$server_pid" list
+expect 0 "did not answer" "$braid" list
+"$braid" list --json >"$work/list.json" 2>/dev/null
+grep -qF "\"$node\"" "$work/list.json" || fail "a stopped node hides the daemon"
+kill -CONT "$server_pid"
+
+# Somebody else's node is not believed.
+if ((EUID == 0)); then
+  other="other.$$"
+  python3 - "$other" <<'PY' >"$work/other.log" &
+import os, socket, sys
+os.setuid(65534)
+s = socket.socket(socket.AF_UNIX)
+s.bind("\0braid.control." + sys.argv[1])
+s.listen()
+print("ready", flush=True)
+while True:
+    c, _ = s.accept()
+    try:
+        c.makefile().readline()
+        c.sendall(b'{"jsonrpc":"2.0","id":1,"result":5}\n')
+    except OSError:
+        pass  # who does not believe us has hung up
+PY
+  other_pid=$!
+  wait_for 30 "the start of another user's node" grep -q ready "$work/other.log"
+  expect 0 "run by user 65534" "$braid" list
+  expect 1 "does not understand" "$braid" --control "$other" list
+  kill "$other_pid"
+  # Nor does ours answer them.
+  as_nobody=(setpriv --reuid 65534 --clear-groups)
+  if "${as_nobody[@]}" "$braid" --version >/dev/null 2>&1; then
+    expect 1 "user 0" "${as_nobody[@]}" "$braid" --control "$node" list
+  fi
+fi

@@ -61,7 +61,7 @@ daemon_ready() {
   ctl list >/dev/null 2>&1
 }
 start_daemon() {
-  "$braidd" --control "$node" "$@" >"$work/daemon.log" 2>&1 &
+  "$braidd" --node-name "$node" "$@" >"$work/daemon.log" 2>&1 &
   daemon_pid=$!
   wait_for 30 "the start of the daemon" daemon_ready
 }

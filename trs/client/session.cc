@@ -105,6 +105,10 @@ void Session::queue_stopped(Queue&) {
   wake();
 }
 
+void Session::drop_path(std::string_view why) {
+  trouble(base::make_error(base::Errc::kCanceled, "given up by this side: {}", why));
+}
+
 void Session::trouble(base::Error why) {
   lose(std::move(why));
 }

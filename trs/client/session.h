@@ -52,6 +52,7 @@ class Session final : public ClientSession {
 
   // --- ClientSession
   base::Task<void> close() override;
+  void drop_path(std::string_view why) override;
   SessionState state() const override;
   const SessionLimits& limits() const override { return limits_; }
   ClientQueue& queue(size_t reactor_index) override;

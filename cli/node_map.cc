@@ -1,0 +1,181 @@
+// Mapping: session, remote device, kernel device; undone from the last when one fails.
+#include <algorithm>
+
+#include "cli/node_params.h"
+#include "cli/node_state.h"
+
+namespace braid::cli {
+
+using base::Errc;
+using base::Error;
+using base::make_error;
+using base::Result;
+using base::Status;
+using base::Task;
+using nlohmann::json;
+
+namespace {
+
+constexpr size_t kNameMax = 32;
+
+Status check_name(const std::string& name) {
+  const bool plain = std::all_of(name.begin(), name.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+           c == '_' || c == '-';
+  });
+  if (name.empty() || name.size() > kNameMax || name.front() == '.' || !plain)
+    return make_error(Errc::kInvalid,
+                      "device name \"{}\": want 1 to {} letters, digits, '_', '-' or, but not "
+                      "first, '.'; see --name",
+                      name, kNameMax);
+  return {};
+}
+
+/// The export's last word, with what a name may not hold replaced.
+std::string default_name(const std::string& export_name) {
+  std::string name = export_name.substr(export_name.rfind('/') + 1).substr(0, kNameMax);
+  for (char& c : name)
+    if (!check_name(std::string("x") + c).ok()) c = '_';
+  if (name.starts_with('.')) name.front() = '_';
+  return name.empty() ? "disk" : name;
+}
+
+Result<bnbd::wire::AccessMode> parse_access(const std::string& text) {
+  using bnbd::wire::AccessMode;
+  if (text == "rw") return AccessMode::kReadWrite;
+  if (text == "ro") return AccessMode::kReadOnly;
+  if (text == "migration") return AccessMode::kMigration;
+  return make_error(Errc::kInvalid, "access \"{}\": want rw, ro or migration", text);
+}
+
+Result<bnbd::KernelDeviceKind> parse_front_end(const std::string& text) {
+  using bnbd::KernelDeviceKind;
+  if (text == "auto") return KernelDeviceKind::kAuto;
+  if (text == "nbd") return KernelDeviceKind::kNbd;
+  if (text == "fuse") return KernelDeviceKind::kFuse;
+  return make_error(Errc::kInvalid, "front end \"{}\": want auto, nbd or fuse", text);
+}
+
+}  // namespace
+
+Task<Result<json>> NodeState::map(json params, CallerGone gone) {
+  BRAID_CO_TRY(const std::string target_text, text_param(params, "target", ""));
+  BRAID_CO_TRY(Target target, parse_target(target_text));
+  BRAID_CO_TRY(std::string name, text_param(params, "name", ""));
+  if (name.empty()) name = default_name(target.export_name);
+  BRAID_CO_CHECK(check_name(name));
+  BRAID_CO_TRY(const std::string access, text_param(params, "access", "rw"));
+  BRAID_CO_TRY(const std::string front_end, text_param(params, "front_end", "auto"));
+  BRAID_CO_TRY(const bnbd::KernelDeviceKind kind, parse_front_end(front_end));
+  BRAID_CO_TRY(const std::string limit, text_param(params, "give_up_after", "never"));
+  bnbd::RemoteDeviceOptions options;
+  options.name = target.export_name;
+  BRAID_CO_TRY(options.mode, parse_access(access));
+  BRAID_CO_TRY(options.give_up_after_ns, parse_duration(limit));
+  BRAID_CO_CHECK(may_map(name));
+
+  // The name may have to be looked up, which blocks.
+  auto resolved = std::make_shared<Result<vhca::Address>>(target.server);
+  std::function<void()> look_up = [resolved, server = target.server] {
+    *resolved = resolve(server);
+  };
+  co_await reactor_.offload(look_up);
+  if (!resolved->ok()) co_return resolved->error();
+  target.server = **resolved;
+  BRAID_CO_CHECK(may_map(name));
+
+  const auto device = std::make_shared<MappedDevice>(reactor_, &NodeState::patience_tick, this);
+  device->name = name;
+  device->target = fmt::format("{}/{}", address_text(target.server), target.export_name);
+  device->since_ns = reactor_.now_ns();
+  devices_.push_back(device);
+  const Status given =
+      co_await give_to_kernel(device, target.server, std::move(options), kind, std::move(gone));
+  if (!given.ok()) {
+    co_await dismantle(device);
+    co_return given.error();
+  }
+  set_phase(*device, DevicePhase::kMapped);
+  reactor_.log().info("mapped {} as {} ({})", device->target, device->path,
+                      device->kernel->kind_text());
+  co_return device_status(*device);
+}
+
+Status NodeState::may_map(const std::string& name) const {
+  if (stopping_)
+    return make_error(Errc::kCanceled, "cannot map \"{}\": node \"{}\" is ending", name,
+                      options_.name);
+  const DevicePtr other = device_named(name);
+  if (other == nullptr) return {};
+  if (other->phase == DevicePhase::kMapped)
+    return make_error(Errc::kExists, "a device named \"{}\" is mapped already, from {}; see --name",
+                      name, other->target);
+  return make_error(Errc::kBusy, "a device named \"{}\" {}, from {}; see --name", name,
+                    phase_text(*other), other->target);
+}
+
+Task<Status> NodeState::give_to_kernel(DevicePtr device, vhca::Address server,
+                                       bnbd::RemoteDeviceOptions options,
+                                       bnbd::KernelDeviceKind kind, CallerGone gone) {
+  const auto given_up = [this, &device, &gone]() -> Status {
+    if (!stopping_ && (!gone || !gone())) return {};
+    return make_error(Errc::kCanceled, "mapping \"{}\" was given up: {}", device->name,
+                      stopping_ ? "the node is ending" : "its caller has gone");
+  };
+  auto session = co_await join_session(server);
+  if (!session.ok()) co_return session.error().with("server {}", address_text(server));
+  device->session = std::move(*session);
+  BRAID_CO_CHECK(given_up());
+
+  auto remote = co_await device->session->session->open_device(std::move(options));
+  if (!remote.ok()) co_return remote.error();
+  device->remote = std::move(*remote);
+  BRAID_CO_CHECK(given_up());
+
+  bnbd::KernelDeviceOptions kernel_options;
+  kernel_options.kind = kind;
+  kernel_options.name = device->name;
+  auto kernel = co_await bnbd::attach(reactor_, *device->remote, std::move(kernel_options));
+  if (!kernel.ok()) co_return kernel.error().with("giving \"{}\" to the kernel", device->name);
+  device->kernel = std::move(*kernel);
+  device->path = device->kernel->path();
+  co_return Status();
+}
+
+Task<Result<SessionPtr>> NodeState::join_session(vhca::Address server) {
+  const std::string key = address_text(server);
+  for (const SessionPtr& shared : sessions_) {
+    if (shared->key != key) continue;
+    const SessionPtr joined = shared;
+    ++joined->users;
+    if (!joined->session) co_await joined->tried.wait();
+    if (joined->opened.ok()) co_return joined;
+    co_return joined->opened.error();  // whoever tried has put it out of the list
+  }
+  const auto shared = std::make_shared<SharedSession>(key, reactor_);
+  shared->users = 1;
+  sessions_.push_back(shared);
+  bnbd::RemoteSessionOptions options;
+  options.transport.session_name = fmt::format("{}.{}", host_.host_name(), options_.name);
+  options.transport.server = server;
+  options.transport.reactors = {&reactor_};
+  auto session = co_await bnbd::RemoteSession::open(hca_, std::move(options));
+  if (session.ok()) {
+    shared->session = std::move(*session);
+  } else {
+    shared->opened = session.error();
+    sessions_.remove(shared);
+  }
+  shared->tried.notify_all();
+  if (!session.ok()) co_return session.error();
+  co_return shared;
+}
+
+Task<void> NodeState::leave_session(SessionPtr session) {
+  if (--session->users > 0) co_return;
+  sessions_.remove(session);  // who comes now opens one of its own
+  co_await session->session->close();
+  session->session.reset();
+}
+
+}  // namespace braid::cli

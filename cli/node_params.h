@@ -1,0 +1,30 @@
+// The parameters of a control call, whose types are the caller's (private to cli/node*.cc).
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "base/result.h"
+
+namespace braid::cli {
+
+/// A string member of the parameters; `fallback` if it is missing, kInvalid if it is no string.
+inline base::Result<std::string> text_param(const nlohmann::json& params, const char* key,
+                                            const char* fallback) {
+  const auto found = params.find(key);
+  if (found == params.end()) return std::string(fallback);
+  if (!found->is_string())
+    return base::make_error(base::Errc::kInvalid, "parameter \"{}\" must be a string", key);
+  return found->get<std::string>();
+}
+
+/// A truth member of the parameters; false if it is missing, kInvalid if it is no truth value.
+inline base::Result<bool> bool_param(const nlohmann::json& params, const char* key) {
+  const auto found = params.find(key);
+  if (found == params.end()) return false;
+  if (!found->is_boolean())
+    return base::make_error(base::Errc::kInvalid, "parameter \"{}\" must be true or false", key);
+  return found->get<bool>();
+}
+
+}  // namespace braid::cli

@@ -1,0 +1,263 @@
+// Nodes on the in-host wire: a server and a daemon, both in this process, and real kernel devices
+// where this user may have them. The test itself never opens a device: other processes do.
+#include "cli/node.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <future>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+namespace braid::cli {
+namespace {
+
+using base::Errc;
+using base::Status;
+using nlohmann::json;
+
+std::unique_ptr<Node> start_node(NodeOptions options) {
+  static int number = 0;
+  options.name = "test." + std::to_string(getpid()) + ".node" + std::to_string(++number);
+  auto node = Node::start(std::move(options));
+  EXPECT_TRUE(node.ok()) << node.error().message();
+  return node.ok() ? std::move(*node) : nullptr;
+}
+
+Status stop(Node& node, bool force) {
+  auto outcome = std::make_shared<std::promise<Status>>();
+  node.stop(force, [outcome](const Status& status) { outcome->set_value(status); });
+  return outcome->get_future().get();
+}
+
+/// A process that has a device open until the object ends.
+class Holder {
+ public:
+  explicit Holder(const std::string& device) {
+    int to[2] = {};
+    int from[2] = {};
+    EXPECT_EQ(::pipe2(to, O_CLOEXEC) | ::pipe2(from, O_CLOEXEC), 0);
+    posix_spawn_file_actions_t files;
+    posix_spawn_file_actions_init(&files);
+    posix_spawn_file_actions_adddup2(&files, to[0], STDIN_FILENO);
+    posix_spawn_file_actions_adddup2(&files, from[1], STDOUT_FILENO);
+    const std::string script = "exec 3<" + device + " && echo open && read line";
+    const char* arguments[] = {"sh", "-c", script.c_str(), nullptr};
+    EXPECT_EQ(
+        ::posix_spawn(&pid_, "/bin/sh", &files, nullptr, const_cast<char**>(arguments), environ),
+        0);
+    posix_spawn_file_actions_destroy(&files);
+    ::close(to[0]);
+    ::close(from[1]);
+    end_ = to[1];
+    char c = 0;
+    EXPECT_EQ(::read(from[0], &c, 1), 1) << device << " could not be opened";
+    ::close(from[0]);
+  }
+  ~Holder() {
+    ::close(end_);
+    ::waitpid(pid_, nullptr, 0);
+  }
+
+ private:
+  pid_t pid_ = -1;
+  int end_ = -1;
+};
+
+class NodeTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    NodeOptions options;
+    options.role = "server";
+    options.serve.emplace();
+    options.serve->listen = {"127.0.0.1", 0};
+    options.serve->memory = {{"ram", 8 << 20}, {"other", 4 << 20}};
+    server_ = start_node(std::move(options));
+    ASSERT_NE(server_, nullptr);
+    auto status = server_->call("status", json::object());
+    ASSERT_TRUE(status.ok());
+    address_ = (*status)["server"]["listen"];
+    NodeOptions daemon;
+    daemon.role = "daemon";
+    daemon_ = start_node(std::move(daemon));
+    ASSERT_NE(daemon_, nullptr);
+  }
+  base::Result<json> map(const std::string& exported, json more = json::object()) {
+    more["target"] = address_ + "/" + exported;
+    return daemon_->call("map", more);
+  }
+  base::Result<json> unmap(const std::string& name, bool force = false) {
+    return daemon_->call("unmap", {{"name", name}, {"force", force}});
+  }
+  std::string state() {
+    auto status = daemon_->call("status", json::object());
+    return (*status)["devices"][0]["state"];
+  }
+  size_t devices() {
+    auto status = daemon_->call("status", json::object());
+    return (*status)["devices"].size();
+  }
+
+  std::unique_ptr<Node> server_;
+  std::string address_;
+  std::unique_ptr<Node> daemon_;
+};
+
+/// With kernel devices.
+class NodeDevices : public NodeTest {
+ protected:
+  void SetUp() override {
+    if (geteuid() != 0) GTEST_SKIP() << "needs root";
+    NodeTest::SetUp();
+    auto mapped = map("ram");
+    if (mapped.code() == Errc::kNotSupported || mapped.code() == Errc::kPermission)
+      GTEST_SKIP() << mapped.error().message();
+    ASSERT_TRUE(mapped.ok()) << mapped.error().message();
+    device_ = (*mapped)["device"];
+  }
+  std::string device_;
+};
+
+TEST_F(NodeTest, parameters_of_the_wrong_kind_are_refused) {
+  for (const json& force : {json("yes"), json(1), json(nullptr), json::array(), json::object()})
+    EXPECT_EQ(daemon_->call("unmap", {{"name", "x"}, {"force", force}}).code(), Errc::kInvalid);
+  for (const char* key : {"target", "name", "access", "front_end", "give_up_after"}) {
+    for (const json& value : {json(5), json(true), json(nullptr), json::array(), json::object()}) {
+      json params{{"target", address_ + "/ram"}};
+      params[key] = value;
+      EXPECT_EQ(daemon_->call("map", params).code(), Errc::kInvalid) << params;
+    }
+  }
+  EXPECT_EQ(daemon_->call("unmap", {{"name", "x"}}).code(), Errc::kNotFound);
+  EXPECT_EQ(daemon_->call("nonsense", json::object()).code(), Errc::kNotSupported);
+  EXPECT_EQ(devices(), 0U);
+}
+
+TEST_F(NodeTest, a_refused_map_leaves_nothing) {
+  EXPECT_EQ(map("nothing").code(), Errc::kNotFound);
+  EXPECT_EQ(map("ram", {{"name", "with space"}}).code(), Errc::kInvalid);
+  EXPECT_EQ(map("ram", {{"name", ".hidden"}}).code(), Errc::kInvalid);
+  EXPECT_EQ(map("nothing/.hidden").code(), Errc::kNotFound) << "gets a name that is allowed";
+  EXPECT_EQ(devices(), 0U);
+  EXPECT_TRUE(stop(*daemon_, false).ok());
+}
+
+TEST_F(NodeTest, nothing_is_mapped_by_a_node_that_has_stopped) {
+  ASSERT_TRUE(stop(*daemon_, false).ok());
+  const auto refused = map("ram");
+  EXPECT_EQ(refused.code(), Errc::kCanceled);
+  EXPECT_TRUE(stop(*daemon_, true).ok()) << "stopping twice does no harm";
+}
+
+TEST_F(NodeTest, concurrent_maps_share_a_session_or_its_failure) {
+  std::vector<std::future<Errc>> calls;
+  for (int i = 0; i < 6; ++i) {
+    calls.push_back(std::async(std::launch::async,
+                               [this, i] { return map("nothing" + std::to_string(i)).code(); }));
+  }
+  for (auto& call : calls) EXPECT_EQ(call.get(), Errc::kNotFound);
+  EXPECT_EQ(devices(), 0U);
+}
+
+TEST_F(NodeDevices, a_device_is_named_once_and_comes_and_goes) {
+  EXPECT_EQ(map("other", {{"name", "ram"}}).code(), Errc::kExists);
+  EXPECT_EQ(devices(), 1U);
+  auto gone = unmap("ram");
+  ASSERT_TRUE(gone.ok()) << gone.error().message();
+  EXPECT_EQ((*gone)["device"], device_);
+  EXPECT_EQ(unmap("ram").code(), Errc::kNotFound);
+  const auto again = map("ram");
+  EXPECT_TRUE(again.ok()) << again.error().message();
+  EXPECT_TRUE(stop(*daemon_, false).ok());
+}
+
+TEST_F(NodeDevices, a_device_in_use_stays_and_the_node_goes_on) {
+  {
+    const Holder holder(device_);
+    const auto refused = unmap("ram");
+    EXPECT_EQ(refused.code(), Errc::kBusy);
+    const Status stopped = stop(*daemon_, false);
+    EXPECT_EQ(stopped.code(), Errc::kBusy);
+    EXPECT_NE(stopped.error().message().find(device_), std::string::npos);
+    EXPECT_EQ(devices(), 1U);
+    const auto other = map("other");
+    EXPECT_TRUE(other.ok()) << other.error().message();
+  }
+  const Status stopped = stop(*daemon_, false);
+  EXPECT_TRUE(stopped.ok()) << stopped.error().message();
+}
+
+TEST_F(NodeDevices, force_takes_a_device_from_its_users) {
+  const Holder holder(device_);
+  const auto gone = unmap("ram", /*force=*/true);
+  EXPECT_TRUE(gone.ok()) << gone.error().message();
+  EXPECT_EQ(devices(), 0U);
+}
+
+TEST_F(NodeDevices, force_overtakes_an_unmap_that_waits) {
+  const Holder holder(device_);
+  auto polite = std::async(std::launch::async, [this] { return unmap("ram"); });
+  // Whether it comes before, during or after the polite one's patience.
+  const auto gone = unmap("ram", /*force=*/true);
+  EXPECT_TRUE(gone.ok()) << gone.error().message();
+  const auto other = polite.get();
+  EXPECT_TRUE(other.ok() || other.code() == Errc::kBusy || other.code() == Errc::kNotFound)
+      << other.error().message();
+  EXPECT_EQ(devices(), 0U);
+}
+
+TEST_F(NodeDevices, a_stop_by_force_overtakes_one_without) {
+  const Holder holder(device_);
+  std::promise<Errc> polite;
+  daemon_->stop(false, [&polite](const Status& status) { polite.set_value(status.code()); });
+  const Status forced = stop(*daemon_, true);
+  EXPECT_TRUE(forced.ok()) << forced.error().message();
+  const Errc other = polite.get_future().get();
+  EXPECT_TRUE(other == Errc::kOk || other == Errc::kBusy) << to_string(other);
+  EXPECT_EQ(devices(), 0U);
+}
+
+TEST_F(NodeDevices, without_its_server_only_force_takes_a_device_away) {
+  ASSERT_TRUE(stop(*server_, true).ok());
+  while (state() == "open") std::this_thread::yield();
+  const auto refused = unmap("ram");
+  EXPECT_EQ(refused.code(), Errc::kBusy);
+  EXPECT_NE(refused.error().message().find("--force"), std::string::npos);
+  const Status stopped = stop(*daemon_, false);
+  EXPECT_EQ(stopped.code(), Errc::kBusy);
+  EXPECT_EQ(devices(), 1U);
+  const auto gone = unmap("ram", /*force=*/true);
+  EXPECT_TRUE(gone.ok()) << gone.error().message();
+  EXPECT_EQ(devices(), 0U);
+}
+
+TEST_F(NodeDevices, force_reaches_an_unmap_whose_server_has_gone) {
+  auto polite = std::async(std::launch::async, [this] { return unmap("ram").code(); });
+  ASSERT_TRUE(stop(*server_, true).ok());
+  // The polite one was done before, or refused, or waits for ever.
+  const auto gone = unmap("ram", /*force=*/true);
+  EXPECT_TRUE(gone.ok() || gone.code() == Errc::kNotFound) << gone.error().message();
+  (void)polite.get();
+  EXPECT_EQ(devices(), 0U);
+}
+
+TEST_F(NodeDevices, stopping_by_force_takes_all_away) {
+  ASSERT_TRUE(map("other").ok());
+  ASSERT_TRUE(stop(*server_, true).ok());
+  EXPECT_TRUE(stop(*daemon_, true).ok());
+  EXPECT_EQ(devices(), 0U);
+}
+
+TEST_F(NodeDevices, a_node_destroyed_without_a_stop_closes_what_it_has) {
+  daemon_.reset();
+  auto status = server_->call("status", json::object());
+  ASSERT_TRUE(status.ok());
+  for (const json& exported : (*status)["exports"])
+    EXPECT_EQ(exported["state"], "free") << exported;
+}
+
+}  // namespace
+}  // namespace braid::cli

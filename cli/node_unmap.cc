@@ -1,0 +1,226 @@
+// Unmapping, and the end of a node. Each device goes by itself: one that hangs holds up nobody, and
+// an unmap by force reaches an unmap that is under way.
+#include <algorithm>
+
+#include "cli/node_params.h"
+#include "cli/node_state.h"
+
+namespace braid::cli {
+
+using base::Errc;
+using base::Error;
+using base::make_error;
+using base::Result;
+using base::Status;
+using base::Task;
+using nlohmann::json;
+
+namespace {
+
+constexpr uint64_t kPatienceTickNs = 100 * base::kMillisecond;
+
+}  // namespace
+
+DevicePtr NodeState::device_named(const std::string& name) const {
+  for (const DevicePtr& device : devices_)
+    if (device->name == name) return device;
+  return nullptr;
+}
+
+void NodeState::set_phase(MappedDevice& device, DevicePhase phase) {
+  device.phase = phase;
+  device.since_ns = reactor_.now_ns();
+  device.changed.notify_all();
+}
+
+std::string NodeState::phase_text(const MappedDevice& device) const {
+  const uint64_t for_s = (reactor_.now_ns() - device.since_ns) / base::kSecond;
+  switch (device.phase) {
+    case DevicePhase::kMapping:
+      return fmt::format("is being mapped, for {} s now", for_s);
+    case DevicePhase::kMapped:
+      return "is mapped";
+    case DevicePhase::kUnmapping:
+      return fmt::format("is being unmapped{}, for {} s now", device.force ? " by force" : "",
+                         for_s);
+    case DevicePhase::kGone:
+      break;
+  }
+  return "is gone";
+}
+
+Task<Result<json>> NodeState::unmap(json params, CallerGone gone) {
+  BRAID_CO_TRY(const std::string name, text_param(params, "name", ""));
+  BRAID_CO_TRY(const bool force, bool_param(params, "force"));
+  if (gone && gone()) co_return Error(Errc::kCanceled, "the caller has gone");
+  const DevicePtr device = device_named(name);
+  if (device == nullptr) co_return make_error(Errc::kNotFound, "no mapped device \"{}\"", name);
+  if (device->phase == DevicePhase::kMapping)
+    co_return make_error(Errc::kBusy, "\"{}\" {}", name, phase_text(*device));
+  if (device->phase == DevicePhase::kUnmapping && !force)
+    co_return make_error(Errc::kBusy, "\"{}\" {}{}; --force gives up what is not written back yet",
+                         name, phase_text(*device),
+                         device->remote ? " (" + device->remote->explain() + ")" : "");
+  const json was{{"name", device->name}, {"device", device->path}, {"target", device->target}};
+  if (device->phase == DevicePhase::kMapped) {
+    BRAID_CO_CHECK(co_await take_away(device, force));
+    co_return was;
+  }
+  insist(device);
+  while (device->phase == DevicePhase::kUnmapping) co_await device->changed.wait();
+  BRAID_CO_CHECK(device->outcome);
+  co_return was;
+}
+
+/// What is held for want of a path would be waited for.
+Status NodeState::may_unmap(const MappedDevice& device) const {
+  if (device.closing || device.remote->state() == bnbd::RemoteState::kOpen) return {};
+  const bnbd::RemoteDeviceStatus remote = device.remote->status();
+  return make_error(Errc::kBusy,
+                    "\"{}\" cannot be written back without its server, and {} requests wait for it "
+                    "({}); --force gives them up",
+                    device.name, remote.in_progress + remote.waiting, remote.explanation);
+}
+
+Task<Status> NodeState::take_away(DevicePtr device, bool force) {
+  if (!force) BRAID_CO_CHECK(may_unmap(*device));
+  device->force = false;
+  set_phase(*device, DevicePhase::kUnmapping);
+  if (force) insist(device);
+  Status detached;
+  bool by_force = false;
+  do {  // again if force was asked for meanwhile
+    by_force = device->force;
+    detached = co_await device->kernel->detach(by_force);
+  } while (!detached.ok() && device->force && !by_force);
+  reactor_.cancel(device->patience);
+  if (!detached.ok()) {
+    device->outcome = detached.error().with("unmapping \"{}\" ({})", device->name, device->path);
+    set_phase(*device, DevicePhase::kMapped);
+    co_return device->outcome;
+  }
+  reactor_.log().info("unmapped {} ({})", device->target, device->path);
+  device->kernel.reset();
+  device->outcome = Status();
+  co_await dismantle(device);
+  co_return Status();
+}
+
+Task<void> NodeState::take_away_apart(DevicePtr device, bool force) {
+  const Status taken = co_await take_away(device, force);
+  if (!taken.ok()) device->outcome = taken;
+}
+
+/// Makes an unmap under way one by force. What is held for want of a path fails at once; with a
+/// path, write-back gets the time of KernelDeviceOptions::force_flush_timeout_ns, and the server
+/// force_patience_ns.
+void NodeState::insist(const DevicePtr& device) {
+  if (device->force || !device->remote) return;
+  device->force = true;
+  device->patience_ends_ns = reactor_.now_ns() + options_.force_patience_ns;
+  lose_patience(device);
+}
+
+void NodeState::patience_tick(base::Timer& timer) {
+  auto& device = *static_cast<MappedDevice*>(timer.context);
+  auto& node = *static_cast<NodeState*>(device.node);
+  if (const DevicePtr shared = node.device_named(device.name)) node.lose_patience(shared);
+}
+
+/// Now and again while a device is unmapped by force: the path may be lost meanwhile. The path is
+/// dropped only when no other device needs it: a server whose disk hangs may refuse the next one.
+void NodeState::lose_patience(const DevicePtr& device) {
+  if (device->remote->state() != bnbd::RemoteState::kOpen) return begin_close(device);
+  if (reactor_.now_ns() >= device->patience_ends_ns) {
+    if (!device->closing)
+      reactor_.log().warning("{}: {} requests were not answered within {} s: they are given up",
+                             device->target, device->remote->status().in_progress,
+                             options_.force_patience_ns / base::kSecond);
+    begin_close(device);
+    const bool needed = std::any_of(devices_.begin(), devices_.end(), [&](const DevicePtr& other) {
+      return other->session == device->session && !other->closing;
+    });
+    if (!needed) return device->session->session->drop_path("its last device is unmapped by force");
+  }
+  reactor_.schedule_after(device->patience, kPatienceTickNs);
+}
+
+void NodeState::begin_close(const DevicePtr& device) {
+  if (std::exchange(device->closing, true)) return;
+  reactor_.spawn(close_remote(device));
+}
+
+Task<void> NodeState::close_remote(DevicePtr device) {
+  co_await device->remote->close();
+  device->closed = true;
+  device->changed.notify_all();
+}
+
+/// What is left when the kernel has no device, or has not got one.
+Task<void> NodeState::dismantle(DevicePtr device) {
+  if (device->remote) {
+    begin_close(device);
+    while (!device->closed) co_await device->changed.wait();
+    reactor_.cancel(device->patience);
+    device->remote.reset();
+  }
+  if (device->session) co_await leave_session(device->session);
+  device->session.reset();
+  devices_.remove(device);
+  set_phase(*device, DevicePhase::kGone);
+}
+
+Task<Status> NodeState::stop_server() {
+  while (server_stopping_) co_await server_gone_.wait();
+  if (!server_) co_return Status();
+  server_stopping_ = true;
+  const Status stopped = co_await server_->stop();
+  if (stopped.ok()) server_.reset();
+  server_stopping_ = false;
+  server_gone_.notify_all();
+  co_return stopped;
+}
+
+Task<Status> NodeState::stop(bool force) {
+  stopping_ = true;
+  stopping_by_force_ = stopping_by_force_ || force;
+  const std::list<DevicePtr> devices = devices_;
+  const auto begin = [&](const DevicePtr& device) {
+    device->outcome = Status();
+    if (device->phase == DevicePhase::kMapped)
+      reactor_.spawn(take_away_apart(device, force));
+    else if (device->phase == DevicePhase::kUnmapping && force)
+      insist(device);
+  };
+  for (const DevicePtr& device : devices) begin(device);
+  std::string left;
+  Status outcome;
+  for (const DevicePtr& device : devices) {
+    if (device->phase == DevicePhase::kMapping) {
+      while (device->phase == DevicePhase::kMapping) co_await device->changed.wait();
+      begin(device);
+    }
+    while (device->phase == DevicePhase::kUnmapping) co_await device->changed.wait();
+    if (device->outcome.ok()) continue;
+    outcome = device->outcome;
+    left += (left.empty() ? "" : "; ") + outcome.error().message();
+  }
+  if (!left.empty() && !stopping_by_force_) {
+    stopping_ = false;
+    co_return Error(Errc::kBusy, left);
+  }
+  // The kernel keeps a device that could not even be taken away by force until its last user
+  // closes it; for us it ends here.
+  for (const DevicePtr& device : devices) {
+    while (device->phase == DevicePhase::kUnmapping) co_await device->changed.wait();
+    if (device->phase != DevicePhase::kMapped) continue;
+    set_phase(*device, DevicePhase::kUnmapping);
+    device->kernel.reset();
+    co_await dismantle(device);
+  }
+  BRAID_CO_CHECK(co_await stop_server());
+  if (left.empty()) co_return Status();
+  co_return Error(outcome.code(), left);
+}
+
+}  // namespace braid::cli

@@ -1,0 +1,90 @@
+// What a node and `braid` read from each other's sockets, and what a person types. The first byte
+// chooses the parser. What is accepted obeys the rules that later code relies on.
+
+#include <cstdint>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "cli/control.h"
+#include "cli/json_rpc.h"
+#include "cli/target.h"
+
+namespace {
+
+using namespace braid::cli;
+using nlohmann::json;
+
+void require(bool condition) {
+  if (!condition) std::abort();
+}
+
+void fuzz_call(const std::string& text) {
+  auto call = parse_call(text);
+  if (!call.ok()) return;
+  auto params = parse_json(call->params);
+  require(params.ok() && params->is_object());
+  auto line = encode_call(call->id, call->method, *params);
+  require(line.ok() && line->find('\n') == std::string::npos);
+  auto again = parse_call(*line);
+  require(again.ok() && again->id == call->id && again->method == call->method);
+}
+
+void fuzz_answer(const std::string& text) {
+  auto answer = parse_answer(text, 1);
+  if (!answer.ok()) return;
+  require(!encode_result(1, *answer).empty());
+  if (!check_status(*answer).ok()) return;
+  for (const json& device : answer->at("devices")) {
+    require(device.at("name").is_string() && device.at("size_bytes").is_number_unsigned());
+    require(check_device(device).ok());
+  }
+  for (const json& exported : answer->at("exports")) require(exported.at("open_by").is_string());
+}
+
+void fuzz_target(const std::string& text) {
+  auto target = parse_target(text);
+  if (!target.ok()) return;
+  require(!target->server.ip.empty() && !target->export_name.empty());
+  if (target->server.ip == "ip") return;  // "ip:1234" is RTRS's spelling of the address 1234
+  auto again = parse_target(address_text(target->server) + "/" + target->export_name);
+  require(again.ok() && again->server.ip == target->server.ip &&
+          again->server.port == target->server.port && again->export_name == target->export_name);
+}
+
+void fuzz_size(const std::string& text) {
+  auto size = parse_size(text);
+  if (!size.ok()) return;
+  require(*size >= 1 && *size <= uint64_t{1} << 62);
+  require(!size_text(*size).empty());
+}
+
+void fuzz_duration(const std::string& text) {
+  auto duration_ns = parse_duration(text);
+  if (!duration_ns.ok()) return;
+  require(*duration_ns >= 1);
+  require(!duration_text(*duration_ns).empty());
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size_bytes) {
+  if (size_bytes == 0) return 0;
+  const std::string text(reinterpret_cast<const char*>(data) + 1, size_bytes - 1);
+  switch (data[0] % 4) {
+    case 0:
+      fuzz_call(text);
+      break;
+    case 1:
+      fuzz_answer(text);
+      break;
+    case 2:
+      fuzz_target(text);
+      break;
+    default:
+      fuzz_size(text);
+      fuzz_duration(text);
+      break;
+  }
+  return 0;
+}
