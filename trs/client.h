@@ -80,7 +80,7 @@ struct ClientRequest : base::ListNode {
 using LateAnswer = std::function<void(base::Errc status, std::span<const std::byte> data)>;
 inline constexpr size_t kAdminBytesMax = 4096;
 
-/// One admin request. Header and data are the caller's until the task of admin() has ended.
+/// One admin request. It, header and data are the caller's until the task of admin() has ended.
 struct AdminRequest {
   std::string what;  // names it in errors: "open disk.img"
   Direction direction = Direction::kRead;
@@ -207,7 +207,7 @@ class ClientSession {
   /// answer; kTimedOut after admin_timeout_ns, while the path stays; kCanceled if the session is
   /// closed. A request that timed out keeps its permit until the server answers; there are
   /// limits().admin_permits, and who finds none waits. The task may be destroyed at any time.
-  virtual base::Task<base::Result<base::Errc>> admin(AdminRequest request) = 0;
+  virtual base::Task<base::Result<base::Errc>> admin(const AdminRequest& request) = 0;
   /// For `why` and `show`: one sentence, for example "reconnecting to 10.0.0.1:1234 for 3.2 s:
   /// refused (nobody listens)".
   virtual std::string explain() const = 0;

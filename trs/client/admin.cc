@@ -46,7 +46,7 @@ base::Status Session::make_admin_slots() {
   return {};
 }
 
-base::Task<base::Result<Errc>> Session::admin(AdminRequest request) {
+base::Task<base::Result<Errc>> Session::admin(const AdminRequest& request) {
   const std::shared_ptr<base::Signal> changed = changed_;
   if (request.user_header.size() > wire::kUserHeaderBytesMax ||
       request.data.size() > kAdminBytesMax) {

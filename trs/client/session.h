@@ -56,7 +56,7 @@ class Session final : public ClientSession {
   SessionState state() const override;
   const SessionLimits& limits() const override { return limits_; }
   ClientQueue& queue(size_t reactor_index) override;
-  base::Task<base::Result<base::Errc>> admin(AdminRequest request) override;
+  base::Task<base::Result<base::Errc>> admin(const AdminRequest& request) override;
   std::string explain() const override;
   std::string peer_text() const override;
 
