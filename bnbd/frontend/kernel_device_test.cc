@@ -50,6 +50,9 @@ TEST_P(KernelDeviceTest, HoldsAFileSystemThatSurvivesMountingAgain) {
   const auto status = detach();
   EXPECT_TRUE(status.ok()) << status.error().message();
   EXPECT_TRUE(is_gone());
+  // Lines reach the log in order, by a thread of its own: after this one all are there.
+  threads_->on_reactor([&] { threads_->reactor().log().info("the last line"); });
+  ASSERT_TRUE(threads_->wait_until([&] { return threads_->log().with("the last line") != ""; }));
   EXPECT_EQ(threads_->log().with("warning"), "") << "nothing out of the ordinary happened";
 }
 
@@ -166,7 +169,8 @@ TEST_P(KernelDeviceTest, GoesByForceUnderAMountedFileSystem) {
   make_file_system();
   const auto status = detach(true);
   ASSERT_TRUE(status.ok()) << status.error().message();
-  EXPECT_NE(threads_->log().with("taken away by force"), "");
+  EXPECT_TRUE(
+      threads_->wait_until([&] { return threads_->log().with("taken away by force") != ""; }));
   EXPECT_FALSE(sh("dd if=" + path_ + " of=/dev/null bs=4k count=1 iflag=direct status=none").ok());
   sh("umount " + mount_point_);
   EXPECT_TRUE(becomes_gone());
