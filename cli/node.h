@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "cli/resolve.h"
 #include "vhca/device.h"
 
 namespace braid::cli {
@@ -48,6 +49,10 @@ struct NodeOptions {
   /// Unmapping by force: how long a server with a path may take to give requests back before the
   /// path is dropped.
   uint64_t force_patience_ns = 10'000'000'000;
+  /// How `map` finds the addresses of a host name, on a worker thread, and how long it waits. One
+  /// that takes longer keeps its worker; with two of those, no other name is looked up.
+  LookUp look_up = look_up_host;
+  uint64_t look_up_patience_ns = 10'000'000'000;
 };
 
 class Node {

@@ -1,5 +1,6 @@
 // Mapping: session, remote device, kernel device; undone from the last when one fails.
 #include <algorithm>
+#include <optional>
 
 #include "cli/node_params.h"
 #include "cli/node_state.h"
@@ -17,6 +18,7 @@ using nlohmann::json;
 namespace {
 
 constexpr size_t kNameMax = 32;
+constexpr unsigned kLookUpsMax = 2;
 
 Status check_name(const std::string& name) {
   const bool plain = std::all_of(name.begin(), name.end(), [](char c) {
@@ -73,24 +75,17 @@ Task<Result<json>> NodeState::map(json params, CallerGone gone) {
   BRAID_CO_TRY(options.mode, parse_access(access));
   BRAID_CO_TRY(options.give_up_after_ns, parse_duration(limit));
   BRAID_CO_CHECK(may_map(name));
-
-  // The name may have to be looked up, which blocks.
-  auto resolved = std::make_shared<Result<vhca::Address>>(target.server);
-  std::function<void()> look_up = [resolved, server = target.server] {
-    *resolved = resolve(server);
-  };
-  co_await reactor_.offload(look_up);
-  if (!resolved->ok()) co_return resolved->error();
-  target.server = **resolved;
-  BRAID_CO_CHECK(may_map(name));
+  BRAID_CO_TRY(std::vector<vhca::Address> servers, co_await addresses_of(target.server));
+  BRAID_CO_CHECK(may_map(name));  // time has passed
 
   const auto device = std::make_shared<MappedDevice>(reactor_, &NodeState::patience_tick, this);
   device->name = name;
+  device->export_name = target.export_name;
   device->target = fmt::format("{}/{}", address_text(target.server), target.export_name);
   device->since_ns = reactor_.now_ns();
   devices_.push_back(device);
-  const Status given =
-      co_await give_to_kernel(device, target.server, std::move(options), kind, std::move(gone));
+  const Status given = co_await give_to_kernel(device, std::move(servers), std::move(options), kind,
+                                               std::move(gone));
   if (!given.ok()) {
     co_await dismantle(device);
     co_return given.error();
@@ -114,23 +109,78 @@ Status NodeState::may_map(const std::string& name) const {
                     phase_text(*other), other->target);
 }
 
-Task<Status> NodeState::give_to_kernel(DevicePtr device, vhca::Address server,
+/// The IP addresses of a server. A name server that does not answer keeps a worker, not us.
+Task<Result<std::vector<vhca::Address>>> NodeState::addresses_of(vhca::Address server) {
+  if (is_ip(server.ip)) co_return std::vector<vhca::Address>{server};
+  if (look_ups_->load() >= kLookUpsMax)
+    co_return make_error(Errc::kBusy,
+                         "host \"{}\": {} other look-ups of host names have no answer yet; try "
+                         "again, or give an IP address",
+                         server.ip, kLookUpsMax);
+  using Found = Result<std::vector<std::string>>;
+  const auto found = std::make_shared<Found>(std::vector<std::string>());
+  ++*look_ups_;
+  std::function<void()> work = [found, host = server.ip, look_up = options_.look_up,
+                                look_ups = look_ups_] {
+    *found = look_up(host);
+    --*look_ups;
+  };
+  Task<bool> done = [](base::Reactor& reactor, std::function<void()> what) -> Task<bool> {
+    co_await reactor.offload(std::move(what));
+    co_return true;
+  }(reactor_, std::move(work));
+  const std::optional<bool> answered =
+      co_await reactor_.with_timeout(std::move(done), options_.look_up_patience_ns);
+  if (!answered)
+    co_return make_error(Errc::kTimedOut,
+                         "host \"{}\": no name server has answered for {}; try again, or give an "
+                         "IP address",
+                         server.ip, duration_text(options_.look_up_patience_ns));
+  if (!found->ok()) co_return found->error();
+  std::vector<vhca::Address> servers;
+  for (const std::string& ip : **found) servers.push_back({ip, server.port});
+  co_return servers;
+}
+
+Status NodeState::given_up(const MappedDevice& device, const CallerGone& gone) const {
+  if (!stopping_ && (!gone || !gone())) return {};
+  return make_error(Errc::kCanceled, "mapping \"{}\" was given up: {}", device.name,
+                    stopping_ ? "the node is ending" : "its caller has gone");
+}
+
+/// A session to the first of the addresses at which there is a server.
+Task<Status> NodeState::join_one_of(DevicePtr device, std::vector<vhca::Address> servers,
+                                    CallerGone gone) {
+  std::optional<Error> first;
+  std::string tried;
+  for (const vhca::Address& server : servers) {
+    auto session = co_await join_session(server);
+    if (session.ok()) {
+      device->session = std::move(*session);
+      device->target = fmt::format("{}/{}", device->session->key, device->export_name);
+      co_return Status();
+    }
+    const Error refused = session.error().with("server {}", address_text(server));
+    if (servers.size() == 1) co_return refused;
+    if (!first) first = refused;
+    tried += (tried.empty() ? "" : "; ") + refused.message();
+    BRAID_CO_CHECK(given_up(*device, gone));
+  }
+  co_return make_error(first->code(), "none of the server's {} addresses will do: {}",
+                       servers.size(), tried);
+}
+
+Task<Status> NodeState::give_to_kernel(DevicePtr device, std::vector<vhca::Address> servers,
                                        bnbd::RemoteDeviceOptions options,
                                        bnbd::KernelDeviceKind kind, CallerGone gone) {
-  const auto given_up = [this, &device, &gone]() -> Status {
-    if (!stopping_ && (!gone || !gone())) return {};
-    return make_error(Errc::kCanceled, "mapping \"{}\" was given up: {}", device->name,
-                      stopping_ ? "the node is ending" : "its caller has gone");
-  };
-  auto session = co_await join_session(server);
-  if (!session.ok()) co_return session.error().with("server {}", address_text(server));
-  device->session = std::move(*session);
-  BRAID_CO_CHECK(given_up());
+  const Status joined = co_await join_one_of(device, std::move(servers), gone);
+  if (!joined.ok()) co_return joined;
+  BRAID_CO_CHECK(given_up(*device, gone));
 
   auto remote = co_await device->session->session->open_device(std::move(options));
   if (!remote.ok()) co_return remote.error();
   device->remote = std::move(*remote);
-  BRAID_CO_CHECK(given_up());
+  BRAID_CO_CHECK(given_up(*device, gone));
 
   bnbd::KernelDeviceOptions kernel_options;
   kernel_options.kind = kind;

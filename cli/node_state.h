@@ -3,6 +3,7 @@
 // Threads: the reactor's, but for NodeImpl's public calls.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <list>
 #include <memory>
@@ -50,7 +51,8 @@ struct MappedDevice {
   MappedDevice(base::Reactor& reactor, base::Timer::Callback patience_tick, void* state)
       : changed(reactor), node(state), patience(patience_tick, this) {}
   std::string name;
-  std::string target;  // "ip:port/export"
+  std::string export_name;
+  std::string target;  // "ip:port/export"; until a session is there, with the name as it was given
   std::string path;    // "/dev/loop3"; empty until the kernel has had it
   SessionPtr session;
   std::unique_ptr<bnbd::RemoteDevice> remote;
@@ -88,7 +90,11 @@ class NodeState {
   // node_map.cc
   base::Task<base::Result<nlohmann::json>> map(nlohmann::json params, CallerGone gone);
   base::Status may_map(const std::string& name) const;
-  base::Task<base::Status> give_to_kernel(DevicePtr device, vhca::Address server,
+  base::Task<base::Result<std::vector<vhca::Address>>> addresses_of(vhca::Address server);
+  base::Task<base::Status> join_one_of(DevicePtr device, std::vector<vhca::Address> servers,
+                                       CallerGone gone);
+  base::Status given_up(const MappedDevice& device, const CallerGone& gone) const;
+  base::Task<base::Status> give_to_kernel(DevicePtr device, std::vector<vhca::Address> servers,
                                           bnbd::RemoteDeviceOptions options,
                                           bnbd::KernelDeviceKind kind, CallerGone gone);
   base::Task<base::Result<SessionPtr>> join_session(vhca::Address server);
@@ -128,6 +134,10 @@ class NodeState {
   base::Signal server_gone_;
   bool stopping_ = false;           // nothing is mapped any more
   bool stopping_by_force_ = false;  // for good
+  // Host names that are being looked up, those included whose callers have given up. Shared with
+  // the workers, which may outlive the node.
+  const std::shared_ptr<std::atomic<unsigned>> look_ups_ =
+      std::make_shared<std::atomic<unsigned>>(0);
   std::list<SessionPtr> sessions_;
   std::list<DevicePtr> devices_;  // in the order of mapping
 };

@@ -82,12 +82,23 @@ class NodeTest : public testing::Test {
     address_ = (*status)["server"]["listen"];
     NodeOptions daemon;
     daemon.role = "daemon";
+    daemon.look_up = look_up;
     daemon_ = start_node(std::move(daemon));
     ASSERT_NE(daemon_, nullptr);
   }
   base::Result<json> map(const std::string& exported, json more = json::object()) {
     more["target"] = address_ + "/" + exported;
     return daemon_->call("map", more);
+  }
+  /// A hosts file: what is true of this machine's is no matter.
+  static base::Result<std::vector<std::string>> look_up(const std::string& host) {
+    if (host == "both") return std::vector<std::string>{"::1", "127.0.0.1"};
+    if (host == "elsewhere") return std::vector<std::string>{"::1", "127.0.0.2"};
+    return base::make_error(Errc::kNotFound, "host \"{}\": not in the test's hosts file", host);
+  }
+  /// The server by the name of its host.
+  std::string named(const std::string& host) const {
+    return host + address_.substr(address_.rfind(':'));
   }
   base::Result<json> unmap(const std::string& name, bool force = false) {
     return daemon_->call("unmap", {{"name", name}, {"force", force}});
@@ -160,6 +171,46 @@ TEST_F(NodeTest, concurrent_maps_share_a_session_or_its_failure) {
   }
   for (auto& call : calls) EXPECT_EQ(call.get(), Errc::kNotFound);
   EXPECT_EQ(devices(), 0U);
+}
+
+TEST_F(NodeTest, each_address_of_a_host_name_is_tried) {
+  // The server listens at the second: it is what says that there is no such export.
+  const auto reached = daemon_->call("map", {{"target", named("both") + "/nothing"}});
+  EXPECT_EQ(reached.code(), Errc::kNotFound);
+  EXPECT_NE(reached.error().message().find("there is no export 'nothing'"), std::string::npos)
+      << reached.error().message();
+
+  const auto nobody = daemon_->call("map", {{"target", named("elsewhere") + "/ram"}});
+  ASSERT_FALSE(nobody.ok());
+  for (const std::string& tried : {named("[::1]"), named("127.0.0.2")})
+    EXPECT_NE(nobody.error().message().find(tried), std::string::npos) << nobody.error().message();
+
+  const auto unknown = daemon_->call("map", {{"target", named("unheard-of") + "/ram"}});
+  EXPECT_EQ(unknown.code(), Errc::kNotFound);
+  EXPECT_EQ(devices(), 0U);
+}
+
+TEST_F(NodeTest, a_name_server_that_hangs_holds_up_neither_its_caller_nor_others) {
+  auto answer = std::make_shared<std::promise<void>>();
+  NodeOptions options;
+  options.role = "daemon";
+  options.look_up_patience_ns = 1'000'000;
+  options.look_up = [answered = answer->get_future().share()](const std::string& host) {
+    answered.wait();
+    return look_up(host);
+  };
+  daemon_ = start_node(std::move(options));
+  ASSERT_NE(daemon_, nullptr);
+  const json hung{{"target", named("both") + "/nothing"}};
+  for (int i = 0; i < 2; ++i) {
+    const auto waited = daemon_->call("map", hung);
+    EXPECT_EQ(waited.code(), Errc::kTimedOut);
+    EXPECT_NE(waited.error().message().find("\"both\""), std::string::npos);
+  }
+  EXPECT_EQ(daemon_->call("map", hung).code(), Errc::kBusy) << "no more workers for names";
+  EXPECT_EQ(map("nothing").code(), Errc::kNotFound) << "an address needs none";
+  answer->set_value();
+  while (daemon_->call("map", hung).code() == Errc::kBusy) std::this_thread::yield();
 }
 
 TEST_F(NodeDevices, a_device_is_named_once_and_comes_and_goes) {

@@ -1,8 +1,6 @@
 #include "cli/target.h"
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
-#include <netdb.h>
 
 #include <charconv>
 #include <cmath>
@@ -24,12 +22,6 @@ Result<uint16_t> parse_port(std::string_view text, std::string_view whole) {
     return make_error(Errc::kInvalid, "port \"{}\" in \"{}\": want a number from 0 to 65535", text,
                       whole);
   return static_cast<uint16_t>(port);
-}
-
-bool is_ip(const std::string& text) {
-  in6_addr ignored{};
-  return inet_pton(AF_INET, text.c_str(), &ignored) == 1 ||
-         inet_pton(AF_INET6, text.c_str(), &ignored) == 1;
 }
 
 }  // namespace
@@ -87,29 +79,6 @@ Result<Target> parse_target(std::string_view text) {
 std::string address_text(const vhca::Address& address) {
   const bool ipv6 = address.ip.find(':') != std::string::npos;
   return (ipv6 ? "[" + address.ip + "]" : address.ip) + ":" + std::to_string(address.port);
-}
-
-Result<vhca::Address> resolve(const vhca::Address& address) {
-  if (is_ip(address.ip)) return address;
-  addrinfo hints{};
-  hints.ai_family = AF_UNSPEC;
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (const int status = getaddrinfo(address.ip.c_str(), nullptr, &hints, &found); status != 0)
-    return make_error(Errc::kNotFound, "host \"{}\": {}", address.ip, gai_strerror(status));
-  char text[INET6_ADDRSTRLEN] = {};
-  for (const addrinfo* at = found; at != nullptr && text[0] == '\0'; at = at->ai_next) {
-    if (at->ai_family == AF_INET)
-      inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(at->ai_addr)->sin_addr, text,
-                sizeof text);
-    else if (at->ai_family == AF_INET6)
-      inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6*>(at->ai_addr)->sin6_addr, text,
-                sizeof text);
-  }
-  freeaddrinfo(found);
-  if (text[0] == '\0')
-    return make_error(Errc::kNotFound, "host \"{}\" has no IP address", address.ip);
-  return vhca::Address{text, address.port};
 }
 
 Result<uint64_t> parse_size(std::string_view text) {

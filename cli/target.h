@@ -20,8 +20,8 @@ struct Target {
 };
 
 /// "10.0.0.1/disk.img", "10.0.0.1:1234/vm/disk.img", "[::1]:1234/x", "ip:10.0.0.1/x" (RTRS's
-/// spelling), "localhost/x". kInvalid says what is missing. Host names are kept as they are;
-/// resolve() turns them into an IP address.
+/// spelling), "localhost/x". kInvalid says what is missing. Host names are kept as they are; see
+/// cli/resolve.h.
 base::Result<Target> parse_target(std::string_view text);
 
 /// "10.0.0.1", "10.0.0.1:1234", "[::]:0", ":1234" (any address).
@@ -30,9 +30,6 @@ base::Result<vhca::Address> parse_address(std::string_view text,
 
 /// "10.0.0.1:1234", "[::1]:1234".
 std::string address_text(const vhca::Address& address);
-
-/// Replaces a host name by its first IP address. May block (DNS).
-base::Result<vhca::Address> resolve(const vhca::Address& address);
 
 /// Bytes from "4096", "64k", "2G", "1.5T", "2GiB": powers of 1024. kInvalid for anything else, and
 /// for 0.
