@@ -77,6 +77,8 @@ TEST_F(BlockDeviceTest, SaysWhatItIs) {
   EXPECT_EQ(info.logical_block_bytes, 512u);
   EXPECT_TRUE(info.can_write_zeroes);
   EXPECT_EQ(info.identity.substr(0, 5), "disk:");
+  EXPECT_NE(info.identity.find(host->boot_id()), std::string::npos)
+      << "a loop device has no name of its own: " << info.identity;
 }
 
 TEST_F(BlockDeviceTest, ReadsWritesFlushesAndZeroes) {

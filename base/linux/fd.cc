@@ -30,4 +30,8 @@ std::string read_small_file(const std::string& path) {
   return text;
 }
 
+std::string read_boot_id() {
+  return read_small_file("/proc/sys/kernel/random/boot_id");
+}
+
 }  // namespace braid::base

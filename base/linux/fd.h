@@ -40,4 +40,7 @@ auto retry_interrupted(Call call) {
 /// read.
 std::string read_small_file(const std::string& path);
 
+/// The same until the machine restarts, never the same after.
+std::string read_boot_id();
+
 }  // namespace braid::base

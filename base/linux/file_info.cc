@@ -13,6 +13,7 @@
 #include <charconv>
 #include <cstdlib>
 
+#include "base/linux/disk_identity.h"
 #include "base/linux/file.h"
 
 #ifndef STATX_DIOALIGN
@@ -41,24 +42,9 @@ uint32_t probe_direct_alignment(int fd) {
   return got >= 0 ? kSectorBytes : kPageBytes;
 }
 
-std::string queue_folder(dev_t device) {
-  const std::string base = fmt::format("/sys/dev/block/{}:{}", major(device), minor(device));
-  const bool partition = ::access((base + "/partition").c_str(), F_OK) == 0;
-  return partition ? base + "/../queue" : base + "/queue";
-}
-
-/// A name that stays with the disk: its own serial, or that of the disk a partition is part of.
-/// Else what is unique while the machine runs.
-std::string disk_identity(dev_t device) {
-  const std::string base = fmt::format("/sys/dev/block/{}:{}", major(device), minor(device));
-  const bool partition = ::access((base + "/partition").c_str(), F_OK) == 0;
-  const std::string disk = partition ? base + "/.." : base;
-  for (const char* place : {"/wwid", "/device/wwid", "/serial", "/device/serial"}) {
-    const std::string serial = read_small_file(disk + place);
-    if (serial.empty()) continue;
-    return fmt::format("disk:{}:{}", serial, read_number(base + "/start"));
-  }
-  return fmt::format("disk:{}:{}:{}", major(device), minor(device), read_number(disk + "/diskseq"));
+std::string queue_folder(const std::string& sys_folder) {
+  const bool partition = ::access((sys_folder + "/partition").c_str(), F_OK) == 0;
+  return partition ? sys_folder + "/../queue" : sys_folder + "/queue";
 }
 
 Status examine_disk(int fd, dev_t device, bool direct, File::Info& info) {
@@ -73,10 +59,12 @@ Status examine_disk(int fd, dev_t device, bool direct, File::Info& info) {
   info.logical_block_bytes = static_cast<uint32_t>(logical);
   info.physical_block_bytes = std::max(physical, info.logical_block_bytes);
   // A disk that cannot punch would be filled with zeroes instead, and its space not given back.
-  info.can_discard = read_number(queue_folder(device) + "/write_zeroes_max_bytes") > 0 &&
-                     read_number(queue_folder(device) + "/discard_max_bytes") > 0;
+  const std::string numbers = fmt::format("{}:{}", major(device), minor(device));
+  const std::string sys_folder = "/sys/dev/block/" + numbers;
+  info.can_discard = read_number(queue_folder(sys_folder) + "/write_zeroes_max_bytes") > 0 &&
+                     read_number(queue_folder(sys_folder) + "/discard_max_bytes") > 0;
   info.can_write_zeroes = true;  // the kernel writes zero pages where the disk cannot
-  info.identity = disk_identity(device);
+  info.identity = disk_identity(sys_folder, numbers, read_boot_id());
   return {};
 }
 

@@ -76,7 +76,7 @@ class LinuxHost : public Host {
       out = out.subspan(static_cast<size_t>(got));
     }
   }
-  std::string boot_id() override { return read_small_file("/proc/sys/kernel/random/boot_id"); }
+  std::string boot_id() override { return read_boot_id(); }
   std::string host_name() override {
     std::array<char, 256> name{};
     ::gethostname(name.data(), name.size() - 1);
