@@ -5,8 +5,24 @@ need_root
 need mkfs.ext4 fsck.ext4 fio losetup python3 setsid
 [[ -e /dev/fuse && -e /dev/loop-control ]] || skip "needs /dev/fuse and /dev/loop-control"
 
-export BRAID_BIN=$BRAID_BIN_DIR BRAID_DEMO_COPY_MB=40 BRAID_DEMO_FIO_SECONDS=1 TMPDIR=$work
-for moment in '^\[1/9\]' '^\[3/9\]' 'the copy waits' '^\[6/9\]' '^\[7/9\]'; do
+export BRAID_BIN=$BRAID_BIN_DIR BRAID_DEMO_COPY_MB=20 BRAID_DEMO_FIO_SECONDS=1 TMPDIR=$work
+# What is left of the demo with this process number, as others see it.
+left_of() {
+  local file words
+  for file in /proc/[0-9]*/cmdline; do
+    mapfile -d '' -t words 2>/dev/null <"$file" || continue
+    [[ "${words[*]} " == *" demo.$1 "* || "${words[*]}" == *"$work/braid-demo."* ]] &&
+      echo "process ${words[*]}"
+  done
+  grep -lF "demo.$1" /sys/block/*/{loop/backing_file,backend} 2>/dev/null
+  grep -F "@braid" /proc/net/unix | grep -wF "demo.$1"
+  grep -F "$work" /proc/self/mounts
+  find "$work" -maxdepth 1 -name 'braid-demo.*'
+  return 0
+}
+
+for moment in '^\[1/9\]' '^\[2/9\]' '^\[3/9\]' '^\[4/9\]' 'the copy waits' '^\[5/9\]' \
+  '^\[6/9\]' '^\[7/9\]' '^\[8/9\]'; do
   : >"$work/demo.log"
   # A shell without job control starts background commands deaf to SIGINT: undo that.
   python3 -c 'import os, signal, sys
@@ -25,6 +41,6 @@ os.execvp(sys.argv[1], sys.argv[1:])' scripts/demo >"$work/demo.log" 2>&1 &
   wait "$demo" || status=$?
   ((status == 130)) || fail "interrupted at \"$moment\", the demo ended with $status"
   grep -qF "nothing is left behind" "$work/demo.log" || fail "after \"$moment\" something is left"
-  [[ -z $(find "$work" -maxdepth 1 -name 'braid-demo.*') ]] || fail "\"$moment\": a folder is left"
-  if grep -q "$work" /proc/self/mounts; then fail "a mount is left after \"$moment\""; fi
+  left=$(left_of "$demo")
+  [[ -z $left ]] || fail "after \"$moment\" there is: $left"
 done

@@ -11,3 +11,18 @@ for text in "kill -9 of the server" "no I/O error" "checksums are equal" "nothin
   "all 9 steps done"; do
   grep -qF "$text" "$work/demo.log" || fail "the demo did not say \"$text\""
 done
+
+# What goes wrong is told, with the logs. fails_with TEXT: the demo fails, and says it.
+fails_with() {
+  local status=0
+  scripts/demo >"$work/demo.log" 2>&1 || status=$?
+  ((status == 1)) || fail "a demo that cannot work ended with $status"
+  for text in "FAILED: " "$1" "--- server.log" "nothing is left behind"; do
+    grep -qF -e "$text" "$work/demo.log" || fail "the demo that failed did not say \"$text\""
+  done
+}
+BRAID_DEMO_FRONT_END=none fails_with "none"
+mkdir "$work/bin"
+printf '#!/bin/sh\nexit 5\n' >"$work/bin/mkfs.ext4"
+chmod +x "$work/bin/mkfs.ext4"
+PATH=$work/bin:$PATH fails_with "\"mkfs.ext4 "
