@@ -9,6 +9,9 @@ need mkfs.ext4 fsck.ext4 openssl python3 blockdev
 
 limit=$((2 << 30))
 dirty_wanted=$((limit / 2))
+# So that the group's limit is what makes memory scarce, and the machine has its own besides.
+free_kb=$(awk '$1 == "MemAvailable:" { print $2 }' /proc/meminfo)
+((free_kb > 3 << 20)) || skip "needs 3 GiB of free memory; there are $((free_kb >> 10)) MiB"
 
 if [[ -d /sys/fs/cgroup/memory ]]; then
   group=/sys/fs/cgroup/memory/braid-test.$$
@@ -27,6 +30,11 @@ remove_group() {
   done
   rmdir "$group" 2>/dev/null || true
 }
+at_end=remove_group
+# The limits of dirty memory are the machine's: one at a time changes them. Whoever waits for this
+# lock also waits for their restoration.
+exec 8</proc/sys/vm/dirty_ratio
+flock --timeout 900 8 || fail "another test has had the limits of dirty memory for 15 minutes"
 # By default the kernel slows a writer down long before half of the memory is dirty: at a fifth of
 # the group's memory (cgroup v2), or of the machine's (v1).
 limits_before=()
@@ -40,11 +48,12 @@ restore_dirty_limits() {
     [[ ${one#*=} == 0 ]] || echo "${one#*=}" >"/proc/sys/vm/${one%=*}"
   done
 }
-undo() {
-  restore_dirty_limits
-  remove_group
-}
-at_end=undo
+# A test that takes too long is killed, with all that descends from it: this one does not, and
+# restores the limits when we have ended, however that was.
+(
+  trap - EXIT
+  { tail --pid=$$ -f /dev/null && restore_dirty_limits; } </dev/null >/dev/null 2>&1 &
+)
 echo "$limit" >"$group/$limit_file" || skip "the cgroup takes no limit"
 {
   echo 80 >/proc/sys/vm/dirty_ratio && echo 70 >/proc/sys/vm/dirty_background_ratio
