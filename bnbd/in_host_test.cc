@@ -1,21 +1,56 @@
 // Client and server on the real host: two reactors on threads of their own, the software HCA
 // through shared memory, a real file.
 #include <gtest/gtest.h>
+#include <linux/fuse.h>
+#include <sched.h>
+#include <sys/socket.h>
 
+#include <array>
+#include <atomic>
 #include <cstdlib>
+#include <cstring>
 #include <deque>
 #include <filesystem>
 #include <fstream>
 #include <future>
 
 #include "base/linux_host.h"
+#include "bnbd/frontend/fuse_server.h"
 #include "bnbd/remote.h"
 #include "bnbd/server.h"
 #include "bnbd/test_block.h"
 #include "vhca/soft_device.h"
 
+// Of the sanitizers' allocators: tells of each allocation in the process, whatever its thread.
+extern "C" __attribute__((weak)) int __sanitizer_install_malloc_and_free_hooks(
+    void (*allocated)(const volatile void*, size_t), void (*freed)(const volatile void*));
+
 namespace braid::bnbd {
 namespace {
+
+std::atomic<uint64_t> allocations{0};
+
+/// False where nobody tells: in builds without a sanitizer.
+bool count_allocations() {
+  static const bool counting =
+      __sanitizer_install_malloc_and_free_hooks != nullptr &&
+      __sanitizer_install_malloc_and_free_hooks([](const volatile void*, size_t) { ++allocations; },
+                                                [](const volatile void*) {}) > 0;
+  return counting;
+}
+
+/// Of several rounds, the fewest allocations in one: others in the process have their own at times
+/// (a line of the log, a heartbeat that was late).
+template <typename Round>
+uint64_t fewest_allocations(Round round) {
+  uint64_t fewest = UINT64_MAX;
+  for (int i = 0; i < 20 && fewest > 0; ++i) {
+    const uint64_t before = allocations;
+    round();
+    fewest = std::min<uint64_t>(fewest, allocations - before);
+  }
+  return fewest;
+}
 
 using base::Errc;
 using test::Io;
@@ -191,6 +226,124 @@ TEST_P(InHost, a_server_that_stops_and_starts_again_is_a_delay) {
   EXPECT_EQ(disk_->status().losses, 0u);
 }
 
+TEST_P(InHost, a_write_reaches_the_disk_from_where_it_arrived) {
+  open("disk.img");
+  exercise(65536, 5);
+  const BlockStatistics disk =
+      server_->ask<BlockStatistics>([&] { return server_->server().exports().back().statistics; });
+  EXPECT_GE(disk.writes, 64u);
+  EXPECT_EQ(disk.copies, 0u) << "chunks are where O_DIRECT wants them";
+}
+
+class Allocations : public InHost {
+ protected:
+  void SetUp() override {
+    if (!count_allocations()) GTEST_SKIP() << "no sanitizer that tells of allocations";
+    const uint64_t before = allocations;
+    const std::vector<char> some(1000);
+    ASSERT_GT(allocations, before) << "the sanitizer does not tell";
+  }
+  /// Takes turns until the condition holds; allocates nothing itself.
+  template <typename Condition>
+  void turn_until(Condition condition) {
+    while (!condition()) {
+      reactor_->turn();
+      ::sched_yield();
+    }
+  }
+  void expect_none(const std::string& name) {
+    open(name);
+    std::deque<Io> requests;
+    for (uint64_t i = 0; i < 64; ++i)
+      requests.emplace_back(i % 2 == 0 ? BlockOp::kWrite : BlockOp::kRead, i * 4096, 4096, 1);
+    requests.emplace_back(BlockOp::kFlush);
+    EXPECT_EQ(fewest_allocations([&] {
+                for (Io& io : requests) {
+                  io.status.reset();
+                  disk_->submit(io.request);
+                }
+                for (Io& io : requests) turn_until([&] { return io.status.has_value(); });
+              }),
+              0u);
+    for (const Io& io : requests) EXPECT_EQ(io.status, Errc::kOk);
+  }
+};
+
+TEST_P(Allocations, there_are_none_for_requests_to_a_file) {
+  expect_none("disk.img");
+}
+TEST_P(Allocations, there_are_none_for_requests_to_memory) {
+  expect_none("ram");
+}
+
+/// The kernel's end of a FUSE session, on a socket in place of /dev/fuse.
+class KernelEnd {
+ public:
+  explicit KernelEnd(UniqueFd socket) : socket_(std::move(socket)) {}
+  template <typename Argument>
+  void send(uint32_t opcode, const Argument& argument, size_t payload_bytes) {
+    fuse_in_header header{};
+    header.len = static_cast<uint32_t>(sizeof header + sizeof argument + payload_bytes);
+    header.opcode = opcode;
+    header.nodeid = opcode == FUSE_INIT ? FUSE_ROOT_ID : 2;  // the root, and the one file
+    header.unique = ++unique_;
+    std::memcpy(message_.data(), &header, sizeof header);
+    std::memcpy(message_.data() + sizeof header, &argument, sizeof argument);
+    ASSERT_EQ(::send(socket_.get(), message_.data(), header.len, MSG_NOSIGNAL),
+              static_cast<ssize_t>(header.len));
+  }
+  /// True if an answer was there; it must say success.
+  bool answered() {
+    const ssize_t got = ::recv(socket_.get(), message_.data(), message_.size(), MSG_DONTWAIT);
+    if (got < 0) return false;
+    fuse_out_header header{};
+    std::memcpy(&header, message_.data(), sizeof header);
+    EXPECT_EQ(header.error, 0);
+    return true;
+  }
+
+ private:
+  const UniqueFd socket_;
+  uint64_t unique_ = 0;
+  std::array<char, 16384> message_{};
+};
+
+TEST_P(Allocations, of_a_kernel_request_is_one_which_is_libfuses) {
+  constexpr uint64_t kRequests = 64;
+  open("disk.img");
+  int ends[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
+  KernelEnd kernel{UniqueFd(ends[0])};
+  auto server = FuseServer::create(*reactor_, *disk_, "disk", 4, UniqueFd(ends[1]));
+  ASSERT_TRUE(server.ok()) << server.error().message();
+  fuse_init_in init{};
+  init.major = FUSE_KERNEL_VERSION;
+  init.minor = 31;
+  kernel.send(FUSE_INIT, init, 0);
+  turn_until([&] { return kernel.answered(); });
+
+  const uint64_t allocated = fewest_allocations([&] {
+    for (uint64_t i = 0; i < kRequests; ++i) {
+      if (i % 2 == 0) {
+        fuse_write_in write{};
+        write.offset = i * 4096;
+        write.size = 4096;
+        kernel.send(FUSE_WRITE, write, write.size);
+      } else {
+        fuse_read_in read{};
+        read.offset = i * 4096;
+        read.size = 4096;
+        kernel.send(FUSE_READ, read, 0);
+      }
+      turn_until([&] { return kernel.answered(); });
+    }
+  });
+  EXPECT_LE(allocated, kRequests);
+  EXPECT_EQ((*server)->statistics().errors, 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Reactors, Allocations, testing::Values(1, 2),
+                         [](const auto& count) { return std::to_string(count.param); });
 INSTANTIATE_TEST_SUITE_P(Reactors, InHost, testing::Values(1, 2),
                          [](const auto& count) { return std::to_string(count.param); });
 

@@ -1,14 +1,18 @@
 # Layers and programs from folders. Sources are globbed: a new file touches no CMake file.
 
-# braid_layer(NAME [DIR dir] [SERIAL] [LOCK name] [TIMEOUT s] [DEPENDS layer...] [LIBS target...])
+# braid_layer(NAME [DIR dir] [SERIAL] [LOCK name] [TIMEOUT s] [DEPENDS layer...] [LIBS target...]
+#             [PLAIN stem...])
 #   dir/**/*.cc but *_test.cc and *_main.cc -> library braid_NAME (dir defaults to NAME)
 #   dir/**/*_test.cc                        -> program NAME_test, each test a test of ctest
 #   dir/*_test.sh                           -> a test NAME:script each; exit code 77 means skipped
 # TIMEOUT: of each test, 300 without it.
 # SERIAL: while one of its tests runs, no other test does; LOCK: no other one with the same lock.
+# PLAIN: STEM.cc and STEM_test.cc also make a program of their own without sanitizers, which would
+# stand in the way of what they are about (locked memory, the heap's settings). Their test is not
+# part of NAME_test.
 # A layer whose folder is missing or empty has no code; it still passes its dependencies on.
 function(braid_layer name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL" "DIR;LOCK;TIMEOUT" "DEPENDS;LIBS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL" "DIR;LOCK;TIMEOUT" "DEPENDS;LIBS;PLAIN")
   if(NOT arg_DIR)
     set(arg_DIR ${name})
   endif()
@@ -17,6 +21,9 @@ function(braid_layer name)
   set(tests ${sources})
   list(FILTER tests INCLUDE REGEX "_test\\.cc$")
   list(FILTER sources EXCLUDE REGEX "_(test|main)\\.cc$")
+  foreach(stem IN LISTS arg_PLAIN)
+    list(REMOVE_ITEM tests ${dir}/${stem}_test.cc)
+  endforeach()
 
   set(libs ${arg_LIBS})
   foreach(layer IN LISTS arg_DEPENDS)
@@ -51,16 +58,28 @@ function(braid_layer name)
     add_test(NAME ${name}:${test} COMMAND ${script} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
     set_tests_properties(${name}:${test} PROPERTIES ${properties} SKIP_RETURN_CODE 77)
   endforeach()
+  set(programs)
   if(tests)
     add_executable(${name}_test ${tests})
     target_link_libraries(${name}_test PRIVATE braid_${name} GTest::gtest_main GTest::gmock)
     # Test bodies run once; optimized, one takes the compiler twice as long under the sanitizers.
     target_compile_options(${name}_test PRIVATE -O0)
+    list(APPEND programs ${name}_test)
+  endif()
+  foreach(stem IN LISTS arg_PLAIN)
+    get_filename_component(program ${stem}_plain_test NAME)
+    add_executable(${program} ${dir}/${stem}.cc ${dir}/${stem}_test.cc)
+    target_compile_options(${program} PRIVATE -fno-sanitize=all)
+    target_link_options(${program} PRIVATE -fno-sanitize=all)
+    target_link_libraries(${program} PRIVATE fmt::fmt GTest::gtest_main)
+    list(APPEND programs ${program})
+  endforeach()
+  foreach(program IN LISTS programs)
     # Listed when ctest starts, not after each link; a test that was not built is reported as such.
-    gtest_discover_tests(${name}_test TEST_PREFIX ${name}: DISCOVERY_MODE PRE_TEST
+    gtest_discover_tests(${program} TEST_PREFIX ${name}: DISCOVERY_MODE PRE_TEST
                          DISCOVERY_TIMEOUT 60 WORKING_DIRECTORY ${CMAKE_SOURCE_DIR}
                          PROPERTIES ${properties})
-  endif()
+  endforeach()
 endfunction()
 
 # braid_program(NAME SOURCE file LAYERS layer...): one program; skipped while its source is missing.
