@@ -271,6 +271,12 @@ TEST_F(RawPeer, a_close_is_answered_though_the_disk_hangs_and_the_device_stays_h
   EXPECT_TRUE(try_open(second, {.name = "disk.img"}).ok());
 }
 
+TEST_F(RawPeer, an_open_without_a_name_is_refused) {
+  auto message = wire::make_open("x", AccessMode::kReadOnly);
+  message->name[0] = '\0';
+  EXPECT_EQ(admin(Direction::kRead, wire::bytes_of(*message), 56), Errc::kInvalid);
+}
+
 class TwoReactors : public RawPeer {
  protected:
   TwoReactors() : RawPeer(2) {}
