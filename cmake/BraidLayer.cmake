@@ -1,18 +1,29 @@
 # Layers and programs from folders. Sources are globbed: a new file touches no CMake file.
 
-# braid_layer(NAME [DIR dir] [SERIAL] [LOCK name] [TIMEOUT s] [DEPENDS layer...] [LIBS target...]
-#             [PLAIN stem...])
+# Compile time, most of what `./run test` takes: what is not in the data path is not optimized, and
+# test bodies, which run once, do without the two checks made at each use of `this`.
+set(braid_unoptimized $<$<CONFIG:Debug>:-O0>)
+set(braid_test_body -O0)
+if(BRAID_SANITIZE MATCHES "undefined")
+  list(APPEND braid_test_body -fno-sanitize=null,alignment)
+endif()
+
+# braid_layer(NAME [UNOPTIMIZED] [DIR dir] [SERIAL] [LOCK name] [TIMEOUT s] [DEPENDS layer...]
+#             [LIBS target...] [PLAIN stem...])
 #   dir/**/*.cc but *_test.cc and *_main.cc -> library braid_NAME (dir defaults to NAME)
 #   dir/**/*_test.cc                        -> program NAME_test, each test a test of ctest
 #   dir/*_test.sh                           -> a test NAME:script each; exit code 77 means skipped
 # TIMEOUT: of each test, 300 without it.
 # SERIAL: while one of its tests runs, no other test does; LOCK: no other one with the same lock.
+# UNOPTIMIZED: nothing of it is in the data path. A Debug build leaves it so: optimized, it takes
+#   the compiler twice to three times as long under the sanitizers.
 # PLAIN: STEM.cc and STEM_test.cc also make a program of their own without sanitizers, which would
-# stand in the way of what they are about (locked memory, the heap's settings). Their test is not
-# part of NAME_test.
-# A layer whose folder is missing or empty has no code; it still passes its dependencies on.
+#   stand in the way of what they are about (locked memory, the heap's settings). Their test is not
+#   part of NAME_test.
+# A folder without sources, tests/system say, has no code; it still passes its dependencies on.
 function(braid_layer name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL" "DIR;LOCK;TIMEOUT" "DEPENDS;LIBS;PLAIN")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "UNOPTIMIZED;SERIAL" "DIR;LOCK;TIMEOUT"
+                        "DEPENDS;LIBS;PLAIN")
   if(NOT arg_DIR)
     set(arg_DIR ${name})
   endif()
@@ -25,15 +36,15 @@ function(braid_layer name)
     list(REMOVE_ITEM tests ${dir}/${stem}_test.cc)
   endforeach()
 
-  set(libs ${arg_LIBS})
-  foreach(layer IN LISTS arg_DEPENDS)
-    if(TARGET braid_${layer})
-      list(APPEND libs braid_${layer})
-    endif()
-  endforeach()
+  set(libs ${arg_DEPENDS})
+  list(TRANSFORM libs PREPEND braid_)
+  list(APPEND libs ${arg_LIBS})
   if(sources)
     add_library(braid_${name} STATIC ${sources})
     target_link_libraries(braid_${name} PUBLIC ${libs})
+    if(arg_UNOPTIMIZED)
+      target_compile_options(braid_${name} PRIVATE ${braid_unoptimized})
+    endif()
     set_target_properties(braid_${name} PROPERTIES ARCHIVE_OUTPUT_DIRECTORY ${BRAID_LIB_DIR})
   else()
     add_library(braid_${name} INTERFACE)
@@ -62,8 +73,7 @@ function(braid_layer name)
   if(tests)
     add_executable(${name}_test ${tests})
     target_link_libraries(${name}_test PRIVATE braid_${name} GTest::gtest_main GTest::gmock)
-    # Test bodies run once; optimized, one takes the compiler twice as long under the sanitizers.
-    target_compile_options(${name}_test PRIVATE -O0)
+    target_compile_options(${name}_test PRIVATE ${braid_test_body})
     list(APPEND programs ${name}_test)
   endif()
   foreach(stem IN LISTS arg_PLAIN)
@@ -82,18 +92,14 @@ function(braid_layer name)
   endforeach()
 endfunction()
 
-# braid_program(NAME SOURCE file LAYERS layer...): one program; skipped while its source is missing.
+# braid_program(NAME [UNOPTIMIZED] SOURCE file LAYERS layer...): one program.
 function(braid_program name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "SOURCE" "LAYERS")
-  file(GLOB found CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${arg_SOURCE})
-  if(NOT found)
-    return()
+  cmake_parse_arguments(PARSE_ARGV 1 arg "UNOPTIMIZED" "SOURCE" "LAYERS")
+  add_executable(${name} ${arg_SOURCE})
+  list(TRANSFORM arg_LAYERS PREPEND braid_)
+  target_link_libraries(${name} PRIVATE ${arg_LAYERS})
+  if(arg_UNOPTIMIZED)
+    target_compile_options(${name} PRIVATE ${braid_unoptimized})
   endif()
-  add_executable(${name} ${found})
-  foreach(layer IN LISTS arg_LAYERS)
-    if(TARGET braid_${layer})
-      target_link_libraries(${name} PRIVATE braid_${layer})
-    endif()
-  endforeach()
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${BRAID_BIN_DIR})
 endfunction()
