@@ -114,6 +114,27 @@ TEST_F(HungDisk, when_many_hang_no_more_are_opened_until_one_ends) {
   open(*client, "disk.img");
 }
 
+TEST_F(HungDisk, what_hangs_leaves_a_permit_and_a_buffer_to_each_other_device) {
+  session_options.copy_pool_bytes = 0;  // the least: two buffers
+  ClientNode& node = add_client("few-buffers");
+  RemoteDevice& hung = open(node, "disk.img");
+  RemoteDevice& ram = open(node, "ram");
+  const uint64_t began_ns = world.now_ns();
+  disk->faults.stalled_until_ns = began_ns + 20 * base::kSecond;
+  std::vector<std::unique_ptr<Io>> held;
+  for (int i = 0; i < 64; ++i) {
+    const BlockOp op = i % 2 == 0 ? BlockOp::kRead : BlockOp::kFlush;
+    held.push_back(std::make_unique<Io>(op, 0, op == BlockOp::kRead ? 4096 : 0));
+    submit(node, hung, *held.back());
+  }
+  ASSERT_TRUE(until([&] { return disk->counters().stalled > 0; }));
+  EXPECT_EQ(write(node, ram, 0, 8192, 7), Errc::kOk);
+  EXPECT_TRUE(reads_as(node, ram, 0, 8192, 7));
+  EXPECT_EQ(flush(node, ram), Errc::kOk);
+  EXPECT_LT(world.now_ns() - began_ns, base::kSecond);
+  for (const auto& io : held) EXPECT_EQ(wait(*io), Errc::kOk);
+}
+
 TEST_F(HungDisk, a_server_whose_disk_does_not_answer_says_so_when_it_is_stopped) {
   RemoteDevice& device = open(*client, "disk.img");
   disk->faults.stalled_until_ns = world.now_ns() + 40 * base::kSecond;

@@ -104,9 +104,12 @@ class SessionUser {
   /// retried). Should the path be lost meanwhile, or the session closed, admin requests fail and
   /// the task must end soon.
   virtual base::Task<base::Status> reconnected() = 0;
-  /// The path over which requests flowed is lost; each such call is followed by one or more of
-  /// reconnected(), or by nothing if the session is closed.
+  /// The path over which requests flowed is lost; each such call is followed by one
+  /// requests_returned() and one or more of reconnected(), or by nothing if the session is closed.
   virtual void disconnected(const base::Error& why) = 0;
+  /// What was on the wire of the lost path is held now: cancel() reaches it. May be long after
+  /// disconnected(): a server that was stopped in the middle of a copy still has our memory.
+  virtual void requests_returned() {}
   /// There has been no path for give_up_after_ns: what is held ends with kTimedOut, and so does
   /// what is submitted until the next reconnected() begins. Called again if that one fails.
   virtual void gave_up(const base::Error& why) { (void)why; }

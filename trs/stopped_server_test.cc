@@ -81,7 +81,9 @@ class CountingUser final : public SessionUser {
     }
     return false;
   }
+  void requests_returned() override { ++returns; }
   std::vector<std::string> losses;
+  unsigned returns = 0;
 };
 
 class StoppedServer : public testing::Test {
@@ -167,6 +169,58 @@ TEST_F(StoppedServer, IsNoticedByHeartbeatsAndRequestsGoOnWhenItDoes) {
     EXPECT_EQ(memory->data()[kBytes - 1], static_cast<std::byte>(stamp));
   }
   process.reactor->run_until_done(session->close());
+}
+
+/// One reactor is kept from giving up its connection, as a peer does that was stopped in the middle
+/// of a copy to our memory.
+TEST_F(StoppedServer, ItsLossIsToldBeforeRequestsComeBack) {
+  Process process;
+  const auto held_up = std::move(*base::Reactor::create(*process.host, {}));
+  const auto pd = std::move(*process.device->alloc_pd());
+  CountingUser user;
+  ClientOptions options;
+  options.session_name = "told";
+  options.server = {"127.0.0.1", port_};
+  options.reactors = {process.reactor.get(), held_up.get()};
+  base::Result<std::unique_ptr<ClientSession>> opened{std::unique_ptr<ClientSession>()};
+  bool both_turn = true;
+  const auto run_until = [&](const std::function<bool()>& done) {
+    const uint64_t deadline_ns = process.host->now_ns() + kPatienceNs;
+    while (!done() && process.host->now_ns() < deadline_ns) {
+      bool did = process.reactor->turn();
+      if (both_turn) did |= held_up->turn();
+      if (!did) process.host->yield();
+    }
+    return done();
+  };
+  bool ended = false;
+  const auto open = [&]() -> base::Task<void> {
+    opened = co_await ClientSession::open(*process.device, *pd, options, user);
+    ended = true;
+  };
+  base::Task<void> opening = open();
+  opening.start();
+  ASSERT_TRUE(run_until([&] { return ended; }));
+  ASSERT_TRUE(opened.ok()) << opened.error().message();
+  const std::unique_ptr<ClientSession> session = std::move(*opened);
+
+  both_turn = false;
+  session->drop_path("test");
+  ASSERT_TRUE(run_until([&] { return !user.losses.empty(); }));
+  EXPECT_EQ(user.returns, 0u);
+  both_turn = true;
+  ASSERT_TRUE(run_until([&] { return user.returns == 1; }));
+  ASSERT_TRUE(run_until([&] { return session->state() == SessionState::kConnected; }));
+  EXPECT_EQ(user.losses.size(), 1u);
+
+  bool closed = false;
+  const auto close = [&]() -> base::Task<void> {
+    co_await session->close();
+    closed = true;
+  };
+  base::Task<void> closing = close();
+  closing.start();
+  ASSERT_TRUE(run_until([&] { return closed; }));
 }
 
 }  // namespace

@@ -83,6 +83,9 @@ void DeviceImpl::path_lost() {
   if (state_ == RemoteState::kOpen || state_ == RemoteState::kUnavailable) {
     set_state(RemoteState::kPathDown, "");
   }
+}
+
+void DeviceImpl::requests_returned() {
   if (closing_ || gave_up_) recall_all(Recall::kGaveUp);
 }
 

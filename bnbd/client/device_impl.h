@@ -53,12 +53,14 @@ class DeviceImpl final : public RemoteDevice, public base::ListNode {
   bool wants_reopening() const {
     return !closing_ && (state_ == RemoteState::kPathDown || state_ == RemoteState::kUnavailable);
   }
+  uint32_t permits_held() const { return permits_held_; }
   bool has_work() const {
     return state_ == RemoteState::kOpen && (!retry_.empty() || !ready_.empty());
   }
   /// Sends one part with this permit. False: it has no more to send, or waits for something else.
   bool send_one(trs::Permit permit);
   void path_lost();
+  void requests_returned();
   void reopened(const wire::OpenedDevice& opened);
   void refused(const base::Error& why);
   /// The path is up: what the transport still holds goes out under the present id, or under none.
@@ -145,6 +147,8 @@ class DeviceImpl final : public RemoteDevice, public base::ListNode {
   BlockStatistics statistics_;
   DeferredEnd deferred_;
   std::array<LatencyHistogram, kLatencyKinds> latency_;
+  uint32_t permits_held_ = 0;  // parts on the wire
+  uint32_t copies_held_ = 0;   // copy buffers
   uint64_t requests_sent_ = 0;
   uint64_t reopened_ = 0;
 };

@@ -13,6 +13,10 @@ void SessionImpl::disconnected(const base::Error& why) {
   forget_path();
 }
 
+void SessionImpl::requests_returned() {
+  for (DeviceImpl* device : devices_) device->requests_returned();
+}
+
 /// What was open on the former path is not any more.
 void SessionImpl::forget_path() {
   path_up_ = false;

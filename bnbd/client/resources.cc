@@ -48,6 +48,8 @@ base::Status SessionImpl::make_memory() {
   BRAID_TRY(memory_, home_.host().create_segment(count * each, "remote session"));
   touch(*memory_);
   BRAID_TRY(buffers_mr_, pd_->reg_mr(memory_->data(), memory_->size(), kAccess));
+  buffer_share_.set_total(static_cast<uint32_t>(count));
+  permit_share_.set_total(limits().queue_depth - limits().admin_permits);
   for (uint64_t i = 0; i < count; ++i) {
     buffers_free_.push_back(memory_->data() + i * each);
   }
@@ -63,12 +65,16 @@ Result<std::unique_ptr<Region>> SessionImpl::create_region(size_t size_bytes) {
 }
 
 void SessionImpl::need_permit(DeviceImpl& device) {
-  if (device.has_work() && !device.linked()) need_permit_.push_back(device);
+  if (!device.has_work() || device.linked()) return;
+  (device.permits_held() == 0 ? need_first_ : need_more_).push_back(device);
 }
 
 /// Permit by permit, device by device: who has more to send stands behind the others again.
 void SessionImpl::serve() {
-  while (DeviceImpl* device = need_permit_.front()) {
+  for (;;) {
+    DeviceImpl* device = need_first_.front();
+    if (device == nullptr && permit_share_.may_take(1)) device = need_more_.front();
+    if (device == nullptr) return;  // those left out hold a permit, and come here with its end
     trs::Permit permit = queue().acquire();
     if (!permit) {
       if (!permit_waiter_.linked()) queue().wait_for_permit(permit_waiter_);
@@ -83,10 +89,11 @@ void SessionImpl::permit_free(trs::PermitWaiter& waiter) {
   static_cast<SessionImpl*>(waiter.context)->serve();
 }
 
-std::byte* SessionImpl::take_buffer() {
-  if (buffers_free_.empty()) return nullptr;
+std::byte* SessionImpl::take_buffer(uint32_t& held) {
+  if (buffers_free_.empty() || !buffer_share_.may_take(held)) return nullptr;
   std::byte* const buffer = buffers_free_.back();
   buffers_free_.pop_back();
+  buffer_share_.take(held);
   return buffer;
 }
 
@@ -94,14 +101,11 @@ void SessionImpl::need_buffer(DeviceImpl& device) {
   need_buffer_.push_back(device);
 }
 
-void SessionImpl::give_buffer(std::byte* buffer) {
+/// All who wait try again: the first of them may have to leave this one to another.
+void SessionImpl::give_buffer(std::byte* buffer, uint32_t& held) {
   buffers_free_.push_back(buffer);
-  // Who cannot send now (its device is down) leaves the turn to the next; it asks again later.
-  while (DeviceImpl* waiter = need_buffer_.pop_front()) {
-    if (!waiter->has_work()) continue;
-    need_permit(*waiter);
-    return;
-  }
+  buffer_share_.give_back(held);
+  while (DeviceImpl* waiter = need_buffer_.pop_front()) need_permit(*waiter);
 }
 
 }  // namespace braid::bnbd::client

@@ -207,6 +207,8 @@ base::Task<Result<std::unique_ptr<RemoteDevice>>> SessionImpl::open_device(
   const wire::OpenedDevice& opened = *reply;
   auto device = std::make_unique<DeviceImpl>(*this, ++serials_, options, opened);
   devices_.push_back(device.get());
+  permit_share_.join();
+  buffer_share_.join();
   log_.info("opened '{}' of {} in mode {}: {} bytes, {}", options.name, server_text(),
             wire::to_string(options.mode), opened.size_bytes,
             opened.identity.empty() ? "no identity" : opened.identity);
@@ -215,7 +217,9 @@ base::Task<Result<std::unique_ptr<RemoteDevice>>> SessionImpl::open_device(
 
 void SessionImpl::forget(DeviceImpl& device) {
   device.unlink();
-  std::erase(devices_, &device);
+  if (std::erase(devices_, &device) == 0) return;
+  permit_share_.leave();
+  buffer_share_.leave();
 }
 
 }  // namespace client

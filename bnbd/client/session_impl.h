@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/reactor.h"
+#include "bnbd/client/fair_share.h"
 #include "bnbd/remote.h"
 #include "vhca/device.h"
 
@@ -52,10 +53,12 @@ class SessionImpl final : public RemoteSession, private trs::SessionUser {
   void need_permit(DeviceImpl& device);
   /// Hands out the permits that are free.
   void serve();
-  /// A registered buffer of max_io_bytes, or null; then need_buffer() says when to try again.
-  std::byte* take_buffer();
+  FairShare& permit_share() { return permit_share_; }
+  /// A registered buffer of max_io_bytes for a device that holds `held`, or null; then
+  /// need_buffer() has it try again.
+  std::byte* take_buffer(uint32_t& held);
   void need_buffer(DeviceImpl& device);
-  void give_buffer(std::byte* buffer);
+  void give_buffer(std::byte* buffer, uint32_t& held);
   const vhca::Mr* buffer_mr() const { return buffers_mr_.get(); }
   base::Result<std::unique_ptr<Region>> create_region(size_t size_bytes);
   /// Whether a buffer may be used as it is.
@@ -72,6 +75,7 @@ class SessionImpl final : public RemoteSession, private trs::SessionUser {
   // trs::SessionUser
   base::Task<base::Status> reconnected() override;
   void disconnected(const base::Error& why) override;
+  void requests_returned() override;
 
   base::Status make_memory();
   base::Task<base::Status> exchange_versions();
@@ -103,7 +107,10 @@ class SessionImpl final : public RemoteSession, private trs::SessionUser {
   uint64_t serials_ = 0;
   std::vector<DeviceImpl*> devices_;  // in the order of opening
   std::vector<std::string> opening_;  // names in open_device()
-  base::IntrusiveList<DeviceImpl> need_permit_;
+  FairShare permit_share_;
+  FairShare buffer_share_;
+  base::IntrusiveList<DeviceImpl> need_first_;  // has something to send, and no permit
+  base::IntrusiveList<DeviceImpl> need_more_;   // the same, with permits
   base::IntrusiveList<DeviceImpl> need_buffer_;
   trs::PermitWaiter permit_waiter_;
 

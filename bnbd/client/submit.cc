@@ -112,6 +112,7 @@ bool DeviceImpl::send_one(trs::Permit permit) {
     if (op.issued_bytes == stage_bytes(op)) op.ListNode::unlink();
   }
   part->on_wire = true;
+  session_.permit_share().take(permits_held_);
   part->request.permit = std::move(permit);
   ++requests_sent_;
   session_.queue().submit(part->request);
@@ -134,7 +135,7 @@ bool DeviceImpl::fill(Part& part) {
     std::byte* const place = request.buffer.address + (part.offset_bytes - request.offset_bytes);
     out.data.length_bytes = part.sent_bytes;
     if (op.foreign) {
-      part.copy = session_.take_buffer();
+      part.copy = session_.take_buffer(copies_held_);
       if (part.copy == nullptr) return false;
       ++statistics_.copies;
       if (request.op == BlockOp::kWrite) std::memcpy(part.copy, place, part.sent_bytes);
@@ -187,13 +188,15 @@ void DeviceImpl::end_part(Part& part, Errc status) {
   part.on_wire = false;
   Op& op = *part.op;
   SessionImpl& session = session_;  // the end of a request may be the end of the device
+  session.permit_share().give_back(permits_held_);
+  if (permits_held_ == 0) ListNode::unlink();  // it stands among the first from now on
   if (std::byte* const copy = std::exchange(part.copy, nullptr)) {
     if (status == Errc::kOk && op.request->op == BlockOp::kRead) {
       std::byte* const place =
           op.request->buffer.address + (part.offset_bytes - op.request->offset_bytes);
       std::memcpy(place, copy, part.sent_bytes);
     }
-    session.give_buffer(copy);
+    session.give_buffer(copy, copies_held_);
   }
   const Recall recall = std::exchange(part.recall, Recall::kNone);
   const bool cut = recall == Recall::kCut && status == Errc::kCanceled;

@@ -37,7 +37,6 @@ void Queue::go_up(std::shared_ptr<const PathMap> map) {
   if (!connection_ || fencing_ || !connection_->open()) return;  // lost meanwhile
   map_ = std::move(map);
   refuse_ = Errc::kOk;
-  poisoned_ = false;
   up_ = true;
   if (was_up_) ++statistics_.reconnects;
   was_up_ = true;
@@ -92,6 +91,7 @@ void Queue::begin_fence() {
 /// The connection is drained: what is in flight can be sent again, or ends.
 void Queue::fenced() {
   fencing_ = false;
+  poisoned_ = false;
   connection_.reset();
   base::IntrusiveList<ClientRequest> all;
   // The planted bug leaves one, so that the session still works.

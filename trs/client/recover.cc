@@ -32,10 +32,13 @@ base::Task<base::Status> Session::start() {
 base::Task<void> Session::maintain() {
   for (;;) {
     while (!lost_) co_await changed_->wait();
-    if (!closing_) path_.set(ClientPathState::kReconnecting, why_->message());
+    if (!closing_) {
+      path_.set(ClientPathState::kReconnecting, why_->message());
+      user_.disconnected(*why_);
+    }
     co_await fence_all();
     if (closing_) break;
-    user_.disconnected(*why_);
+    user_.requests_returned();
     const bool up_again = co_await reconnect();  // apart: g++ 12 breaks `if (co_await ...)`
     if (!up_again) break;
   }
