@@ -119,7 +119,7 @@ void add_list(CLI::App& app, Context& context) {
 
 void add_show(CLI::App& app, Context& context) {
   add_named(app, context, "show",
-            "all about one device or export: limits, guarantees, counters, latencies",
+            "all about one device or export: state, limits, counters, latencies",
             "Examples:\n  braid show disk.img\n  braid show /dev/loop0 --json", show);
 }
 
