@@ -53,6 +53,15 @@ inline constexpr size_t kFillBytes = 1 << 20;
 /// Whether `block` is what such a store holds at `offset_bytes`. `block` lies in one piece.
 bool is_of_store(std::span<const std::byte> block, uint64_t offset_bytes);
 
+/// Loads a word of each cache line, as a program does that uses what it read: until then the lines
+/// are in the cache of whoever wrote them. fio's engines get theirs by a copy of the kernel's.
+inline void use(std::span<const std::byte> block) {
+  constexpr size_t kLineBytes = 64;
+  for (size_t at = 0; at < block.size(); at += kLineBytes) {
+    (void)*reinterpret_cast<const volatile uint64_t*>(block.data() + at);
+  }
+}
+
 /// The most operations that a pass times: above what one can do, so that nothing is copied.
 inline constexpr size_t kTimedMax = size_t{1} << 21;
 /// Empty, with memory for `count` whose pages are there: a fault per page would show in p99.9.

@@ -115,6 +115,7 @@ class Client {
   void request_done(base::Errc status) {
     status_ = status;
     ++operations_;
+    use({region_->data(), kBlockBytes});
     uint64_t now_ns = side_.reactor->now_ns();
     if (times_each()) {
       now_ns = clock_ns();

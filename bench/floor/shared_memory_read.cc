@@ -69,6 +69,7 @@ class SharedMemoryRead : public Candidate {
       exchange.request.sequence.store(++sequence, std::memory_order_release);
       Spinner spinner;
       while (exchange.answered.load(std::memory_order_acquire) != sequence) spinner.turn();
+      use(exchange.data);
     };
     return measure_operations(work_.run_ms, work_.latency_ms, server, operation);
   }
