@@ -114,8 +114,9 @@ struct FuseCallbacks {
     self.run(self.keep_slot(request), BlockOp::kWrite, static_cast<uint64_t>(offset), size_bytes);
   }
 
-  static void fsync(fuse_req_t request, fuse_ino_t, int, struct fuse_file_info*) {
+  static void fsync(fuse_req_t request, fuse_ino_t inode, int, struct fuse_file_info*) {
     FuseServer& self = server_of(request);
+    if (inode != kFileInode) return self.refuse(request, EINVAL);
     self.run(self.keep_slot(request), BlockOp::kFlush, 0, 0);
   }
 

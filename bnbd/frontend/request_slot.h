@@ -28,10 +28,10 @@ struct RequestSlot : base::ListNode {
   DeviceOp operation;
 };
 
+/// Whole pages; what follows a payload for kSlotHeadBytes is in the region too.
 inline constexpr size_t kSlotHeadBytes = 4096;
 inline constexpr uint32_t kSlotPayloadMax = 1 << 20;
 
-/// Whole pages; what follows a payload for kSlotHeadBytes is in the region too.
 /// The payload of a slot for this device: what it takes at once, in whole pages, at most 1 MiB.
 uint32_t slot_payload_bytes(const BlockInfo& info);
 

@@ -192,6 +192,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size_bytes) {
       after = name;
     }
     const int error = session.ask(opcode, inode, argument_bytes_of(opcode), after);
+    const bool of_the_disk = opcode == FUSE_READ || opcode == FUSE_WRITE || opcode == FUSE_FSYNC ||
+                             opcode == FUSE_FALLOCATE;
+    if (of_the_disk && inode != kInodes[0]) require(error != 0);
     if (opcode == FUSE_READ && error == 0) {
       struct fuse_read_in in = {};
       std::memcpy(&in, session.argument().data(), sizeof(in));
