@@ -30,10 +30,14 @@ enum class KernelDeviceKind : uint8_t {
 };
 std::string_view to_string(KernelDeviceKind kind);
 
+/// kInvalid unless a device may be called so: 1 to kDeviceNameMax letters, digits, '.', '_', '-',
+/// not beginning with '.'. Losetup and nbd's sysfs show the name.
+base::Status check_device_name(std::string_view name);
+inline constexpr size_t kDeviceNameMax = 32;
+
 struct KernelDeviceOptions {
   KernelDeviceKind kind = KernelDeviceKind::kAuto;
-  /// Shown by losetup and nbd's sysfs: 1 to 32 of letters, digits, '.', '_', '-'.
-  std::string name = "disk";
+  std::string name = "disk";  // see check_device_name()
   /// Requests in flight at the BlockDevice, 1 to 256. Each has a buffer of at most 1 MiB, all in
   /// one region.
   unsigned slots = 32;

@@ -1,5 +1,4 @@
 // Mapping: session, remote device, kernel device; undone from the last when one fails.
-#include <algorithm>
 #include <optional>
 
 #include "cli/node_params.h"
@@ -17,27 +16,19 @@ using nlohmann::json;
 
 namespace {
 
-constexpr size_t kNameMax = 32;
 constexpr unsigned kLookUpsMax = 2;
 
 Status check_name(const std::string& name) {
-  const bool plain = std::all_of(name.begin(), name.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
-           c == '_' || c == '-';
-  });
-  if (name.empty() || name.size() > kNameMax || name.front() == '.' || !plain)
-    return make_error(Errc::kInvalid,
-                      "device name \"{}\": want 1 to {} letters, digits, '_', '-' or, but not "
-                      "first, '.'; see --name",
-                      name, kNameMax);
-  return {};
+  const Status allowed = bnbd::check_device_name(name);
+  if (allowed.ok()) return {};
+  return make_error(allowed.code(), "{}; see --name", allowed.error().message());
 }
 
 /// The export's last word, with what a name may not hold replaced.
 std::string default_name(const std::string& export_name) {
-  std::string name = export_name.substr(export_name.rfind('/') + 1).substr(0, kNameMax);
+  std::string name = export_name.substr(export_name.rfind('/') + 1).substr(0, bnbd::kDeviceNameMax);
   for (char& c : name)
-    if (!check_name(std::string("x") + c).ok()) c = '_';
+    if (!bnbd::check_device_name(std::string("x") + c).ok()) c = '_';
   if (name.starts_with('.')) name.front() = '_';
   return name.empty() ? "disk" : name;
 }

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cctype>
 #include <utility>
 
 #include "bnbd/frontend/fuse_loop_device.h"
@@ -16,26 +15,12 @@ using base::Errc;
 
 namespace {
 
-constexpr size_t kNameMax = 32;
 constexpr unsigned kSlotsMax = 256;
 constexpr unsigned kConnectionsMax = 16;
 constexpr uint32_t kPageBytes = 4096;
 
-bool is_name(const std::string& name) {
-  return !name.empty() && name.size() <= kNameMax && name.front() != '.' &&
-         std::all_of(name.begin(), name.end(), [](char c) {
-           return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '.' || c == '_' ||
-                  c == '-';
-         });
-}
-
 base::Status check(const KernelDeviceOptions& options, const BlockInfo& info) {
-  if (!is_name(options.name)) {
-    return base::make_error(Errc::kInvalid,
-                            "device name \"{}\": 1 to {} of letters, digits, '.', '_' and '-', not "
-                            "beginning with '.'",
-                            options.name, kNameMax);
-  }
+  BRAID_CHECK(check_device_name(options.name));
   if (options.slots == 0 || options.slots > kSlotsMax) {
     return base::make_error(Errc::kInvalid, "{} slots: 1 to {}", options.slots, kSlotsMax);
   }
@@ -59,6 +44,18 @@ base::Status check(const KernelDeviceOptions& options, const BlockInfo& info) {
 }
 
 }  // namespace
+
+base::Status check_device_name(std::string_view name) {
+  const bool plain = std::all_of(name.begin(), name.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+           c == '_' || c == '-';
+  });
+  if (plain && !name.empty() && name.size() <= kDeviceNameMax && name.front() != '.') return {};
+  return base::make_error(Errc::kInvalid,
+                          "device name \"{}\": want 1 to {} letters, digits, '_', '-' or, but not "
+                          "first, '.'",
+                          name, kDeviceNameMax);
+}
 
 std::string_view to_string(KernelDeviceKind kind) {
   switch (kind) {
