@@ -114,6 +114,17 @@ TEST_F(LinuxHostTest, FindsTheSegmentThatHoldsAnAddress) {
   EXPECT_EQ(host->create_segment(SIZE_MAX, "huge").code(), Errc::kInvalid);
 }
 
+TEST_F(LinuxHostTest, SmallSegmentsHaveTheirPagesFromTheStart) {
+  const auto there = [&](size_t size_bytes) {
+    auto segment = std::move(host->create_segment(size_bytes, "test")).value();
+    struct stat now;
+    EXPECT_EQ(::fstat(segment->handle().fd(), &now), 0);
+    return static_cast<size_t>(now.st_blocks) * 512;
+  };
+  EXPECT_EQ(there(100 << 10), 100u << 10) << "rings must not fault while they serve";
+  EXPECT_EQ(there(64 << 20), 0u) << "buffers would take too long";
+}
+
 TEST_F(LinuxHostTest, DiscardMakesPagesZeroAndGivesThemBack) {
   auto segment = std::move(host->create_segment(64 << 10, "test")).value();
   std::memset(segment->data(), 7, segment->size());
