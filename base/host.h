@@ -92,6 +92,15 @@ class File {
                            // or the disk's serial
   };
   virtual const Info& info() const = 0;
+  /// A word kept beside the content, for as long as that (an extended attribute): what set_note()
+  /// was given last, 0 if it never was; durable when set_note() returns. Both block: call them
+  /// through offload. kNotSupported: there is no place for it (disks, some file systems).
+  virtual Result<uint64_t> note() const {
+    return make_error(Errc::kNotSupported, "this kind of file keeps no note");
+  }
+  virtual Status set_note(uint64_t note) {
+    return make_error(Errc::kNotSupported, "this kind of file keeps no note: not {}", note);
+  }
 };
 
 /// One asynchronous file operation. The caller owns it and the buffer until `done` runs, exactly

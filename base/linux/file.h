@@ -13,6 +13,8 @@ class LinuxFile : public File {
  public:
   LinuxFile(Fd fd, Info info) : fd_(std::move(fd)), info_(std::move(info)) {}
   const Info& info() const override { return info_; }
+  Result<uint64_t> note() const override;
+  Status set_note(uint64_t note) override;
   int fd() const { return fd_.fd(); }
 
  private:

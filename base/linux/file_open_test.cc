@@ -155,6 +155,17 @@ TEST_F(OpenBeneathTest, ALockLetsOneWriterOrManyReadersIn) {
   expect_refused("disk", Errc::kBusy, "locked by another process", {.lock = true});
 }
 
+TEST_F(OpenBeneathTest, ANoteStaysWithTheFileThatItWasGiven) {
+  const auto file = std::move(open("disk")).value();
+  const Result<uint64_t> none = file->note();
+  if (none.code() == Errc::kNotSupported) GTEST_SKIP() << none.error().message();
+  EXPECT_EQ(none.value(), 0u);
+  ASSERT_TRUE(file->set_note(0x0807060504030201).ok());
+  EXPECT_EQ(file->note().value(), 0x0807060504030201u);
+  std::filesystem::rename(root + "/disk", root + "/moved");
+  EXPECT_EQ(std::move(open("moved")).value()->note().value(), 0x0807060504030201u);
+}
+
 TEST_F(OpenBeneathTest, SaysThatTheRootIsMissingAndNotWhereItWas) {
   const auto file = host->open_beneath(scratch / "no-root", "disk", {});
   EXPECT_EQ(file.code(), Errc::kNotFound);

@@ -89,6 +89,21 @@ Errc SimDisk::execute(IoOpcode opcode, bool force_unit_access, uint64_t offset_b
   return Errc::kOk;
 }
 
+Result<uint64_t> SimDisk::note() const {
+  if (options_.block_device) return make_error(Errc::kNotSupported, "a disk keeps no note");
+  return note_;
+}
+
+Status SimDisk::set_note(uint64_t note) {
+  if (options_.block_device) return make_error(Errc::kNotSupported, "a disk keeps no note");
+  if (faults.errors_per_million != 0 && random_.per_million(faults.errors_per_million)) {
+    ++counters_.errors;
+    return make_error(faults.error, "a simulated error while a note was set");
+  }
+  note_ = note;
+  return {};
+}
+
 void SimDisk::store(uint64_t offset_bytes, uint64_t length_bytes, const std::byte* data,
                     bool durable) {
   const uint64_t first = offset_bytes / kSectorBytes;

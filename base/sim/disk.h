@@ -88,6 +88,9 @@ class SimDisk {
                uint64_t length_bytes, std::byte* data);
   /// kOutOfRange or kInvalid for what the disk could never do.
   Errc check(IoOpcode opcode, uint64_t offset_bytes, uint64_t length_bytes) const;
+  /// File::note() and set_note(): durable at once. Not on block devices.
+  Result<uint64_t> note() const;
+  Status set_note(uint64_t note);
   void power_loss();
   /// Counts power losses: what was under way before one does not happen after it.
   uint64_t boot() const { return boot_; }
@@ -116,6 +119,7 @@ class SimDisk {
   std::vector<bool> dirty_;              // by sector
   std::vector<uint32_t> dirty_sectors_;  // those set in dirty_ (some may be clean again)
   SimDiskCounters counters_;
+  uint64_t note_ = 0;
   uint64_t boot_ = 0;
   const std::shared_ptr<SimDiskLock::Holders> lock_holders_ =
       std::make_shared<SimDiskLock::Holders>();

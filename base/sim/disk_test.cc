@@ -109,6 +109,19 @@ TEST(SimDisk, FaultsFailSlowDownAndStall) {
   EXPECT_EQ(disk.counters().stalled, 1u);
 }
 
+TEST(SimDisk, ANoteIsDurableAtOnceAndBlockDevicesHaveNone) {
+  SimDisk disk("d", {}, SimRandom(1));
+  EXPECT_EQ(disk.note().value(), 0u);
+  ASSERT_TRUE(disk.set_note(7).ok());
+  disk.power_loss();
+  EXPECT_EQ(disk.note().value(), 7u);
+  disk.faults = {.errors_per_million = 1'000'000};
+  EXPECT_EQ(disk.set_note(8).code(), Errc::kIo);
+  EXPECT_EQ(disk.note().value(), 7u);
+  SimDisk raw("d", {.block_device = true}, SimRandom(1));
+  EXPECT_EQ(raw.set_note(1).code(), Errc::kNotSupported);
+}
+
 TEST(SimDisk, AStallMayHoldUpSomeOperationsOnly) {
   SimDisk disk("d", {}, SimRandom(1));
   disk.faults = {.stalled_until_ns = kSecond, .stalls_some = true};

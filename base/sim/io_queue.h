@@ -80,6 +80,8 @@ class SimFile final : public File {
   SimFile(SimDisk& disk, Info info, std::shared_ptr<SimDiskLock> lock)
       : disk_(disk), info_(std::move(info)), lock_(std::move(lock)) {}
   const Info& info() const override { return info_; }
+  Result<uint64_t> note() const override { return disk_.note(); }
+  Status set_note(uint64_t note) override { return disk_.set_note(note); }
   SimDisk& disk() { return disk_; }
   const std::shared_ptr<SimDiskLock>& lock() const { return lock_; }
 
