@@ -20,6 +20,9 @@
 #include "base/result.h"
 #include "base/task.h"
 
+namespace braid::base {
+class File;
+}
 namespace braid::vhca {
 class Mr;
 }
@@ -113,6 +116,8 @@ class BlockDevice {
   /// The memory that `lent` points into; empty if the device never lends.
   virtual std::span<std::byte> lendable_memory() { return {}; }
   virtual BlockStatistics statistics() const = 0;
+  /// The file that holds the content, for its note (base::File::note); null if there is none.
+  virtual std::shared_ptr<base::File> file() const { return nullptr; }
 };
 
 /// kOk, or what is wrong with the request by `info`: kInvalid, kOutOfRange, kReadOnly or

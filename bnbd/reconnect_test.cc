@@ -175,22 +175,22 @@ TEST_F(Reconnect, a_missing_file_makes_the_device_wait_until_it_is_there_again) 
   EXPECT_TRUE(read.all(1));
 }
 
+// A second writer, let in for a migration, is there when the first comes back.
 TEST_F(Reconnect, a_device_held_by_another_is_tried_again_until_it_is_free) {
   RemoteDevice& device = open(*client);
-  kill_server();
-  ASSERT_TRUE(reaches(device, RemoteState::kPathDown));
+  ClientNode& other = add_client("other");
+  RemoteDevice& migrated = open(other, "disk.img", AccessMode::kMigration);
   world.fabric().set_port_up("10.0.1.1", false);
-  start_server();
-  ClientNode& thief = add_client("thief");
-  RemoteDevice& stolen = open(thief);
+  world.run_for(2 * base::kSecond);
   world.fabric().set_port_up("10.0.1.1", true);
   ASSERT_TRUE(reaches(device, RemoteState::kUnavailable));
-  EXPECT_NE(device.explain().find("thief"), std::string::npos) << device.explain();
+  EXPECT_NE(device.explain().find("open for writing by other"), std::string::npos)
+      << device.explain();
   Io write(BlockOp::kWrite, 0, 4096, 2);
   submit(*client, device, write);
   world.run_for(5 * base::kSecond);
   EXPECT_FALSE(write.status.has_value());
-  await(thief, stolen.close());
+  await(other, migrated.close());
   EXPECT_EQ(wait(write), Errc::kOk) << "the path is the same: the device is tried again on it";
 }
 

@@ -5,6 +5,9 @@
 // go wrong beyond that is told by RemoteDevice::explain():
 //   - the server came back with another device under the name: the device stays down, its I/O held
 //     until it is closed;
+//   - another client was let in for writing while the path was down: all I/O fails with kIo until
+//   the
+//     device is closed, as what it holds would land over what the other wrote;
 //   - the server's machine restarted while acknowledged writes were not flushed: the next flush
 //     fails with kIo, once.
 // A device may be told to give up after a while; what it holds then fails with kTimedOut.
@@ -42,6 +45,7 @@ enum class RemoteState : uint8_t {
   kPathDown,     // the session reconnects; I/O is held
   kUnavailable,  // the path is up, the server refuses to open the device; tried again
   kReplaced,     // another device has the name now; down until closed
+  kSuperseded,   // another client has opened it for writing since: I/O fails until it is closed
   kClosed,
 };
 std::string_view to_string(RemoteState state);

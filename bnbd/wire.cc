@@ -72,6 +72,20 @@ Errc refusal_code(uint32_t status) {
   }
 }
 
+Result<uint64_t> read_claim(std::span<const std::byte> bytes) {
+  OpenClaim claim;
+  std::memcpy(&claim, bytes.data(), sizeof(claim));
+  if (claim.version < kClaimVersion || claim.length_bytes != sizeof(claim)) {
+    return make_error(
+        Errc::kProtocol,
+        "open message's claim has version {} and {} bytes: must be at least {} and {} "
+        "bytes",
+        static_cast<unsigned>(claim.version), static_cast<unsigned>(claim.length_bytes),
+        kClaimVersion, sizeof(claim));
+  }
+  return uint64_t{claim.tenure};
+}
+
 base::Status read_extension(std::span<const std::byte> bytes, OpenedDevice& device) {
   OpenExtension extension;
   std::memcpy(&extension, bytes.data(), sizeof(extension));
@@ -98,6 +112,7 @@ base::Status read_extension(std::span<const std::byte> bytes, OpenedDevice& devi
     for (uint8_t byte : extension.identity) device.identity += fmt::format("{:02x}", byte);
   }
   device.incarnation = extension.incarnation;
+  device.tenure = extension.tenure;
   if (device.identity.empty()) {
     return make_error(Errc::kProtocol, "open answer has an empty identity");
   }
@@ -177,6 +192,11 @@ Result<Close> parse_close(std::span<const std::byte> bytes) {
 }
 
 Result<OpenRequest> parse_open(std::span<const std::byte> bytes) {
+  uint64_t tenure = 0;
+  if (bytes.size() == sizeof(ClaimingOpen)) {
+    BRAID_TRY(tenure, read_claim(bytes.subspan(sizeof(Open))));
+    bytes = bytes.first(sizeof(Open));
+  }
   BRAID_TRY(const Open open, copy_message<Open>(bytes, MessageType::kOpen, "open"));
   if (open.access_mode > static_cast<uint8_t>(AccessMode::kMigration)) {
     return make_error(Errc::kProtocol,
@@ -191,8 +211,8 @@ Result<OpenRequest> parse_open(std::span<const std::byte> bytes) {
   if (end == open.name.begin()) {
     return make_error(Errc::kProtocol, "open message has an empty name");
   }
-  return OpenRequest{static_cast<AccessMode>(open.access_mode),
-                     std::string(open.name.begin(), end)};
+  return OpenRequest{static_cast<AccessMode>(open.access_mode), std::string(open.name.begin(), end),
+                     tenure};
 }
 
 Result<Open> make_open(std::string_view name, AccessMode mode) {
@@ -207,6 +227,14 @@ Result<Open> make_open(std::string_view name, AccessMode mode) {
   open.access_mode = static_cast<uint8_t>(mode);
   std::copy(name.begin(), name.end(), open.name.begin());
   return open;
+}
+
+ClaimingOpen make_claim(const Open& open, uint64_t tenure) {
+  ClaimingOpen message{open, {}};
+  message.claim.version = kClaimVersion;
+  message.claim.length_bytes = static_cast<uint16_t>(sizeof(OpenClaim));
+  message.claim.tenure = tenure;
+  return message;
 }
 
 Result<OpenedDevice> parse_open_answer(std::span<const std::byte> bytes) {
@@ -261,6 +289,7 @@ OpenAnswer make_open_answer(const OpenedDevice& device) {
 OpenExtension make_extension(const OpenedDevice& device) {
   OpenExtension extension = empty_extension();
   extension.incarnation = device.incarnation;
+  extension.tenure = device.tenure;
   extension.identity = device.identity_hash;
   set_text(extension, device.identity);
   return extension;

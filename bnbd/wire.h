@@ -86,6 +86,20 @@ struct Open {
   std::array<uint8_t, 3> reserved_end{};
 };
 
+/// Follows Open between Braid peers when a client opens a device for writing once more.
+struct OpenClaim {
+  le16 version;
+  le16 length_bytes;  // of the claim
+  le32 reserved;
+  le64 tenure;  // of the answer to the first opening
+};
+inline constexpr uint16_t kClaimVersion = 1;
+
+struct ClaimingOpen {
+  Open open;
+  OpenClaim claim;
+};
+
 struct OpenAnswer {
   Header header;
   le32 device_id;  // never 0 for an open device
@@ -132,8 +146,9 @@ struct OpenExtension {
   le16 text_bytes;
   std::array<uint8_t, 6> reserved;
   std::array<char, 416> text;  // the identity, cut off if longer; or the reason of the refusal
+  le64 tenure;                 // from version 2 on; 0: not opened for writing
 };
-inline constexpr uint16_t kExtensionVersion = 1;
+inline constexpr uint16_t kExtensionVersion = 2;
 
 struct ExtendedOpenAnswer {
   OpenAnswer answer;
@@ -148,6 +163,8 @@ static_assert(is_wire_struct<Header, 4>);
 static_assert(is_wire_struct<SessionInfo, 36> && offsetof(SessionInfo, version) == 4);
 static_assert(is_wire_struct<Open, 264> && offsetof(Open, access_mode) == 4 &&
               offsetof(Open, name) == 6);
+static_assert(is_wire_struct<OpenClaim, 16> && offsetof(OpenClaim, tenure) == 8);
+static_assert(is_wire_struct<ClaimingOpen, 280> && offsetof(ClaimingOpen, claim) == 264);
 static_assert(is_wire_struct<OpenAnswer, 56> && offsetof(OpenAnswer, device_id) == 4 &&
               offsetof(OpenAnswer, size_sectors) == 8 &&
               offsetof(OpenAnswer, max_io_sectors) == 16);
@@ -164,11 +181,12 @@ static_assert(is_wire_struct<Close, 8> && offsetof(Close, device_id) == 4);
 static_assert(is_wire_struct<Io, 32> && offsetof(Io, device_id) == 4 && offsetof(Io, sector) == 8 &&
               offsetof(Io, operation_flags) == 16 && offsetof(Io, length_bytes) == 20 &&
               offsetof(Io, priority) == kIoBytesWithoutPriority);
-static_assert(is_wire_struct<OpenExtension, 456> && offsetof(OpenExtension, status) == 4 &&
+static_assert(is_wire_struct<OpenExtension, 464> && offsetof(OpenExtension, status) == 4 &&
               offsetof(OpenExtension, incarnation) == 8 &&
               offsetof(OpenExtension, identity) == 16 &&
-              offsetof(OpenExtension, text_bytes) == 32 && offsetof(OpenExtension, text) == 40);
-static_assert(is_wire_struct<ExtendedOpenAnswer, 512>);
+              offsetof(OpenExtension, text_bytes) == 32 && offsetof(OpenExtension, text) == 40 &&
+              offsetof(OpenExtension, tenure) == 456);
+static_assert(is_wire_struct<ExtendedOpenAnswer, 520>);
 
 /// The bytes of a message, for sending.
 template <typename T>
@@ -186,11 +204,13 @@ base::Result<Close> parse_close(std::span<const std::byte> bytes);
 
 struct OpenRequest {
   AccessMode mode = AccessMode::kReadOnly;
-  std::string name;  // 1 to 254 bytes, no zero inside; not yet judged as a path
+  std::string name;     // 1 to 254 bytes, no zero inside; not yet judged as a path
+  uint64_t tenure = 0;  // that it claims; 0: none
 };
 base::Result<OpenRequest> parse_open(std::span<const std::byte> bytes);
 /// kInvalid if the name is empty or does not fit.
 base::Result<Open> make_open(std::string_view name, AccessMode mode);
+ClaimingOpen make_claim(const Open& open, uint64_t tenure);
 
 /// What an open answer says, in Braid's units.
 struct OpenedDevice {
@@ -208,9 +228,10 @@ struct OpenedDevice {
   std::string identity;
   std::array<uint8_t, 16> identity_hash{};
   uint64_t incarnation = 0;
+  uint64_t tenure = 0;
 };
 
-/// Reads an answer; with 512 bytes or more the extension is required. A refusal told by the
+/// Reads an answer; with 520 bytes or more the extension is required. A refusal told by the
 /// extension is an error with the refusal's code (kRefused for a code that would speak of the path)
 /// and its text; a breach of the protocol is kProtocol.
 base::Result<OpenedDevice> parse_open_answer(std::span<const std::byte> bytes);

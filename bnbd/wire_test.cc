@@ -120,7 +120,7 @@ TEST(BnbdWire, io_of_version_1_has_24_bytes_and_no_priority) {
   EXPECT_EQ(io.priority, 0);
 }
 
-TEST(BnbdWire, extension_of_456_bytes_follows_the_open_answer) {
+TEST(BnbdWire, extension_of_464_bytes_follows_the_open_answer) {
   OpenedDevice device;
   device.device_id = 9;
   device.size_bytes = 1 << 20;
@@ -130,12 +130,14 @@ TEST(BnbdWire, extension_of_456_bytes_follows_the_open_answer) {
   device.identity = "file:fs:12:99";
   device.identity_hash = hash_identity(device.identity);
   device.incarnation = 0x0807060504030201;
+  device.tenure = 0x1817161514131211;
   ExtendedOpenAnswer answer{make_open_answer(device), make_extension(device)};
   const auto bytes = copy_of(answer);
-  Bytes golden(456);
-  golden.put(0, {1, 0, 0xc8, 1, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8});
+  Bytes golden(464);
+  golden.put(0, {2, 0, 0xd0, 1, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8});
   for (size_t i = 0; i < 16; ++i) golden.put(16 + i, {device.identity_hash[i]});
   golden.put(32, {13, 0}).text(40, device.identity);
+  golden.put(456, {0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18});
   EXPECT_EQ((std::vector<std::byte>(bytes.begin() + 56, bytes.end())), golden.bytes_);
 
   auto parsed = parse_open_answer(bytes);
@@ -143,6 +145,23 @@ TEST(BnbdWire, extension_of_456_bytes_follows_the_open_answer) {
   EXPECT_EQ(parsed->identity, device.identity);
   EXPECT_EQ(parsed->identity_hash, device.identity_hash);
   EXPECT_EQ(parsed->incarnation, device.incarnation);
+  EXPECT_EQ(parsed->tenure, device.tenure);
+}
+
+TEST(BnbdWire, a_claim_of_16_bytes_follows_the_open_message) {
+  const Open open = make_open("disk.img", AccessMode::kReadWrite).value();
+  const Bytes golden = Bytes(280)
+                           .put(0, {2, 0, 0, 0, 1, 0})
+                           .text(6, "disk.img")
+                           .put(264, {1, 0, 16, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8});
+  EXPECT_EQ(copy_of(make_claim(open, 0x0807060504030201)), golden.bytes_);
+  auto parsed = parse_open(golden);
+  ASSERT_TRUE(parsed.ok()) << parsed.error().message();
+  EXPECT_EQ(parsed->tenure, 0x0807060504030201u);
+  EXPECT_EQ(parsed->name, "disk.img");
+  EXPECT_EQ(parse_open(wire::bytes_of(open))->tenure, 0u);
+  EXPECT_FALSE(parse_open(Bytes(golden).put(264, {0})).ok()) << "version 0";
+  EXPECT_FALSE(parse_open(Bytes(golden).put(266, {15})).ok()) << "shorter than it is";
 }
 
 TEST(BnbdWire, the_identity_hash_is_fixed_for_all_builds) {
@@ -203,7 +222,7 @@ TEST(BnbdWire, every_other_length_of_a_message_is_refused) {
     if (size > 0) typed.put(0, {5});
     EXPECT_EQ(parse_close(typed).ok(), size == 8) << size;
     if (size > 6) typed.put(0, {2}).put(6, {'d'});
-    EXPECT_EQ(parse_open(typed).ok(), size == 264) << size;
+    EXPECT_EQ(parse_open(typed).ok(), size == 264) << size << "; 280 needs a claim";
   }
 }
 

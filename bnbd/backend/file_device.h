@@ -32,6 +32,7 @@ class FileDevice : public BlockDevice {
   void submit(BlockRequest& request) override;
   base::Result<std::unique_ptr<Region>> create_region(size_t size_bytes) override;
   BlockStatistics statistics() const override { return statistics_; }
+  std::shared_ptr<base::File> file() const override { return file_; }
 
  private:
   enum class Stage : uint8_t { kPreflush, kBody, kPostflush };
@@ -64,7 +65,7 @@ class FileDevice : public BlockDevice {
 
   base::Reactor& reactor_;
   base::Logger log_;
-  const std::unique_ptr<base::File> file_;
+  const std::shared_ptr<base::File> file_;        // a worker may still set its note
   const std::unique_ptr<base::Segment> scratch_;  // bounce buffers, then zeroes
   const std::string name_;
   const BlockInfo info_;

@@ -67,12 +67,20 @@ void DeviceImpl::give_up(base::Timer& timer) {
   self.log_.warning("{}: gave up after {}: {}", self.options_.name,
                     seconds_text(self.options_.give_up_after_ns), self.explain());
   self.end_held(Errc::kTimedOut);
-  self.recall_all(Recall::kGaveUp);
+  self.recall_all(Recall::kFails);
+}
+
+/// How requests end that are neither done nor held any more; kOk while they are.
+Errc DeviceImpl::verdict() const {
+  if (closing_) return Errc::kCanceled;
+  if (state_ == RemoteState::kSuperseded) return Errc::kIo;
+  return gave_up_ ? Errc::kTimedOut : Errc::kOk;
 }
 
 /// Adopts what the server says of the device.
 void DeviceImpl::take_over(const wire::OpenedDevice& opened) {
   device_id_ = opened.device_id;
+  tenure_ = opened.tenure;
   server_fua_ = opened.force_unit_access || !opened.write_cache;
   server_max_io_bytes_ = std::min(opened.max_io_bytes, session_.limits().max_io_bytes);
   info_ = describe(opened, options_.mode == wire::AccessMode::kReadOnly, options_.queue_depth,
@@ -86,15 +94,18 @@ void DeviceImpl::path_lost() {
 }
 
 void DeviceImpl::requests_returned() {
-  if (closing_ || gave_up_) recall_all(Recall::kGaveUp);
+  if (closing_ || gave_up_) recall_all(Recall::kFails);
 }
 
 void DeviceImpl::reopened(const wire::OpenedDevice& opened) {
-  const ReopenVerdict verdict = judge_reopen(info_, opened);
+  const ReopenVerdict verdict = judge_reopen(info_, tenure_, opened);
   const base::Host& host = session_.home().host();
   if (verdict.replaced && !host.mutant("identity-ignored")) {
     device_id_ = 0;
     return set_state(RemoteState::kReplaced, verdict.why);
+  }
+  if (verdict.superseded && !host.mutant("tenure-ignored")) {
+    return superseded("another client has opened it for writing since");
   }
   ++reopened_;
   if (verdict.restarted && !host.mutant("incarnation-ignored") && ledger_.restarted()) {
@@ -111,7 +122,20 @@ void DeviceImpl::reopened(const wire::OpenedDevice& opened) {
   session_.need_permit(*this);
 }
 
+/// What is held was meant to be written before what the other client wrote, and so was what its
+/// users believe to be on the disk: nothing is sent any more, neither old nor new.
+void DeviceImpl::superseded(std::string why) {
+  device_id_ = 0;
+  log_.error("{}: {}; what was held fails, and so does all I/O until it is unmapped", options_.name,
+             why);
+  set_state(RemoteState::kSuperseded, std::move(why));
+  session_.home().cancel(give_up_timer_);
+  end_held(Errc::kIo);
+  recall_all(Recall::kFails);
+}
+
 void DeviceImpl::refused(const base::Error& why) {
+  if (why.code() == Errc::kStale && tenure_ != 0) return superseded(why.message());
   device_id_ = 0;
   set_state(RemoteState::kUnavailable, why.message());
   // A disk that is slow may answer at any moment.
@@ -215,7 +239,7 @@ std::string DeviceImpl::explain() const {
       if (info_.identity.empty()) {
         notes +=
             "; its server is not Braid's and tells no identity: another disk of the same "
-            "size, or writes lost in its restart, would go unseen";
+            "size, writes lost in its restart, or another writer meanwhile would go unseen";
       }
       if (closing_) notes += "; " + held + " at the server";
       return fmt::format("'{}' is open at {}, {} requests in progress{}", options_.name,
@@ -229,6 +253,9 @@ std::string DeviceImpl::explain() const {
                          session_.server_text(), why_, held);
     case RemoteState::kReplaced:
       return fmt::format("'{}' stays down until it is unmapped: {}; {}", options_.name, why_, held);
+    case RemoteState::kSuperseded:
+      return fmt::format("'{}' fails all I/O until it is unmapped, what was held with it: {}",
+                         options_.name, why_);
     case RemoteState::kClosed:
       return fmt::format("'{}' is closed", options_.name);
   }

@@ -50,6 +50,7 @@ class DeviceImpl final : public RemoteDevice, public base::ListNode {
 
   // --- for the session
   uint64_t serial() const { return serial_; }
+  uint64_t tenure() const { return tenure_; }
   bool wants_reopening() const {
     return !closing_ && (state_ == RemoteState::kPathDown || state_ == RemoteState::kUnavailable);
   }
@@ -63,6 +64,7 @@ class DeviceImpl final : public RemoteDevice, public base::ListNode {
   void requests_returned();
   void reopened(const wire::OpenedDevice& opened);
   void refused(const base::Error& why);
+  void superseded(std::string why);
   /// The path is up: what the transport still holds goes out under the present id, or under none.
   void path_restored();
 
@@ -79,7 +81,7 @@ class DeviceImpl final : public RemoteDevice, public base::ListNode {
     DurabilityLedger::Ticket postflush;
   };
   /// Why a part was taken back from the transport before it was on the wire.
-  enum class Recall : uint8_t { kNone, kCut /* goes in smaller pieces */, kGaveUp };
+  enum class Recall : uint8_t { kNone, kCut /* goes in smaller pieces */, kFails /* verdict() */ };
   struct Part : base::ListNode {
     DeviceImpl* device = nullptr;
     Op* op = nullptr;
@@ -104,6 +106,7 @@ class DeviceImpl final : public RemoteDevice, public base::ListNode {
   static void part_ended(trs::ClientRequest& request, base::Errc status);
   void end_part(Part& part, base::Errc status);
   void stage_ended(Op& op);
+  void go_on(Op& op, Stage stage);
   base::Errc judge_flush(const DurabilityLedger::Ticket& ticket);
   void finish(Op& op, base::Errc status);
   void lost_at_server();
@@ -112,6 +115,7 @@ class DeviceImpl final : public RemoteDevice, public base::ListNode {
   void set_state(RemoteState state, std::string why);
   void take_over(const wire::OpenedDevice& opened);
   static void give_up(base::Timer& timer);
+  base::Errc verdict() const;
   void end_held(base::Errc status);
   void recall_all(Recall why);
   void drop(Op& op, base::Errc status);
@@ -128,6 +132,7 @@ class DeviceImpl final : public RemoteDevice, public base::ListNode {
   bool gave_up_ = false;
   bool closing_ = false;
   uint32_t device_id_ = 0;
+  uint64_t tenure_ = 0;  // as its writer; 0: for reading, or of a server that tells none
   bool server_fua_ = true;
   uint32_t server_max_io_bytes_ = 0;
   BlockInfo info_;

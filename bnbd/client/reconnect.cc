@@ -48,7 +48,7 @@ base::Task<base::Status> SessionImpl::reopen(uint64_t serial) {
   if (device == nullptr || !device->wants_reopening()) co_return base::ok_status();
   const uint64_t generation = path_generation_;
   const std::string name = device->name();
-  OpenReply reply = co_await send_open(name, device->mode());
+  OpenReply reply = co_await send_open(name, device->mode(), device->tenure());
   if (generation != path_generation_) {
     co_return base::make_error(Errc::kDisconnected, "the path was lost while '{}' was opened again",
                                name);
@@ -60,9 +60,11 @@ base::Task<base::Status> SessionImpl::reopen(uint64_t serial) {
     if (wanted) device->refused(reply.answer.error());
   } else if (wanted) {
     device->reopened(*reply.answer);
-  } else {
-    co_await send_close(reply.answer->device_id);  // closed by its user meanwhile
   }
+  device = find(serial);
+  // Closed by its user meanwhile, or not the device it was: nobody else must find it taken.
+  const bool kept = wanted && device != nullptr && device->state() == RemoteState::kOpen;
+  if (reply.answer.ok() && !kept) co_await send_close(reply.answer->device_id);
   co_return base::ok_status();
 }
 

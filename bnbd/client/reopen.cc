@@ -6,7 +6,8 @@
 
 namespace braid::bnbd::client {
 
-ReopenVerdict judge_reopen(const BlockInfo& before, const wire::OpenedDevice& now) {
+ReopenVerdict judge_reopen(const BlockInfo& before, uint64_t tenure,
+                           const wire::OpenedDevice& now) {
   ReopenVerdict verdict;
   if (before.identity != now.identity) {
     verdict.why = fmt::format("the server has another device under this name: it was {}, it is {}",
@@ -20,6 +21,7 @@ ReopenVerdict judge_reopen(const BlockInfo& before, const wire::OpenedDevice& no
         fmt::format("the device shrank from {} to {} bytes", before.size_bytes, now.size_bytes);
   }
   verdict.replaced = !verdict.why.empty();
+  verdict.superseded = !verdict.replaced && tenure != now.tenure;
   verdict.restarted = !verdict.replaced && before.incarnation != now.incarnation;
   return verdict;
 }

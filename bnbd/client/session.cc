@@ -32,6 +32,8 @@ std::string_view to_string(RemoteState state) {
       return "unavailable";
     case RemoteState::kReplaced:
       return "replaced";
+    case RemoteState::kSuperseded:
+      return "superseded";
     case RemoteState::kClosed:
       return "closed";
   }
@@ -122,7 +124,9 @@ base::Task<base::Status> SessionImpl::exchange_versions() {
   co_return base::ok_status();
 }
 
-base::Task<OpenReply> SessionImpl::send_open(std::string name, wire::AccessMode mode) {
+/// `tenure`: that the device had before, 0 at the first opening.
+base::Task<OpenReply> SessionImpl::send_open(std::string name, wire::AccessMode mode,
+                                             uint64_t tenure) {
   OpenReply reply;
   auto open = wire::make_open(name, mode);
   if (!open.ok()) {
@@ -133,7 +137,9 @@ base::Task<OpenReply> SessionImpl::send_open(std::string name, wire::AccessMode 
   const std::span<std::byte> answer = std::span(space).first(
       limits().braid_peer ? sizeof(wire::ExtendedOpenAnswer) : sizeof(wire::OpenAnswer));
   const std::string what = fmt::format("opening '{}'", name);
-  auto status = co_await admin(what, trs::Direction::kRead, wire::bytes_of(*open), answer);
+  const wire::ClaimingOpen claiming = wire::make_claim(*open, tenure);
+  const auto message = tenure == 0 ? wire::bytes_of(*open) : wire::bytes_of(claiming);
+  auto status = co_await admin(what, trs::Direction::kRead, message, answer);
   if (!status.ok()) {
     // In time without an answer: this opening's trouble, as the path is up. Else the path's.
     reply.answer = status.error();
@@ -158,7 +164,7 @@ base::Task<Result<wire::OpenedDevice>> SessionImpl::open_patiently(std::string n
                                                                    wire::AccessMode mode) {
   for (const uint64_t began_ns = home_.now_ns();;) {
     const uint64_t generation = path_generation_;
-    OpenReply reply = co_await send_open(name, mode);
+    OpenReply reply = co_await send_open(name, mode, 0);
     if (!reply.path.ok()) co_return reply.path.error();
     if (generation != path_generation_ || closing_) {
       co_return make_error(Errc::kDisconnected, "cannot open '{}': the path was lost meanwhile",

@@ -79,7 +79,7 @@ class SessionImpl final : public RemoteSession, private trs::SessionUser {
 
   base::Status make_memory();
   base::Task<base::Status> exchange_versions();
-  base::Task<OpenReply> send_open(std::string name, wire::AccessMode mode);
+  base::Task<OpenReply> send_open(std::string name, wire::AccessMode mode, uint64_t tenure);
   base::Task<base::Result<wire::OpenedDevice>> open_patiently(std::string name,
                                                               wire::AccessMode mode);
   base::Task<base::Result<base::Errc>> admin(std::string what, trs::Direction direction,

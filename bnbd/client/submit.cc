@@ -35,8 +35,7 @@ LatencyKind kind_of(BlockOp op) {
 void DeviceImpl::submit(BlockRequest& request) {
   request.lent = nullptr;
   Errc status = check(info_, request);
-  if (gave_up_) status = Errc::kTimedOut;
-  if (closing_) status = Errc::kCanceled;
+  if (const Errc now = verdict(); now != Errc::kOk) status = now;
   if (transfers(request.op) && request.buffer.address == nullptr) status = Errc::kInvalid;
   if (status != Errc::kOk) return deferred_.end(request, status);
   // What a flush covers is fixed here, however long it waits.
@@ -203,10 +202,11 @@ void DeviceImpl::end_part(Part& part, Errc status) {
   if (status == Errc::kDisconnected || cut) {
     // The server does not know the device, or has not seen the request: it has done nothing.
     if (!cut && part.message.device_id == device_id_) lost_at_server();
-    if (!closing_ && !gave_up_) return send_again(part);
-    status = closing_ ? Errc::kCanceled : Errc::kTimedOut;
-  } else if (status == Errc::kCanceled && recall == Recall::kGaveUp && !closing_) {
-    status = Errc::kTimedOut;
+    if (verdict() == Errc::kOk) return send_again(part);
+    status = verdict();
+  } else if (status == Errc::kCanceled && recall == Recall::kFails) {
+    const Errc now = verdict();  // the device may have come back in this very turn
+    status = now != Errc::kOk ? now : Errc::kTimedOut;
   }
   // What went on the wire counts, not what the server of the present path could do: a part sent
   // without FUA is sent again without it.
@@ -219,8 +219,8 @@ void DeviceImpl::end_part(Part& part, Errc status) {
   part.offset_bytes += part.sent_bytes;
   part.length_bytes -= part.sent_bytes;
   if (status == Errc::kOk && part.length_bytes > 0 && op.status == Errc::kOk) {
-    if (!closing_) return send_again(part);
-    status = Errc::kCanceled;
+    if (verdict() == Errc::kOk) return send_again(part);
+    status = verdict();
   }
   free_parts_.push_back(part);
   --op.parts;
@@ -250,17 +250,23 @@ void DeviceImpl::stage_ended(Op& op) {
       if (const Errc status = judge_flush(ticket_of(request)); status != Errc::kOk) {
         return finish(op, status);
       }
-      return enter(op, Stage::kBody);
+      return go_on(op, Stage::kBody);
     case Stage::kBody:
       if (request.op == BlockOp::kFlush) return finish(op, judge_flush(ticket_of(request)));
       if (changes(request.op) && request.force_unit_access && !op.durable) {
         op.postflush = ledger_.begin_flush();
-        return enter(op, Stage::kPostflush);
+        return go_on(op, Stage::kPostflush);
       }
       return finish(op, Errc::kOk);
     case Stage::kPostflush:
       return finish(op, judge_flush(op.postflush));
   }
+}
+
+/// Not if all that is held has been ended: nobody would look at it again.
+void DeviceImpl::go_on(Op& op, Stage stage) {
+  if (const Errc now = verdict(); now != Errc::kOk) return finish(op, now);
+  enter(op, stage);
 }
 
 Errc DeviceImpl::judge_flush(const DurabilityLedger::Ticket& ticket) {

@@ -79,20 +79,30 @@ base::Task<Result<SessionDevice*>> ServerImpl::open_device(Session& session,
                          kDevicesMax);
   }
   const uint64_t patience_ns = session.braid_peer() ? kOpenPatienceNs : kForeignOpenPatienceNs;
-  BRAID_CO_TRY(Export * exported, co_await exports_.open(request.name, patience_ns));
+  auto found = co_await exports_.open(request.name, patience_ns);
+  // In a refusal some codes speak of the device's life, and must not come from a disk.
+  if (!found.ok()) co_return base::Error(disk_status(found.code()), found.error().message());
+  Export* const exported = *found;
+  const bool writes = request.mode != wire::AccessMode::kReadOnly;
+  base::Status status;
+  if (writes && session.find(*exported) == nullptr) {
+    ++exported->waiters;
+    status = co_await exports_.begin_writing(*exported, request, patience_ns);
+    --exported->waiters;
+  }
   if (SessionDevice* held = session.find(*exported)) {
     if (held->mode == request.mode) co_return held;  // RNBD: opening again gives the same id
     co_return make_error(Errc::kExists, "the session has '{}' open already, in mode {}",
                          exported->name, wire::to_string(held->mode));
   }
-  base::Status status = exported->may_hold(request.mode);
-  if (home_.host().mutant("second-writer")) status = {};
+  if (home_.host().mutant("second-writer") && status.code() == Errc::kBusy) status = {};
   if (status.ok()) status = share_memory(*exported);
   if (!status.ok()) {
     exports_.release(*exported);
     co_return status.error();
   }
   SessionDevice& device = session.add(*exported, request.mode, home_);
+  if (writes) exports_.take_tenure(device, request.tenure);
   ++statistics_.opened;
   log_.info("session '{}' from {} opened '{}' in mode {}", session.name(), session.peer(),
             exported->name, wire::to_string(request.mode));
@@ -129,6 +139,7 @@ void ServerImpl::answer_open(RequestSlot& slot, const SessionDevice& device) {
   opened.identity = info.identity;
   opened.identity_hash = wire::hash_identity(info.identity);
   opened.incarnation = info.incarnation;
+  opened.tenure = device.tenure;
 
   const std::span<std::byte> data = slot.request->data;
   if (session.braid_peer() && data.size() >= sizeof(wire::ExtendedOpenAnswer)) {
@@ -145,7 +156,7 @@ void ServerImpl::answer_open(RequestSlot& slot, const SessionDevice& device) {
 /// Between Braid peers the reason travels along; others get the errno alone.
 void ServerImpl::refuse_open(RequestSlot& slot, const base::Error& why) {
   ++statistics_.opens_refused;
-  const Errc code = disk_status(why.code());
+  const Errc code = why.code();
   const Session& session = slot.pool->session;
   if (log_limit_.allow(home_.now_ns())) {
     log_.warning("session '{}' from {}: open beneath '{}' refused: {}", session.name(),

@@ -27,6 +27,12 @@ constexpr uint64_t kOldNewsNs = base::kSecond;
 Export::Export(ExportTable& owner, base::Reactor& reactor)
     : table(owner), opened(reactor), unclaimed(&ExportTable::unclaimed_due, this) {}
 
+bool Export::has_writer() const {
+  return std::any_of(holders.begin(), holders.end(), [](const SessionDevice* holder) {
+    return holder->mode != wire::AccessMode::kReadOnly;
+  });
+}
+
 base::Status Export::may_hold(wire::AccessMode mode) const {
   if (mode == wire::AccessMode::kReadOnly) return {};
   if (device->info().read_only) {
@@ -48,7 +54,10 @@ base::Status Export::may_hold(wire::AccessMode mode) const {
 }
 
 ExportTable::ExportTable(base::Reactor& reactor, const ExportServerOptions& options)
-    : reactor_(reactor), options_(options), log_(reactor.log().child("export")) {}
+    : reactor_(reactor),
+      options_(options),
+      log_(reactor.log().child("export")),
+      tenures_(reactor) {}
 
 ExportTable::~ExportTable() = default;
 
@@ -134,16 +143,7 @@ Result<Export*> ExportTable::begin_opening(const std::string& name) {
     return make_error(Errc::kNotFound, "there is no export '{}', and no directory is exported",
                       name);
   }
-  unsigned stuck = 0;
-  for (const auto& other : exports_) {
-    if (!other->opening || reactor_.now_ns() - other->opening_since_ns < kStuckNs) continue;
-    if (++stuck < kStuckMax) continue;
-    return make_error(
-        Errc::kBusy,
-        "{} other exports have been opened for {} s without an answer of their disks: "
-        "no more are opened until one of them ends",
-        stuck, kStuckNs / base::kSecond);
-  }
+  BRAID_CHECK(check_workers());
   exports_.push_back(std::make_unique<Export>(*this, reactor_));
   Export& made = *exports_.back();
   made.name = name;
@@ -153,6 +153,19 @@ Result<Export*> ExportTable::begin_opening(const std::string& name) {
   made.opening_task = run_opening(made);
   made.opening_task.start();
   return &made;
+}
+
+/// Of what hangs at its disk, each takes a worker.
+Status ExportTable::check_workers() const {
+  unsigned stuck = tenures_.stuck(kStuckNs);
+  for (const auto& other : exports_) {
+    if (other->opening && reactor_.now_ns() - other->opening_since_ns >= kStuckNs) ++stuck;
+  }
+  if (stuck < kStuckMax) return {};
+  return make_error(Errc::kBusy,
+                    "{} other exports have been opened for {} s without an answer of their disks: "
+                    "no more are opened until one of them ends",
+                    stuck, kStuckNs / base::kSecond);
 }
 
 base::Task<void> ExportTable::run_opening(Export& made) {
@@ -184,10 +197,41 @@ base::Task<Status> ExportTable::open_file(Export& made) {
   options.queue_depth = options_.transport.queue_depth;
   options.lock_patience_ns = options_.lock_patience_ns;
   BRAID_CO_TRY(made.device, co_await open_file_device(reactor_, options));
+  BRAID_CO_CHECK(co_await tenures_.learn(*made.device));
   const BlockInfo& info = made.device->info();
   log_.info("{}: opened, {} bytes in blocks of {}, {}", made.name, info.size_bytes,
             info.logical_block_bytes, info.identity);
   co_return base::ok_status();
+}
+
+base::Task<Status> ExportTable::begin_writing(Export& found, wire::OpenRequest request,
+                                              uint64_t patience_ns) {
+  Tenure& tenure = tenures_.of(found.device->info().identity);
+  Status settled = co_await tenures_.settle(tenure, patience_ns);
+  if (!settled.ok()) co_return settled.error().with("'{}'", found.name);
+  Claim claim = judge_claim(tenure, request.tenure);
+  if (reactor_.host().mutant("tenure-ignored") && request.tenure != 0) claim = Claim::kContinues;
+  if (claim == Claim::kContinues) {
+    tenure.number = request.tenure;
+  } else if (claim == Claim::kSuperseded) {
+    co_return make_error(Errc::kStale, "{} has opened '{}' for writing since",
+                         tenure.writer.empty() ? "another client" : tenure.writer, found.name);
+  }
+  BRAID_CO_CHECK(found.may_hold(request.mode));
+  // Who joins a writer in mode migration shares its tenure: both are wanted.
+  if (claim == Claim::kContinues || found.has_writer()) co_return base::ok_status();
+  if (found.device->file()) BRAID_CO_CHECK(check_workers());
+  base::Status recorded = co_await tenures_.vacate(tenure, *found.device, patience_ns);
+  if (!recorded.ok()) co_return recorded.error().with("'{}'", found.name);
+  co_return found.may_hold(request.mode);  // another may have been faster
+}
+
+void ExportTable::take_tenure(SessionDevice& holder, uint64_t claimed) {
+  Tenure& tenure = tenures_.of(holder.exported.device->info().identity);
+  tenure.vacant = false;
+  tenure.writer = fmt::format("{} ({})", holder.session.name(), holder.session.peer());
+  holder.tenure = tenure.number;
+  if (claimed == 0) log_.info("{}: {} is its writer now", holder.exported.name, tenure.writer);
 }
 
 void ExportTable::release(Export& found) {

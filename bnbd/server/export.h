@@ -12,6 +12,7 @@
 #include "base/reactor.h"
 #include "bnbd/block.h"
 #include "bnbd/server.h"
+#include "bnbd/server/tenure.h"
 #include "bnbd/wire.h"
 
 namespace braid::bnbd::server {
@@ -40,6 +41,7 @@ struct Export {
 
   /// Whether one more may hold it in this mode; the refusal names those in the way.
   base::Status may_hold(wire::AccessMode mode) const;
+  bool has_writer() const;
 };
 
 class ExportTable {
@@ -53,6 +55,13 @@ class ExportTable {
   /// same turn) or calls release(). kTimedOut if the opening takes longer than `patience_ns`; it
   /// goes on, and who asks again finds it where it is. One that hangs holds up nobody else.
   base::Task<base::Result<Export*>> open(std::string name, uint64_t patience_ns);
+  /// Whether one who may hold `found` for writing may do so with the tenure it claims; if it is a
+  /// new writer, there is a vacant tenure then. kStale: another client has had the device since.
+  /// kTimedOut as in open(). The caller holds `found` by Export::waiters.
+  base::Task<base::Status> begin_writing(Export& found, wire::OpenRequest request,
+                                         uint64_t patience_ns);
+  /// Makes the tenure that begin_writing() saw to the holder's own.
+  void take_tenure(SessionDevice& holder, uint64_t claimed);
   /// Closes a file that nobody holds or waits for.
   void release(Export& found);
 
@@ -67,10 +76,12 @@ class ExportTable {
   static base::Task<bool> opened(Export& made);
   static void unclaimed_due(base::Timer& timer);
   base::Task<base::Status> open_file(Export& made);
+  base::Status check_workers() const;
 
   base::Reactor& reactor_;
   const ExportServerOptions& options_;
   base::Logger log_;
+  TenureTable tenures_;
   std::vector<std::unique_ptr<Export>> exports_;
 };
 

@@ -21,6 +21,9 @@ void fuzz_open(std::span<const std::byte> bytes) {
   require(!open->name.empty() && open->name.find('\0') == std::string::npos);
   auto again = wire::make_open(open->name, open->mode);
   require(again.ok() && wire::parse_open(wire::bytes_of(*again)).ok());
+  const wire::ClaimingOpen claiming = wire::make_claim(*again, open->tenure);
+  auto claimed = wire::parse_open(wire::bytes_of(claiming));
+  require(claimed.ok() && claimed->tenure == open->tenure);
 }
 
 void fuzz_open_answer(std::span<const std::byte> bytes) {

@@ -16,7 +16,7 @@ enum class Wish : uint8_t {
   kNothing,
   kRead,
   kWrite,
-  kContest,  // opens for writing while another has it: refused, unless the other's path is down
+  kContest,  // as kWrite while another has it: refused, unless the other's path is down
 };
 
 /// What clients did of what was asked of them.
@@ -25,6 +25,7 @@ struct BoardCounters {
   uint64_t sessions_remapped = 0;  // the same
   uint64_t handed_over = 0;        // opened for writing by another client than before
   uint64_t contested = 0;          // refusals of a second writer
+  uint64_t superseded = 0;         // devices unmapped because another was let in for writing
   uint64_t replaced = 0;           // devices unmapped because another had taken their name
 };
 
@@ -53,6 +54,7 @@ class Board {
   /// The client begins to open the device for writing: the next writer waits until it is closed.
   void hold(size_t client, size_t device) { devices_[device].holder = client; }
   void release(size_t client, size_t device);
+  std::optional<size_t> holder(size_t device) const { return devices_[device].holder; }
   void opened_for_writing(size_t client, size_t device);
   /// All that it held is free.
   void client_died(size_t client);

@@ -47,6 +47,7 @@ base::Task<bool> DeviceUse::open() {
   options.mode =
       as_ == Wish::kRead ? bnbd::wire::AccessMode::kReadOnly : bnbd::wire::AccessMode::kReadWrite;
   options.queue_depth = context_.me().device_queue_depth;
+  if (as_ != Wish::kRead) context_.judge.wants_to_write(context_.client, device_);
   auto device = co_await session_->open_device(options);
   if (!device.ok()) {
     last_refusal_ = device.error().message();
@@ -59,7 +60,7 @@ base::Task<bool> DeviceUse::open() {
   if (as_ == Wish::kWrite) board.opened_for_writing(context_.client, device_);
   context_.judge.opened(context_.client, device_, as_);
   remote_ = device->get();
-  run_ = std::make_unique<DeviceRun>(context_, device_, as_ == Wish::kWrite);
+  run_ = std::make_unique<DeviceRun>(context_, device_, as_ != Wish::kRead);
   const auto path = [session = session_] { return session->statistics().reconnects; };
   const base::Status status = run_->opened(std::move(*device), path);
   if (!status.ok())
@@ -71,6 +72,10 @@ base::Task<bool> DeviceUse::open() {
 bool DeviceUse::must_close() {
   if (remote_->state() == bnbd::RemoteState::kReplaced) {
     ++context_.board.counters.replaced;
+    return true;
+  }
+  if (remote_->state() == bnbd::RemoteState::kSuperseded) {
+    ++context_.board.counters.superseded;
     return true;
   }
   if (remaps_seen_ != context_.board.remaps(context_.client, device_)) {

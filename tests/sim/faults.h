@@ -30,12 +30,13 @@ enum class FaultKind : uint8_t {
   kSessionRemapped,  // the same, all devices of a session
   kHandedOver,       // another client becomes the writer
   kContested,        // a second writer tries, and is refused
+  kTakenOver,        // a second writer is let in while the first one's path is cut
   kMemoryReplaced,   // a memory device came back as another, and was unmapped
   kLateWrites,       // a write landed after the death of its process
   kWritesLost,       // a power loss took sectors that were not flushed
   kLateReactor,      // a reactor comes late to its turn
 };
-inline constexpr size_t kFaultKinds = 25;
+inline constexpr size_t kFaultKinds = 26;
 /// Those that the injector draws; the others follow from them, or are the world's own doing.
 inline constexpr size_t kDrawnFaultKinds = static_cast<size_t>(FaultKind::kMemoryReplaced);
 std::string_view to_string(FaultKind kind);

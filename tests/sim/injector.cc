@@ -63,6 +63,8 @@ std::string_view to_string(FaultKind kind) {
       return "handed-over";
     case FaultKind::kContested:
       return "contested";
+    case FaultKind::kTakenOver:
+      return "taken-over";
     case FaultKind::kMemoryReplaced:
       return "memory-replaced";
     case FaultKind::kLateWrites:
@@ -187,6 +189,8 @@ bool Injector::inject(FaultKind kind, const Target& target) {
     case FaultKind::kHandedOver:
     case FaultKind::kContested:
       return change_wishes(kind, target.client, target.device);
+    case FaultKind::kTakenOver:
+      return take_over(target.device);
     case FaultKind::kMemoryReplaced:
     case FaultKind::kLateWrites:
     case FaultKind::kWritesLost:
@@ -338,6 +342,20 @@ bool Injector::change_wishes(FaultKind kind, size_t client, size_t device) {
                    [this, device] { board_.set_contested(device, false); });
       return has_heir;
   }
+}
+
+/// Cuts the writer's path for so long that the server notices, and another client tries meanwhile.
+bool Injector::take_over(size_t device) {
+  const DevicePlan& plan = plan_.devices[device];
+  if (!plan.heir) return false;
+  const std::optional<size_t> writer = board_.holder(device);
+  if (!writer) return true;
+  const uint64_t for_ns = random_.between(2500, 5000) * kMillisecond;
+  lose_path(FaultKind::kBlackHole, plan_.clients[*writer].ip, plan_.servers[plan.server].ip,
+            for_ns);
+  board_.set_contested(device, true);
+  world_.after(for_ns, [this, device] { board_.set_contested(device, false); });
+  return true;
 }
 
 // --- a second fault while devices are opened again

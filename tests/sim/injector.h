@@ -85,6 +85,7 @@ class Injector {
   bool kill_server(FaultKind kind, size_t server);
   bool kill_client(FaultKind kind, size_t client);
   bool disk_fault(FaultKind kind, size_t device);
+  bool take_over(size_t device);
   bool change_wishes(FaultKind kind, size_t client, size_t device);
   bool disturb_reconnect(size_t server);
   void connect_seen(const base::sim::FabricAddress& listener);

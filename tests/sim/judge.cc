@@ -44,12 +44,33 @@ void Judge::begin_life(size_t device) {
 
 // --- handles
 
+void Judge::wants_to_write(size_t client, size_t device) {
+  for (auto& [owner, handle] : handles_)
+    if (owner.first != client && owner.second == device && handle.writes()) handle.rivalled = true;
+  for (Operation& op : running_)
+    if (op.client != client && op.device == device && op.handle.writes()) op.rivalled = true;
+}
+
 void Judge::opened(size_t client, size_t device, Wish as) {
   Life& life = *devices_[device].lives.back();
   handles_[{client, device}] = {&life, as, ++handle_serials_};
-  if (as != Wish::kWrite) return;
+  if (as == Wish::kRead) return;
   end_orphans(device);
+  supersede(client, device);
   life.history->writer_restarted();
+}
+
+/// What other writers have under way was done before, or never will be.
+void Judge::supersede(size_t client, size_t device) {
+  const Life* const life = devices_[device].lives.back().get();
+  for (auto& [owner, handle] : handles_)
+    if (owner.first != client && handle.life == life && handle.writes()) handle.superseded = true;
+  for (Operation& op : running_) {
+    if (op.client == client || op.handle.life != life || !op.handle.writes()) continue;
+    if (!op.changes() || !op.in_history) continue;
+    op.in_history = false;
+    op.history().end(op.id, false, {}, true);
+  }
 }
 
 void Judge::closing(size_t client, size_t device) {
@@ -75,6 +96,7 @@ void Judge::client_dies(size_t client) {
     }
     const Operation op = take(running_[i].id);
     completions_.died(op.id);
+    if (!op.in_history) continue;
     if (op.what.kind == OpKind::kRead) {
       op.history().end(op.id, false, {});
     } else {
@@ -95,8 +117,10 @@ uint64_t Judge::begin(size_t client, size_t device, const OpDescription& what) {
   op.begin_ns = world_.now_ns();
   op.calm = calm_;
   op.may_fail = devices_[device].disk_may_fail;
+  op.rivalled = op.handle.rivalled;
+  op.in_history = !op.handle.superseded;
   completions_.posted(op.id);
-  op.history().begin(op.id, what);
+  if (op.in_history) op.history().begin(op.id, what);
   running_.push_back(op);
   log_.debug("client {} device {} #{} {} {}+{}{}{}", client, device + 1, op.id, name_of(what.kind),
              what.first_sector, what.sectors, what.durable ? " fua" : "",
@@ -133,23 +157,28 @@ void Judge::end(uint64_t id, Errc status, std::span<const std::byte> read_data, 
       violations_.add("device {}: operation {} failed with {}, and nothing that happened allows it",
                       op.device + 1, id, base::to_string(status));
   }
+  if (!op.in_history) return;
   // What was given up may be on its way, or at the disk: it lands until the next writer has opened.
   if (status == Errc::kCanceled && op.changes()) {
     devices_[op.device].orphans.push_back(op);
     return;
   }
-  op.history().end(id, good, read_data, op.may_fail || status == Errc::kCanceled);
+  op.history().end(id, good, read_data, op.may_fail || op.rivalled || status == Errc::kCanceled);
 }
 
 bool Judge::explained(const Operation& op, Errc status) {
   if (status == Errc::kCanceled) return op.may_cancel;
-  return status == Errc::kIo && (op.may_fail || op.history().may_report_loss(op.id));
+  return status == Errc::kIo && (op.may_fail || op.rivalled || op.history().may_report_loss(op.id));
 }
 
 void Judge::succeeded(const Operation& op, uint64_t path) {
   if (op.begin_ns > op.handle.life->ended_ns)
     violations_.add("device {}: operation {} succeeded on a device that had been replaced",
                     op.device + 1, op.id);
+  if (op.handle.superseded)
+    violations_.add(
+        "device {}: operation {} succeeded after another client had been let in for writing",
+        op.device + 1, op.id);
   const uint64_t epoch = op.handle.serial << 32 | path;
   if (op.handle.as != Wish::kRead)
     devices_[op.device].exclusive->succeeded(op.client, epoch, op.begin_ns, world_.now_ns());

@@ -28,7 +28,10 @@ class Judge {
   Judge(base::sim::SimWorld& world, const Plan& plan, base::Logger log);
 
   // --- a client's handle on a device
-  /// kWrite: nothing of the former writer can still land.
+  /// The client is about to open the device for writing. Whatever it hears, the server may let it
+  /// in; requests of other writers may then fail.
+  void wants_to_write(size_t client, size_t device);
+  /// For writing: nothing of a former writer can still land.
   void opened(size_t client, size_t device, Wish as);
   /// From here on its requests may be cancelled.
   void closing(size_t client, size_t device);
@@ -75,6 +78,9 @@ class Judge {
     Life* life = nullptr;
     Wish as = Wish::kRead;
     uint64_t serial = 0;
+    bool rivalled = false;    // another client wanted to write since it was opened
+    bool superseded = false;  // and was let in
+    bool writes() const { return as != Wish::kRead; }
   };
   struct Operation {
     uint64_t id = 0;
@@ -86,6 +92,8 @@ class Judge {
     bool calm = false;
     bool may_fail = false;    // a disk error fell into its time
     bool may_cancel = false;  // its handle is being closed
+    bool rivalled = false;    // another client wanted to write
+    bool in_history = true;   // not settled before its end
     bool changes() const { return what.kind == OpKind::kWrite || what.kind == OpKind::kZero; }
     DeviceHistory& history() const { return *handle.life->history; }
   };
@@ -101,6 +109,7 @@ class Judge {
   void succeeded(const Operation& op, uint64_t path);
   void check_latency(const Operation& op);
   void end_orphans(size_t device);
+  void supersede(size_t client, size_t device);
 
   base::sim::SimWorld& world_;
   const Plan& plan_;

@@ -24,6 +24,7 @@ inline constexpr std::array kMutants = {
     Mutant{"identity-ignored", "on a device that had been replaced"},
     Mutant{"second-writer", "had it open for writing"},
     Mutant{"silence-ignored", "has not noticed"},
+    Mutant{"tenure-ignored", "after another client had been let in for writing"},
 };
 
 /// Not a bug of the product: the world ends the process, to see that it says how to replay that.

@@ -339,6 +339,7 @@ FaultCounts Round::count_faults() {
   set(FaultKind::kSessionRemapped, did.sessions_remapped);
   set(FaultKind::kHandedOver, did.handed_over);
   set(FaultKind::kContested, did.contested);
+  set(FaultKind::kTakenOver, did.superseded);
   set(FaultKind::kMemoryReplaced, did.replaced);
   uint64_t lost = 0, late = 0;
   for (const SimDisk* disk : disks_) {
