@@ -148,6 +148,19 @@ TEST_P(Liveness, ReactorThatIsAlwaysLateCutsNobodyOff) {
   }
 }
 
+/// Each attempt leaves a session that cannot end, as one of its reactors does not answer.
+TEST_P(Liveness, HungReactorDoesNotUseUpTheServersSessions) {
+  server_host->hang(*server->reactors[reactor_count - 1]);
+  for (int i = 0; i < 60; ++i) {
+    world.run_for(10 * kSecond);
+    ASSERT_LE(server->server->statistics().sessions, 3u) << "after " << i << " times 10 s";
+  }
+  server_host->unhang(*server->reactors[reactor_count - 1]);
+  ASSERT_TRUE(until_connected());
+  expect_io_by_every_reactor();
+  EXPECT_TRUE(until([&] { return server->server->statistics().sessions == 1; }));
+}
+
 INSTANTIATE_TEST_SUITE_P(Reactors, Liveness, ::testing::Values(1u, 2u, 3u),
                          [](const auto& param) { return std::to_string(param.param); });
 

@@ -78,8 +78,9 @@ struct ServerOptions {
   HeartbeatOptions heartbeat;
 };
 
-/// Since the server was made.
+/// Since the server was made, but for `sessions`.
 struct ServerStatistics {
+  uint64_t sessions = 0;  // at present, those that begin or end included
   uint64_t sessions_opened = 0;
   uint64_t connects_refused = 0;
   /// Sessions ended because their client broke the protocol, by what it did: the words are fixed.

@@ -23,6 +23,8 @@ Admission admit_first(const wire::ConnReq& request, const KnownPath* known, bool
       known->state == ServerPathState::kConnecting || known->state == ServerPathState::kConnected;
   if (live && known->sess_uuid != request.sess_uuid) return reject(EOPNOTSUPP);
   if (live && !newer(request.recon_cnt, known->recon_cnt)) return reject(ECONNRESET);
+  // A reactor that hangs ends no path: one client must not use up the server's sessions by trying.
+  if (known->paths >= kPathsMax) return reject(EBUSY);
   return {Admission::Kind::kReplace};
 }
 

@@ -6,6 +6,7 @@
 // path that connection 0 began.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "trs/path_state.h"
@@ -20,7 +21,11 @@ struct KnownPath {
   uint16_t cid_num = 0;
   ServerPathState state = ServerPathState::kConnecting;
   bool cid_taken = false;  // the connection asked for exists already
+  size_t paths = 1;        // of the client, those that have not ended yet included
 };
+
+/// The former path, whose disk may hang; an attempt that was given up; the next.
+inline constexpr size_t kPathsMax = 3;
 
 struct Admission {
   enum class Kind : uint8_t { kNew, kReplace, kJoin, kReject } kind = Kind::kReject;

@@ -64,6 +64,15 @@ TEST(Admission, SecondPathOfALiveSessionIsRefused) {
   EXPECT_EQ(admit(request(0, 2, false), &path, true).kind, Kind::kReplace);
 }
 
+TEST(Admission, ClientWhosePathsDoNotEndGetsNoMoreOfThem) {
+  KnownPath path = known(S::kConnecting, 4);
+  path.paths = kPathsMax - 1;
+  EXPECT_EQ(admit(request(0, 5, false), &path, true).kind, Kind::kReplace);
+  path.paths = kPathsMax;
+  expect_reject(admit(request(0, 5, false), &path, true), EBUSY);
+  EXPECT_EQ(admit(request(1, 4, false), &path, true).kind, Kind::kJoin);
+}
+
 TEST(Admission, FurtherConnectionsJoinTheirPathOnly) {
   const KnownPath path = known(S::kConnecting, 4);
   EXPECT_EQ(admit(request(1, 4, false), &path, true).kind, Kind::kJoin);

@@ -79,7 +79,8 @@ void ServerImpl::handle(std::unique_ptr<vhca::ConnectRequest> request) {
     return;
   }
   Session* session = newest(parsed->paths_uuid);
-  const KnownPath known = session != nullptr ? session->known_path(parsed->cid) : KnownPath();
+  KnownPath known = session != nullptr ? session->known_path(parsed->cid) : KnownPath();
+  known.paths = paths_of(parsed->paths_uuid);
   const bool room = sessions_.size() < options_.sessions_max;
   const Admission admission = admit(*parsed, session != nullptr ? &known : nullptr, room);
   if (admission.kind == Admission::Kind::kReject) {
@@ -115,6 +116,17 @@ Session* ServerImpl::newest(const wire::Uuid& paths_uuid) {
     if ((*it)->paths_uuid() == paths_uuid) return it->get();
   }
   return nullptr;
+}
+
+size_t ServerImpl::paths_of(const wire::Uuid& paths_uuid) const {
+  const auto its = [&](const auto& session) { return session->paths_uuid() == paths_uuid; };
+  return static_cast<size_t>(std::count_if(sessions_.begin(), sessions_.end(), its));
+}
+
+ServerStatistics ServerImpl::statistics() const {
+  ServerStatistics statistics = statistics_;
+  statistics.sessions = sessions_.size();
+  return statistics;
 }
 
 bool ServerImpl::has_predecessor(const Session& session) const {

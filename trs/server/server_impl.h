@@ -26,7 +26,7 @@ class ServerImpl final : public Server {
   base::Task<void> stop() override;
   base::Task<base::Status> stop_within(uint64_t limit_ns) override;
   std::vector<ServerSession*> sessions() override;
-  ServerStatistics statistics() const override { return statistics_; }
+  ServerStatistics statistics() const override;
 
   // --- for sessions and queues
   vhca::Device& device() { return device_; }
@@ -51,6 +51,7 @@ class ServerImpl final : public Server {
   base::Task<void> accept_loop();
   void handle(std::unique_ptr<vhca::ConnectRequest> request);
   Session* newest(const wire::Uuid& paths_uuid);
+  size_t paths_of(const wire::Uuid& paths_uuid) const;
   void reject(vhca::ConnectRequest& request, int sys_errno, const std::string& why);
   void begin_stop();
   void stop_workers();
