@@ -38,36 +38,17 @@ ServerImpl::ServerImpl(ExportServerOptions options)
       home_(*options_.transport.reactors.front()),
       log_(home_.log().child("server")),
       log_limit_(kLogLinesPerSecond),
-      exports_(home_, options_),
-      stop_ended_(std::make_shared<base::Signal>(home_)) {}
+      exports_(home_, options_) {}
 
 ServerImpl::~ServerImpl() = default;
 
 base::Task<base::Status> ServerImpl::stop() {
-  if (!stop_task_) {
-    stop_task_ = run_stop();
-    stop_task_.start();
-  }
-  base::Task<bool> end = stopped(*this);
-  const std::optional<bool> ended =
-      co_await home_.with_timeout(std::move(end), options_.stop_patience_ns);
-  if (ended) co_return base::ok_status();
+  const base::Status ended = co_await transport_->stop_within(options_.stop_patience_ns);
+  if (ended.ok()) co_return ended;
   co_return base::make_error(
       base::Errc::kTimedOut,
       "the server cannot stop: {} have not come back from their disks for {} s", unanswered(),
       options_.stop_patience_ns / base::kSecond);
-}
-
-base::Task<void> ServerImpl::run_stop() {
-  co_await transport_->stop();
-  stopped_ = true;
-  stop_ended_->notify_all();
-}
-
-base::Task<bool> ServerImpl::stopped(ServerImpl& server) {
-  const std::shared_ptr<base::Signal> ended = server.stop_ended_;
-  while (!server.stopped_) co_await ended->wait();
-  co_return true;
 }
 
 /// What disks still have, for people.

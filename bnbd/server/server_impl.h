@@ -32,8 +32,6 @@ class ServerImpl final : public ExportServer, private trs::ServerUser {
   std::vector<trs::ServerSession*> sessions() const override { return transport_->sessions(); }
 
  private:
-  base::Task<void> run_stop();
-  static base::Task<bool> stopped(ServerImpl& server);
   std::string unanswered() const;
   void session_opened(trs::ServerSession& session) override;
   void session_closed(trs::ServerSession& session) override;
@@ -71,10 +69,6 @@ class ServerImpl final : public ExportServer, private trs::ServerUser {
   ExportTable exports_;
   std::vector<std::unique_ptr<Session>> sessions_;  // goes before exports_: it holds them
   std::unique_ptr<trs::Server> transport_;          // goes before the others: it calls us
-  bool stopped_ = false;
-  // Shared with stop(), which may be destroyed after the server when a simulated process dies.
-  const std::shared_ptr<base::Signal> stop_ended_;
-  base::Task<void> stop_task_;  // last: goes first
 };
 
 }  // namespace braid::bnbd::server
