@@ -113,6 +113,32 @@ TEST_F(OddServer, an_open_that_is_never_answered_ends_in_time_and_delays_nobody)
   EXPECT_EQ(client->session->statistics().reconnects, 0u);
 }
 
+TEST_F(OddServer, an_open_that_is_answered_when_nobody_waits_any_more_is_closed) {
+  script.device.device_id = 1;
+  open(*client, "a");
+  script.hang_open = "late";
+  const auto late = begin_open(*client, "late");
+  ASSERT_TRUE(until([&] { return late->has_value(); }));
+  ASSERT_EQ((*late)->code(), Errc::kTimedOut);
+  script.device.device_id = 2;
+  fake->home().post([&] { fake->release_opens(); });
+  ASSERT_TRUE(until([&] { return !script.closes.empty(); }));
+  world.run_for(base::kSecond);
+  EXPECT_EQ(script.closes, std::vector{2u});
+}
+
+TEST_F(OddServer, an_open_that_is_answered_late_is_left_to_who_has_asked_again) {
+  script.hang_open = "late";
+  const auto late = begin_open(*client, "late");
+  ASSERT_TRUE(until([&] { return late->has_value(); }));
+  script.hang_open.clear();
+  RemoteDevice& device = open(*client, "late");
+  fake->home().post([&] { fake->release_opens(); });
+  world.run_for(base::kSecond);
+  EXPECT_TRUE(script.closes.empty()) << "the server has given the same device twice";
+  EXPECT_EQ(write(*client, device, 0, 4096, 1), Errc::kOk);
+}
+
 // The device's own maximum may be less than the transport's.
 TEST_F(OddServer, requests_are_no_longer_than_the_device_takes) {
   script.device.max_io_bytes = 20 << 10;  // not a multiple of all lengths

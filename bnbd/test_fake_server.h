@@ -33,6 +33,7 @@ struct FakeScript {
   base::Errc io_status = base::Errc::kOk;
   std::vector<wire::Io> seen;  // I/O in the order of its arrival
   unsigned opens = 0;
+  std::vector<uint32_t> closes;  // device ids
 };
 
 class FakeServer final : public Node, private trs::ServerUser {
@@ -43,6 +44,11 @@ class FakeServer final : public Node, private trs::ServerUser {
     options.reactors = reactor_list();
     trs::ServerUser& user = *this;
     transport = std::move(trs::Server::create(*device, std::move(options), user)).value();
+  }
+  /// Answers the OPENs that hung.
+  void release_opens() {
+    script.hang_open.clear();
+    for (trs::ServerRequest* request : std::exchange(hung_, {})) answer_open(*request);
   }
   FakeScript& script;
   std::unique_ptr<trs::Server> transport;
@@ -59,6 +65,7 @@ class FakeServer final : public Node, private trs::ServerUser {
       case wire::MessageType::kIo:
         return io(request);
       default:
+        script.closes.push_back(wire::parse_close(request.user_header).value().device_id);
         return request.answer(base::Errc::kOk);
     }
   }
@@ -76,7 +83,10 @@ class FakeServer final : public Node, private trs::ServerUser {
   void open(trs::ServerRequest& request) {
     ++script.opens;
     const std::string name = wire::parse_open(request.user_header).value().name;
-    if (name == script.hang_open) return;
+    if (name == script.hang_open) return hung_.push_back(&request);
+    answer_open(request);
+  }
+  void answer_open(trs::ServerRequest& request) {
     if (script.refuse_open_errno != 0) {
       return put(request, wire::make_refusal(script.refuse_open_errno, "the fake will not"));
     }
@@ -106,6 +116,8 @@ class FakeServer final : public Node, private trs::ServerUser {
     }
     request.answer(script.io_status);
   }
+
+  std::vector<trs::ServerRequest*> hung_;
 };
 
 /// The installation with a fake in the server's place.
@@ -117,7 +129,9 @@ class FakeRig : public Rig {
   }
   void start_fake() {
     server_host = &server_machine.start_process("fake");
-    server_host->run(std::make_unique<FakeServer>(*server_host, exports.transport, script));
+    auto node = std::make_unique<FakeServer>(*server_host, exports.transport, script);
+    fake = node.get();
+    server_host->run(std::move(node));
   }
   void restart_fake() {
     kill_server();
@@ -125,6 +139,7 @@ class FakeRig : public Rig {
   }
 
   FakeScript script;
+  FakeServer* fake = nullptr;  // of the living process
 };
 
 }  // namespace braid::bnbd::test

@@ -55,6 +55,8 @@ class DeviceImpl final : public RemoteDevice, public base::ListNode {
     return !closing_ && (state_ == RemoteState::kPathDown || state_ == RemoteState::kUnavailable);
   }
   uint32_t permits_held() const { return permits_held_; }
+  /// It has an id at the server, or will ask for one.
+  bool wants_id() const { return state_ == RemoteState::kOpen || wants_reopening(); }
   bool has_work() const {
     return state_ == RemoteState::kOpen && (!retry_.empty() || !ready_.empty());
   }

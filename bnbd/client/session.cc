@@ -95,12 +95,14 @@ std::vector<RemoteDevice*> SessionImpl::devices() const {
 /// Sends a control message: the server's errno, or an error of the path. Several at a time.
 base::Task<Result<Errc>> SessionImpl::admin(std::string what, trs::Direction direction,
                                             std::span<const std::byte> header,
-                                            std::span<std::byte> answer) {
+                                            std::span<std::byte> answer,
+                                            trs::LateAnswer late_answer) {
   trs::AdminRequest request;
   request.what = std::move(what);
   request.direction = direction;
   request.user_header = header;
   request.data = answer;
+  request.late_answer = std::move(late_answer);
   co_return co_await transport_->admin(request);
 }
 
@@ -139,7 +141,10 @@ base::Task<OpenReply> SessionImpl::send_open(std::string name, wire::AccessMode 
   const std::string what = fmt::format("opening '{}'", name);
   const wire::ClaimingOpen claiming = wire::make_claim(*open, tenure);
   const auto message = tenure == 0 ? wire::bytes_of(*open) : wire::bytes_of(claiming);
-  auto status = co_await admin(what, trs::Direction::kRead, message, answer);
+  trs::LateAnswer late = [this, name, mode](Errc end, std::span<const std::byte> data) {
+    if (end == Errc::kOk) opened_late(name, mode, data);
+  };
+  auto status = co_await admin(what, trs::Direction::kRead, message, answer, std::move(late));
   if (!status.ok()) {
     // In time without an answer: this opening's trouble, as the path is up. Else the path's.
     reply.answer = status.error();
@@ -184,6 +189,32 @@ base::Task<Result<wire::OpenedDevice>> SessionImpl::open_patiently(std::string n
   }
 }
 
+/// An OPEN that had been given up was done after all: whoever wants the device must not find it
+/// held by nobody.
+void SessionImpl::opened_late(const std::string& name, wire::AccessMode mode,
+                              std::span<const std::byte> answer) {
+  auto opened = wire::parse_open_answer(answer);
+  if (!opened.ok() || closing_) return;
+  // Asked again, the server gives the same device once more.
+  const Opening same{name, mode};
+  if (std::find(opening_.begin(), opening_.end(), same) != opening_.end()) return;
+  for (const DeviceImpl* device : devices_) {
+    if (device->name() == name && device->mode() == mode && device->wants_id()) return;
+  }
+  late_ids_.push_back(opened->device_id);
+  if (late_task_ && !late_task_.done()) return;
+  late_task_ = close_late();
+  late_task_.start();
+}
+
+base::Task<void> SessionImpl::close_late() {
+  while (!late_ids_.empty()) {
+    const uint32_t id = late_ids_.back();
+    late_ids_.pop_back();
+    co_await send_close(id);
+  }
+}
+
 base::Task<void> SessionImpl::send_close(uint32_t device_id) {
   wire::Close close;
   close.header.type = static_cast<uint16_t>(wire::MessageType::kClose);
@@ -196,19 +227,22 @@ base::Task<void> SessionImpl::send_close(uint32_t device_id) {
 
 base::Task<Result<std::unique_ptr<RemoteDevice>>> SessionImpl::open_device(
     RemoteDeviceOptions options) {
-  const auto taken = [&](const auto& name) { return name == options.name; };
-  const auto opened_already = [&](const DeviceImpl* device) { return taken(device->name()); };
-  if (std::any_of(devices_.begin(), devices_.end(), opened_already) ||
-      std::any_of(opening_.begin(), opening_.end(), taken)) {
+  const auto open_already = [&](const DeviceImpl* device) {
+    return device->name() == options.name;
+  };
+  const auto being_opened = [&](const Opening& other) { return other.name == options.name; };
+  if (std::any_of(devices_.begin(), devices_.end(), open_already) ||
+      std::any_of(opening_.begin(), opening_.end(), being_opened)) {
     co_return make_error(Errc::kExists, "'{}' of {} is open already, or being opened", options.name,
                          server_text());
   }
   if (!path_up_) {
     co_return make_error(Errc::kDisconnected, "cannot open '{}': {}", options.name, explain());
   }
-  opening_.push_back(options.name);
+  const Opening opening{options.name, options.mode};
+  opening_.push_back(opening);
   auto reply = co_await open_patiently(options.name, options.mode);
-  std::erase(opening_, options.name);
+  std::erase(opening_, opening);
   if (!reply.ok()) co_return reply.error();
   const wire::OpenedDevice& opened = *reply;
   auto device = std::make_unique<DeviceImpl>(*this, ++serials_, options, opened);

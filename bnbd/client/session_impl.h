@@ -26,6 +26,13 @@ struct OpenReply {
   base::Result<wire::OpenedDevice> answer = wire::OpenedDevice();  // if the path is well
 };
 
+/// A device that is being opened for the first time.
+struct Opening {
+  std::string name;
+  wire::AccessMode mode;
+  bool operator==(const Opening&) const = default;
+};
+
 class SessionImpl final : public RemoteSession, private trs::SessionUser {
  public:
   SessionImpl(vhca::Device& device, RemoteSessionOptions options);
@@ -84,7 +91,11 @@ class SessionImpl final : public RemoteSession, private trs::SessionUser {
                                                               wire::AccessMode mode);
   base::Task<base::Result<base::Errc>> admin(std::string what, trs::Direction direction,
                                              std::span<const std::byte> header,
-                                             std::span<std::byte> answer);
+                                             std::span<std::byte> answer,
+                                             trs::LateAnswer late_answer = {});
+  void opened_late(const std::string& name, wire::AccessMode mode,
+                   std::span<const std::byte> answer);
+  base::Task<void> close_late();
   void forget_path();
   base::Task<base::Status> reopen(uint64_t serial);
   base::Task<void> reopen_unavailable();
@@ -106,7 +117,8 @@ class SessionImpl final : public RemoteSession, private trs::SessionUser {
   uint64_t path_generation_ = 0;  // counts losses of the path: answers of an older one are void
   uint64_t serials_ = 0;
   std::vector<DeviceImpl*> devices_;  // in the order of opening
-  std::vector<std::string> opening_;  // names in open_device()
+  std::vector<Opening> opening_;      // in open_device()
+  std::vector<uint32_t> late_ids_;    // opened when nobody waited any more; to be closed
   FairShare permit_share_;
   FairShare buffer_share_;
   base::IntrusiveList<DeviceImpl> need_first_;  // has something to send, and no permit
@@ -117,6 +129,7 @@ class SessionImpl final : public RemoteSession, private trs::SessionUser {
   std::unique_ptr<trs::ClientSession> transport_;
   base::Timer reopen_timer_;
   base::Task<void> reopen_task_;
+  base::Task<void> late_task_;
 };
 
 }  // namespace braid::bnbd::client
