@@ -234,6 +234,46 @@ TEST_F(Reconnect, a_dropped_path_gives_back_what_a_hung_disk_does_not) {
   EXPECT_EQ(stuck.status, Errc::kCanceled);
 }
 
+class HungClose : public Reconnect {
+ protected:
+  HungClose() {
+    disk->faults.stalled_until_ns = 10'000 * base::kSecond;
+    submit(*client, device, stuck);
+    world.run_for(base::kSecond);
+  }
+  /// Begins to close it, and runs for so long.
+  void close_for(uint64_t duration_ns) {
+    client->home().post([this] { client->home().spawn(close()); });
+    world.run_for(duration_ns);
+  }
+  base::Task<void> close() {
+    co_await device.close();
+    closed = true;
+  }
+  RemoteDevice& device = open(*client);
+  Io stuck{BlockOp::kWrite, 0, 4096, 1};
+  bool closed = false;
+};
+
+TEST_F(HungClose, gives_the_path_up_after_a_while) {
+  close_for(29 * base::kSecond);
+  ASSERT_FALSE(closed || stuck.status.has_value()) << "its server may still read the buffer";
+  ASSERT_TRUE(until([&] { return closed; }));
+  EXPECT_EQ(stuck.completions, 1);
+  EXPECT_EQ(stuck.status, Errc::kCanceled);
+}
+
+TEST_F(HungClose, leaves_the_path_to_others_as_long_as_they_need_it) {
+  RemoteDevice& other = open(*client, "ram");
+  close_for(60 * base::kSecond);
+  EXPECT_FALSE(closed);
+  EXPECT_EQ(write(*client, other, 0, 4096, 1), Errc::kOk);
+  EXPECT_EQ(client->session->statistics().reconnects, 0u);
+  await(*client, other.close());
+  ASSERT_TRUE(until([&] { return closed; }));
+  EXPECT_EQ(stuck.status, Errc::kCanceled);
+}
+
 TEST_F(Reconnect, a_path_that_flaps_changes_nothing) {
   RemoteDevice& device = open(*client);
   std::deque<Io> ios;

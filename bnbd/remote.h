@@ -80,8 +80,10 @@ class RemoteDevice : public BlockDevice {
   virtual const LatencyHistogram& latency(LatencyKind kind) const = 0;
   /// One sentence: what the device waits for and what would unblock it.
   virtual std::string explain() const = 0;
-  /// Fails what is held with kCanceled, waits for what is on the wire, tells the server. New
-  /// requests fail with kCanceled. Call it once, before the destructor, unless the host is dead.
+  /// Fails what is held with kCanceled, waits for what is on the wire, tells the server. What is
+  /// not answered within RemoteSessionOptions::close_patience_ns is taken back from the server with
+  /// the path, as soon as no other device needs that. New requests fail with kCanceled. Call it
+  /// once, before the destructor, unless the host is dead.
   virtual base::Task<void> close() = 0;
 };
 
@@ -92,6 +94,9 @@ struct RemoteSessionOptions {
   uint64_t reopen_delay_ns = base::kSecond;  // between attempts for devices in kUnavailable
   /// How long open_device() goes on asking while the server says that its disk has not answered.
   uint64_t open_patience_ns = 10 * base::kSecond;
+  /// How long RemoteDevice::close() waits for what the server does not answer before it gives up
+  /// the path for it, unless another device needs the path. kNever: always waits.
+  uint64_t close_patience_ns = 30 * base::kSecond;
 };
 
 class RemoteSession {

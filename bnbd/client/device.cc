@@ -24,6 +24,7 @@ DeviceImpl::DeviceImpl(SessionImpl& session, uint64_t serial, RemoteDeviceOption
       options_(std::move(options)),
       log_(session.log().child("device")),
       give_up_timer_(&DeviceImpl::give_up, this),
+      close_timer_(&DeviceImpl::close_due, this),
       ops_(options_.queue_depth),
       parts_(options_.queue_depth),
       idle_(std::make_shared<base::Signal>(session.home())),
@@ -196,6 +197,8 @@ base::Task<void> DeviceImpl::close() {
   session_.home().cancel(give_up_timer_);
   end_held(Errc::kCanceled);
   recall_all(Recall::kNone);
+  const uint64_t patience_ns = session_.close_patience_ns();
+  if (patience_ns != base::kNever) session_.home().schedule_after(close_timer_, patience_ns);
   // `done` of a refused request runs in a turn of its own and does not wake us: look again.
   while (!quiet()) {
     if (in_progress_ > 0) {
@@ -204,9 +207,20 @@ base::Task<void> DeviceImpl::close() {
       co_await session_.home().sleep_ns(0);
     }
   }
+  session_.home().cancel(close_timer_);
   if (open_at_server && session_.path_up() && id == device_id_) co_await session_.send_close(id);
   set_state(RemoteState::kClosed, "closed by its user");
   session_.forget(*this);
+}
+
+/// A disk that hangs behind a live path answers nothing: only the loss of the path ends what it
+/// has.
+void DeviceImpl::close_due(base::Timer& timer) {
+  auto& self = *static_cast<DeviceImpl*>(timer.context);
+  self.session_.home().schedule_after(timer, base::kSecond);
+  if (!self.session_.path_up() || self.session_.needs_path_besides(self)) return;
+  self.session_.drop_path(fmt::format("'{}' is being closed, and {} of its requests have no answer",
+                                      self.options_.name, self.in_progress_));
 }
 
 /// What becomes of I/O while the device is not open.

@@ -55,6 +55,7 @@ class DeviceImpl final : public RemoteDevice, public base::ListNode {
     return !closing_ && (state_ == RemoteState::kPathDown || state_ == RemoteState::kUnavailable);
   }
   uint32_t permits_held() const { return permits_held_; }
+  bool closing() const { return closing_; }
   /// It has an id at the server, or will ask for one.
   bool wants_id() const { return state_ == RemoteState::kOpen || wants_reopening(); }
   bool has_work() const {
@@ -117,6 +118,7 @@ class DeviceImpl final : public RemoteDevice, public base::ListNode {
   void set_state(RemoteState state, std::string why);
   void take_over(const wire::OpenedDevice& opened);
   static void give_up(base::Timer& timer);
+  static void close_due(base::Timer& timer);
   base::Errc verdict() const;
   void end_held(base::Errc status);
   void recall_all(Recall why);
@@ -133,6 +135,7 @@ class DeviceImpl final : public RemoteDevice, public base::ListNode {
   base::Timer give_up_timer_;
   bool gave_up_ = false;
   bool closing_ = false;
+  base::Timer close_timer_;
   uint32_t device_id_ = 0;
   uint64_t tenure_ = 0;  // as its writer; 0: for reading, or of a server that tells none
   bool server_fua_ = true;

@@ -77,10 +77,18 @@ base::Task<base::Status> SessionImpl::start() {
 }
 
 base::Task<void> SessionImpl::close() {
+  closing_devices_ = true;
   while (!devices_.empty()) co_await devices_.front()->close();
   closing_ = true;
   home_.cancel(reopen_timer_);
   co_await transport_->close();
+}
+
+bool SessionImpl::needs_path_besides(const DeviceImpl& device) const {
+  if (closing_devices_) return false;
+  return std::any_of(devices_.begin(), devices_.end(), [&](const DeviceImpl* other) {
+    return other != &device && !other->closing();
+  });
 }
 
 std::string SessionImpl::server_text() const {

@@ -75,6 +75,9 @@ class SessionImpl final : public RemoteSession, private trs::SessionUser {
   /// The server no longer knows a device, or refused to open it: tried again after this time.
   void reopen_later(uint64_t delay_ns);
   uint64_t reopen_delay_ns() const { return options_.reopen_delay_ns; }
+  uint64_t close_patience_ns() const { return options_.close_patience_ns; }
+  /// Whether another device would be disturbed by the loss of the path.
+  bool needs_path_besides(const DeviceImpl& device) const;
   base::Task<void> send_close(uint32_t device_id);
   void forget(DeviceImpl& device);
 
@@ -113,6 +116,7 @@ class SessionImpl final : public RemoteSession, private trs::SessionUser {
   std::vector<std::byte*> buffers_free_;
 
   bool path_up_ = false;
+  bool closing_devices_ = false;  // all of them, by close()
   bool closing_ = false;
   uint64_t path_generation_ = 0;  // counts losses of the path: answers of an older one are void
   uint64_t serials_ = 0;
