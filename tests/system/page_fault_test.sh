@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Once requests flow, neither the daemon behind a kernel device nor its server takes a page fault for
-# one: memory may be short just then. Of programs without sanitizers, whose shadows fault.
+# Once requests flow, neither the daemon behind a kernel device nor its server takes a page fault:
+# memory may be short just then. Of programs without sanitizers, whose shadows fault.
 source "$(dirname "$0")/lib.sh"
 need_root
 need fio python3 ldd
