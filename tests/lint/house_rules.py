@@ -19,9 +19,11 @@ CODE = (".cc", ".h")
 SCRIPTS = (".py", ".sh", ".cmake")
 
 _SLEEPS = {
-    ".cc": r"\b(?:sleep_for|sleep_until|usleep|nanosleep)\b|\bsleep\s*\(",
+    ".cc": r"\b(?:sleep_for|sleep_until|usleep|nanosleep)\b|\bsleep\s*\(|"
+    r"\bpoll\s*\(\s*nullptr\b",
     ".py": r"\btime\.sleep\b",
-    ".sh": r"(?:^|[;&|({]|\bdo|\bthen)\s*sleep\s",
+    # Waiting for input that does not come, or for nothing at all, is a sleep too.
+    ".sh": r"(?:^|[;&|({]|\bdo|\bthen|\belse)\s*(?:u?sleep\s|read\s+(?:-\w+\s+)*-\w*t)",
 }
 _SLEEPS[".h"] = _SLEEPS[".cc"]
 # The words are put together so that these lines do not break the rules themselves.
@@ -32,7 +34,8 @@ _LEFTOVER = re.compile(r"\b(?:FIX" r"ME|XX" r"X|HA" r"CK)\b")
 def _is_test(path):
     if path.parts[:2] == ("tests", "lab"):  # Tools that run and wait for virtual machines.
         return False
-    return path.parts[0] == "tests" or path.stem.endswith("_test")
+    helper = path.stem.startswith("test_")
+    return path.parts[0] == "tests" or helper or path.stem.endswith("_test")
 
 
 def _line_rules(path, kind):

@@ -302,6 +302,10 @@ class HouseRules(unittest.TestCase):
             ("tests/system/a.cc", "void f() { usleep(1); }\n", "sleeps"),
             ("tests/system/a.py", "time.sleep(1)\n", "sleeps"),
             ("tests/system/a.sh", "  sleep 1\n", "sleeps"),
+            ("tests/system/lib.sh", "  read -rt 0.05 <> <(:) || true\n", "sleeps"),
+            ("tests/system/lib.sh", "while x; do read -t 1 line; done\n", "sleeps"),
+            ("tests/system/lib.sh", "if x; then usleep 5; fi\n", "sleeps"),
+            ("tests/sim/a.cc", "void f() { ::poll(nullptr, 0, 50); }\n", "sleeps"),
             ("tests/system/script", "#!/usr/bin/env bash\nsleep 1\n", "sleeps"),
             ("CMakeLists.txt", "#" * 101 + "\n", "101 columns"),
             ("base/a.cc", "// TODO: later\n", "kind"),
@@ -321,6 +325,9 @@ class HouseRules(unittest.TestCase):
         self.assertEqual(self.breaches({"base/a.h": "#pragma once\n", **user}), [])
         for text in ["int x;\n", "#pragma once\nusing namespace std;\n"]:
             self.assertEqual(len(self.breaches({"base/a.h": text, **user})), 1, text)
+        helper = {"base/test_a.h": "#pragma once\ninline void f() { usleep(1); }\n"}
+        user = {"base/b_test.cc": '#include "base/test_a.h"\n'}
+        self.assertIn("sleeps", self.breaches({**helper, **user})[0])
 
     def test_orphans_are_found(self):
         self.assertIn("not compiled", self.breaches({"base/a.cc": "int x;\n"}, compiled=[])[0])
@@ -335,6 +342,8 @@ class HouseRules(unittest.TestCase):
             ("base/a_test.cc", "// A test must not call sleep().\nint asleep(int);\n"),
             ("base/a.cc", "// TO" + "DO later  // lint: allow(todo) the reason\n"),
             ("tests/system/a.sh", "setsid sleepy\n"),
+            ("tests/system/a.sh", "read -r line <fifo; thread -t 1\n"),
+            ("tests/system/a.sh", "read -t 1 x  # lint: allow(sleep) between two looks\n"),
         ]:
             self.assertEqual(self.breaches({path: text}), [], (path, text[:40]))
 

@@ -10,9 +10,10 @@ holder_pid=
 hold() {
   rm -f "$work/gate" "$work/held"
   mkfifo "$work/gate"
+  : >"$work/held"
   sh -c 'exec 4<"$1" && echo open >"$2" && read -r line <"$3"' sh "$1" "$work/held" "$work/gate" &
   holder_pid=$!
-  wait_for 60 "opening $1" test -s "$work/held"
+  wait_for_line 60 "opening $1" "$work/held" open "$holder_pid"
 }
 let_go() {
   [[ $holder_pid ]] || return 0
@@ -30,9 +31,6 @@ fails() {
   ((status == 1)) || fail "\"$*\" ended with $status, not 1: $(cat "$work/out")"
   grep -qF -- "$text" "$work/out" || fail "\"$*\" did not say \"$text\": $(cat "$work/out")"
 }
-says() { grep -qF -- "$1" "$work/daemon.log"; }
-# Its exit is what is waited for: kill -0 sees a zombie too.
-ended() { ! running "$1" || [[ $(cut -d ' ' -f 3 "/proc/$1/stat" 2>/dev/null) == Z ]]; }
 state() { ctl show disk --json 2>/dev/null | field state; }
 state_is() { [[ $(state) == "$1" ]]; }
 map_disk() { ctl map "127.0.0.1:$port/disk" --json "$@" | field device; }
@@ -55,11 +53,11 @@ hold "$device"
 fails "is in use" ctl unmap disk
 kill -HUP "$daemon_pid"
 kill -TERM "$daemon_pid"
-wait_for 60 "the words of the daemon" says "is in use"
+wait_for_line 60 "the words of the daemon" "$work/daemon.log" "is in use" "$daemon_pid"
 running "$daemon_pid" || fail "the daemon ended though its device is in use"
 ctl list >/dev/null || fail "the daemon does not answer while it waits"
 kill -TERM "$daemon_pid"
-wait_for 60 "the daemon's end" ended "$daemon_pid"
+wait_for_end 60 "the daemon's end" "$daemon_pid"
 let_go
 start_daemon
 
@@ -85,18 +83,20 @@ gone || fail "the device is still there"
 kill -CONT "$server_pid"
 
 # A device in the foreground ends with a signal; nohup protects a server from HUP.
+: >"$work/front.log"
 "$braid" map --foreground --node-name "$node.map" --name front "127.0.0.1:$port/disk" \
   >"$work/front.log" 2>&1 &
 front_pid=$!
-wait_for 60 "the device in the foreground" grep -q '^/dev/' "$work/front.log"
+wait_for_line 60 "the device in the foreground" "$work/front.log" '^/dev/' "$front_pid"
 kill -TERM "$front_pid"
-wait_for 60 "the end of the device in the foreground" ended "$front_pid"
+wait_for_end 60 "the end of the device in the foreground" "$front_pid"
 wait "$front_pid" || fail "braid map --foreground ended with $?"
 serve_ram=("$braid" serve --memory ram=1M --listen 127.0.0.1:0 --node-name "$node.nohup")
+: >"$work/nohup.log"
 (trap '' HUP && exec "${serve_ram[@]}") >"$work/nohup.log" 2>&1 &
 nohup_pid=$!
-wait_for 30 "the start of a server" grep -q ^serving "$work/nohup.log"
+wait_for_line 60 "the start of a server" "$work/nohup.log" ^serving "$nohup_pid"
 kill -HUP "$nohup_pid"
 "$braid" --control "$node.nohup" list >/dev/null || fail "HUP ended a server that ignores it"
 kill -TERM "$nohup_pid"
-wait_for 60 "the end of the server" ended "$nohup_pid"
+wait_for_end 60 "the end of the server" "$nohup_pid"
