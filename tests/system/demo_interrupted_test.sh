@@ -21,8 +21,8 @@ left_of() {
   return 0
 }
 
-for moment in '^\[1/9\]' '^\[2/9\]' '^\[3/9\]' '^\[4/9\]' 'the copy waits' '^\[5/9\]' \
-  '^\[6/9\]' '^\[7/9\]' '^\[8/9\]'; do
+for moment in '^\[1/10\]' '^\[2/10\]' '^\[3/10\]' '^\[4/10\]' 'the copy waits' '^\[5/10\]' \
+  '^\[6/10\]' '^\[7/10\]' '^\[8/10\]' '^\[9/10\]'; do
   : >"$work/demo.log"
   # A shell without job control starts background commands deaf to SIGINT: undo that.
   python3 -c 'import os, signal, sys
