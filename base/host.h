@@ -264,6 +264,13 @@ class Host {
                                                      const std::string& name,
                                                      const OpenOptions& options) = 0;
 
+  /// This process serves the kernel a block device of this name ("loop3", below /dev), from now on
+  /// or no more: open_beneath() refuses what lies on it (kInvalid). Any thread.
+  virtual void serves_disk(const std::string& name, bool serves) {
+    (void)name;
+    (void)serves;
+  }
+
   // --- memory and processes of this host
   virtual Result<std::unique_ptr<Segment>> create_segment(size_t size_bytes,
                                                           std::string_view purpose) = 0;

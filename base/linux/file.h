@@ -6,6 +6,7 @@
 
 #include "base/host.h"
 #include "base/linux/fd.h"
+#include "base/linux/own_disks.h"
 
 namespace braid::base {
 
@@ -23,7 +24,8 @@ class LinuxFile : public File {
 };
 
 Result<std::unique_ptr<File>> open_linux_file(const std::string& root, const std::string& name,
-                                              const OpenOptions& options);
+                                              const OpenOptions& options,
+                                              const OwnDisks& own_disks);
 
 /// Size, block sizes, identity and abilities of an open regular file or block device. `direct`: it
 /// was opened with O_DIRECT. Blocks; may read one block.

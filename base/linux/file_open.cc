@@ -69,9 +69,11 @@ Error resolve_error(int sys_errno, const std::string& name, const OpenOptions& o
 }
 
 Result<Fd> resolve_beneath(const std::string& root, const std::string& name,
-                           const OpenOptions& options) {
+                           const OpenOptions& options, const OwnDisks& own_disks) {
   const Fd directory(::open(root.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!directory.valid()) return sys_error(errno, "cannot use the export root");
+  // Before the name is looked up, which may read the disk.
+  BRAID_CHECK(own_disks.check(directory.fd(), name));
   open_how how{};
   how.flags = O_PATH | O_CLOEXEC;
   how.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS;
@@ -151,9 +153,11 @@ Status lock_file(const Fd& file, const std::string& name, const OpenOptions& opt
 }  // namespace
 
 Result<std::unique_ptr<File>> open_linux_file(const std::string& root, const std::string& name,
-                                              const OpenOptions& options) {
+                                              const OpenOptions& options,
+                                              const OwnDisks& own_disks) {
   BRAID_CHECK(check_name(name));
-  BRAID_TRY(const Fd path, resolve_beneath(root, name, options));
+  BRAID_TRY(const Fd path, resolve_beneath(root, name, options, own_disks));
+  BRAID_CHECK(own_disks.check(path.fd(), name));
   struct stat what;
   if (::fstat(path.fd(), &what) != 0) return sys_error(errno, fmt::format("examining {}", name));
   BRAID_CHECK(check_type(what, name, options));

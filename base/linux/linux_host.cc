@@ -20,6 +20,7 @@
 #include "base/linux/local_address.h"
 #include "base/linux/local_socket.h"
 #include "base/linux/log_queue.h"
+#include "base/linux/own_disks.h"
 #include "base/linux/process.h"
 #include "base/linux/segment.h"
 #include "base/linux/signals.h"
@@ -121,8 +122,9 @@ class LinuxHost : public Host {
 
   Result<std::unique_ptr<File>> open_beneath(const std::string& root, const std::string& name,
                                              const OpenOptions& options) override {
-    return open_linux_file(root, name, options);
+    return open_linux_file(root, name, options, own_disks_);
   }
+  void serves_disk(const std::string& name, bool serves) override { own_disks_.set(name, serves); }
 
   Result<std::unique_ptr<Segment>> create_segment(size_t size_bytes,
                                                   std::string_view purpose) override {
@@ -165,6 +167,7 @@ class LinuxHost : public Host {
   // An exchange is a full fence of this thread, and one that the thread sanitizer understands.
   std::atomic<int> full_fence_{0};
   SegmentTable segments_;
+  OwnDisks own_disks_;
   Executor executor_;  // last: its threads may use all of the above
 };
 
