@@ -23,9 +23,13 @@ struct IoProcessOptions {
 };
 
 /// Takes the measures: PR_SET_IO_FLUSHER, one prefaulted heap that never shrinks, locked memory now
-/// and in future, protection from the OOM killer. Call first in main, before any thread starts:
-/// threads inherit the I/O flusher flag from the one that makes them. Never fails as a whole: a
-/// process without the privilege still serves, and `braid show` prints what is missing.
+/// and in future, protection from the OOM killer, no core dumps. Call first in main, before any
+/// thread starts: threads inherit the I/O flusher flag from the one that makes them. Never fails as
+/// a whole: a process without the privilege still serves, and `braid show` prints what is missing.
 std::vector<IoProcessStep> become_io_process(const IoProcessOptions& options = {});
+
+/// Has all of the calling thread's stack there from now on: locked memory alone comes with its
+/// first use. For reactors' threads, before they serve; not for the main thread, whose stack grows.
+void prefault_stack();
 
 }  // namespace braid::bnbd

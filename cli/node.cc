@@ -108,7 +108,10 @@ class NodeImpl final : public Node {
     state_ = std::make_unique<NodeState>(*host_, *reactor_, *hca_, std::move(options),
                                          std::move(io_process));
     if (state_->wants_server()) BRAID_CHECK(state_->start_server());
-    BRAID_TRY(thread_, host_->start_thread("braid-io", [this] { reactor_->run(); }));
+    BRAID_TRY(thread_, host_->start_thread("braid-io", [this] {
+      bnbd::prefault_stack();
+      reactor_->run();
+    }));
     return control_->serve([this](std::shared_ptr<ControlCall> call) { take(std::move(call)); });
   }
 

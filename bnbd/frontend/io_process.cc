@@ -9,7 +9,9 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
@@ -19,6 +21,8 @@ namespace braid::bnbd {
 namespace {
 
 constexpr size_t kStackBytes = size_t{1} << 20;
+constexpr size_t kPageBytes = 4096;
+constexpr size_t kRedZoneBytes = 256;  // a function without calls may use 128 below its frame
 
 std::string because(int sys_errno, const char* remedy) {
   return fmt::format("{}; {}", std::strerror(sys_errno), remedy);
@@ -85,7 +89,35 @@ IoProcessStep protect_from_oom_killer() {
   return step;
 }
 
+/// A process that dumps core keeps its descriptors until the core is written: perhaps to a disk
+/// that waits for this very process. A limit of 1 byte also forbids the dump to a program
+/// (core_pattern), which a limit of 0 does not.
+IoProcessStep forbid_core_dumps() {
+  IoProcessStep step{.name = "no core dump"};
+  struct rlimit limit = {};
+  ::getrlimit(RLIMIT_CORE, &limit);
+  limit.rlim_cur = 1;
+  limit.rlim_max = std::max<rlim_t>(limit.rlim_max, 1);
+  step.done = ::setrlimit(RLIMIT_CORE, &limit) == 0;
+  step.detail = step.done ? "it might wait for a disk of this process"
+                          : because(errno, "allow it with `ulimit -H -c 1`");
+  return step;
+}
+
 }  // namespace
+
+__attribute__((no_sanitize("thread", "address", "undefined"))) void prefault_stack() {
+  pthread_attr_t attributes;
+  if (::pthread_getattr_np(::pthread_self(), &attributes) != 0) return;
+  void* lowest = nullptr;
+  size_t size_bytes = 0;
+  const bool known = ::pthread_attr_getstack(&attributes, &lowest, &size_bytes) == 0;
+  ::pthread_attr_destroy(&attributes);
+  if (!known) return;
+  // What lies below this frame is in nobody's use. Reading and writing back changes nothing.
+  auto* const end = static_cast<volatile std::byte*>(__builtin_frame_address(0)) - kRedZoneBytes;
+  for (auto* at = static_cast<volatile std::byte*>(lowest); at < end; at += kPageBytes) *at = *at;
+}
 
 std::vector<IoProcessStep> become_io_process(const IoProcessOptions& options) {
   std::vector<IoProcessStep> steps;
@@ -93,6 +125,7 @@ std::vector<IoProcessStep> become_io_process(const IoProcessOptions& options) {
   steps.push_back(set_up_heap(options.heap_bytes));
   steps.push_back(lock_memory());
   steps.push_back(protect_from_oom_killer());
+  steps.push_back(forbid_core_dumps());
   return steps;
 }
 

@@ -65,6 +65,9 @@ int check_measures() {
   if (has_done(steps, "I/O flusher") != may || has_done(steps, "OOM protection") != may) return 1;
   if (may && ::prctl(PR_GET_IO_FLUSHER, 0, 0, 0, 0) != 1) return 2;
   if (may && line_of("/proc/self/oom_score_adj", "") != "-1000") return 3;
+  struct rlimit core = {};
+  if (!has_done(steps, "no core dump") || ::getrlimit(RLIMIT_CORE, &core) != 0) return 7;
+  if (core.rlim_cur != 1) return 8;
   if (!has_done(steps, "prefaulted heap") || !has_done(steps, "locked memory")) return 4;
   if (std::atol(line_of("/proc/self/status", "VmLck:").c_str()) < 32 * 1024) return 5;
   const long before = minor_faults();
