@@ -76,6 +76,7 @@ class ExportServer {
 
   virtual std::vector<ExportStatus> exports() const = 0;
   virtual ExportServerStatistics statistics() const = 0;
+  virtual trs::ServerStatistics transport_statistics() const = 0;
   virtual std::vector<trs::ServerSession*> sessions() const = 0;
 };
 

@@ -29,6 +29,7 @@ class ServerImpl final : public ExportServer, private trs::ServerUser {
   base::Task<base::Status> stop() override;
   std::vector<ExportStatus> exports() const override;
   ExportServerStatistics statistics() const override;
+  trs::ServerStatistics transport_statistics() const override { return transport_->statistics(); }
   std::vector<trs::ServerSession*> sessions() const override { return transport_->sessions(); }
 
  private:

@@ -1,7 +1,12 @@
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <system_error>
+#include <thread>
 
 #include "cli/control.h"
 #include "cli/table.h"
@@ -40,37 +45,79 @@ Error is_a_node_itself() {
       "--control names a node to talk to, and this is to be one: name it with --node-name");
 }
 
+namespace {
+
+// A node answers at once, unless it is stopped or hung: that must not hide the others, nor add up.
+constexpr auto kPatience = std::chrono::seconds(5);
+constexpr size_t kAskedAtOnceMax = 64;
+
+/// Asks each node for its status, many at once and all within kPatience; in the order of `names`.
+std::vector<Result<json>> ask_all(const std::vector<std::string>& names, bool any_user) {
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  std::vector<Result<json>> answers(names.size(), Error(Errc::kTimedOut, "not asked in time"));
+  std::atomic<size_t> next{0};
+  const auto ask = [&] {
+    for (size_t i = next++; i < names.size(); i = next++) {
+      const auto left =
+          std::chrono::ceil<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
+      if (left.count() <= 0) return;
+      answers[i] = call_node(names[i], "status", json::object(),
+                             {.timeout_ms = static_cast<int>(left.count()), .any_user = any_user});
+    }
+  };
+  std::vector<std::thread> helpers;
+  try {
+    while (helpers.size() + 1 < std::min(names.size(), kAskedAtOnceMax)) helpers.emplace_back(ask);
+  } catch (const std::system_error&) {  // no more threads here: with those that there are
+  }
+  ask();
+  for (std::thread& helper : helpers) helper.join();
+  return answers;
+}
+
+}  // namespace
+
 Result<Nodes> ask_nodes(const Context& context) {
-  // A node answers at once, unless it is stopped or hung: that must not hide the others.
-  constexpr int kTimeoutMs = 5000;
   const bool named = !context.node_to_ask().empty();
   std::vector<std::string> names{context.node_to_ask()};
   if (!named) {
     BRAID_TRY(names, running_nodes());
   }
+  std::vector<Result<json>> answers = ask_all(names, named && geteuid() == 0);
   Nodes nodes;
-  for (const std::string& name : names) {
-    auto status = call_node(name, "status", json::object(),
-                            {.timeout_ms = kTimeoutMs, .any_user = named && geteuid() == 0});
+  for (size_t i = 0; i < names.size(); ++i) {
+    Result<json>& status = answers[i];
     if (status.ok())
       nodes.answered.push_back(std::move(*status));
     else if (named)
       return status.error();
     else if (status.code() != Errc::kNotFound && status.code() != Errc::kDisconnected)
-      nodes.silent.push_back(status.error().with("node \"{}\"", name));
+      nodes.silent.push_back(status.error().with("node \"{}\"", names[i]));
   }
   return nodes;
 }
 
 namespace {
 
-/// Calls `visit(node, is_device, thing)` for each thing with a name.
+/// Calls `visit(node, kind, thing)` for each thing with a name.
 template <typename Visit>
 void each_thing(const std::vector<json>& nodes, Visit visit) {
   for (const json& node : nodes) {
-    for (const json& device : node.at("devices")) visit(node, true, device);
-    for (const json& exported : node.at("exports")) visit(node, false, exported);
+    for (const json& device : node.at("devices")) visit(node, ThingKind::kDevice, device);
+    for (const json& exported : node.at("exports")) visit(node, ThingKind::kExport, exported);
   }
+}
+
+/// What a node says of itself, in the shape of a thing.
+json about_node(const json& node) {
+  json about = node;
+  about.erase("devices");
+  about.erase("exports");
+  about["name"] = node.at("node");
+  about["state"] = "running";
+  about["why"] = node.at("notes");
+  if (about["why"].empty()) about["why"].push_back("it runs, and lacks nothing that it needs");
+  return about;
 }
 
 }  // namespace
@@ -79,20 +126,24 @@ Result<Found> find(const Context& context, const std::string& name) {
   BRAID_TRY(const Nodes nodes, ask_nodes(context));
   std::vector<Found> fits;
   std::string there;
-  each_thing(nodes.answered, [&](const json& node, bool is_device, const json& thing) {
+  each_thing(nodes.answered, [&](const json& node, ThingKind kind, const json& thing) {
     const std::string own = thing.at("name");
+    const bool is_device = kind == ThingKind::kDevice;
     const bool fit =
         own == name || (is_device && (thing.at("device") == name || thing.at("target") == name));
-    if (fit) fits.push_back({node.at("node"), is_device, thing.dump()});
+    if (fit) fits.push_back({node.at("node"), kind, thing.dump()});
     there += (there.empty() ? "" : ", ") + own;
   });
-  // A device is meant before the export that it comes from.
+  // A device is meant before the export that it comes from, and both before a node.
   if (fits.size() > 1) {
     std::vector<Found> devices;
     for (Found& fit : fits)
-      if (fit.is_device) devices.push_back(fit);
+      if (fit.kind == ThingKind::kDevice) devices.push_back(fit);
     if (devices.size() == 1) fits = std::move(devices);
   }
+  for (const json& node : nodes.answered)
+    if (fits.empty() && node.at("node") == name)
+      fits.push_back({name, ThingKind::kNode, about_node(node).dump()});
   if (fits.size() == 1) return fits.front();
   if (fits.size() > 1)
     return make_error(Errc::kInvalid, "\"{}\" fits {} things; say which node with --control", name,
@@ -100,9 +151,9 @@ Result<Found> find(const Context& context, const std::string& name) {
   std::string silent;
   for (const Error& why : nodes.silent) silent += "; " + why.message();
   if (nodes.answered.empty())
-    return make_error(Errc::kNotFound, "no device or export \"{}\": no Braid node {}{}", name,
+    return make_error(Errc::kNotFound, "no device, export or node \"{}\": no Braid node {}{}", name,
                       silent.empty() ? "is running" : "answers", silent);
-  return make_error(Errc::kNotFound, "no device or export \"{}\"; there {}: {}{}", name,
+  return make_error(Errc::kNotFound, "no device, export or node \"{}\"; there {}: {}{}", name,
                     there.empty() ? "are" : "is", there.empty() ? "none" : there, silent);
 }
 

@@ -102,7 +102,8 @@ void add_named(CLI::App& app, Context& context, const char* name, const char* wh
                const char* examples, void (*work)(Context&, const std::string&)) {
   auto argument = std::make_shared<std::string>();
   CLI::App* verb = app.add_subcommand(name, what);
-  verb->add_option("NAME", *argument, "a device's name, /dev path or target, or an export's name")
+  verb->add_option("NAME", *argument,
+                   "a device's name, /dev path or target, or the name of an export or node")
       ->required();
   verb->footer(examples);
   verb->callback([&context, argument, work] { work(context, *argument); });
@@ -119,8 +120,10 @@ void add_list(CLI::App& app, Context& context) {
 
 void add_show(CLI::App& app, Context& context) {
   add_named(app, context, "show",
-            "all about one device or export: state, limits, counters, latencies",
-            "Examples:\n  braid show disk.img\n  braid show /dev/loop0 --json", show);
+            "all about one device, export or node: state, limits, counters, latencies",
+            "Examples:\n  braid show disk.img\n  braid show /dev/loop0 --json\n  braid show "
+            "serve.812",
+            show);
 }
 
 void add_why(CLI::App& app, Context& context) {

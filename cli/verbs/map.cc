@@ -89,9 +89,10 @@ struct UnmapArguments {
 void unmap(Context& context, const UnmapArguments& arguments) {
   auto found = find(context, arguments.name);
   if (!found.ok()) return report(context, found.error());
-  if (!found->is_device)
-    return report(context, make_error(Errc::kInvalid, "\"{}\" is an export, not a mapped device",
-                                      arguments.name));
+  if (found->kind != ThingKind::kDevice)
+    return report(context,
+                  make_error(Errc::kInvalid, "\"{}\" is {}, not a mapped device", arguments.name,
+                             found->kind == ThingKind::kExport ? "an export" : "a node"));
   const json thing = json::parse(found->thing);
   const json params{{"name", thing.at("name")}, {"force", arguments.force}};
   auto gone = call_node(found->node, "unmap", params,
@@ -102,6 +103,10 @@ void unmap(Context& context, const UnmapArguments& arguments) {
   else
     std::cout << "unmapped " << text_of(thing.at("name")) << " (" << text_of(thing.at("device"))
               << ")\n";
+  // A node of another version does not tell.
+  const auto lost = gone->find("lost");
+  if (lost != gone->end() && *lost != "")
+    std::cerr << "braid: data may be lost: " << text_of(*lost) << "\n";
 }
 
 }  // namespace

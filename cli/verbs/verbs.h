@@ -1,6 +1,7 @@
 // The verbs of `braid`: each adds its subcommand, and its callback does the work and prints.
 #pragma once
 
+#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
@@ -63,13 +64,15 @@ struct Nodes {
 /// error if --control names a node that does not answer.
 base::Result<Nodes> ask_nodes(const Context& context);
 
-/// A thing with a name: a mapped device or an export, and the node it is on.
+enum class ThingKind : uint8_t { kDevice, kExport, kNode };
+
+/// A thing with a name: a mapped device or an export, and the node it is on; or a node.
 struct Found {
   std::string node;
-  bool is_device = false;
+  ThingKind kind = ThingKind::kDevice;
   std::string thing;  // JSON text of its status
 };
-/// By device name, device path ("/dev/loop0"), target ("host:port/export") or export name.
+/// By device name, device path ("/dev/loop0"), target ("host:port/export"), export or node name.
 /// kNotFound names what is there and who did not answer; kInvalid if the name fits several things.
 base::Result<Found> find(const Context& context, const std::string& name);
 
