@@ -3,7 +3,8 @@
 // Backends (file, memory, null) and the remote device implement BlockDevice; the server, front ends
 // (FUSE + loop, nbd.ko) and filters consume it. Any front end works with any device.
 //
-// Threads: a device belongs to one reactor: submit() there, `done` runs there.
+// Threads: a device belongs to one reactor: submit() there, `done` runs there; create_region() on
+// any.
 // Ownership: between submit() and `done` the request, its ListNode and its buffer belong to the
 // device.
 #pragma once
@@ -112,6 +113,7 @@ class BlockDevice {
   /// Takes the request; it ends by `done`. What breaks a rule of BlockInfo ends with kInvalid,
   /// kOutOfRange, kReadOnly or kNotSupported and changes nothing.
   virtual void submit(BlockRequest& request) = 0;
+  /// Any thread, while the device lives: memory of tens of MiB takes its time.
   virtual base::Result<std::unique_ptr<Region>> create_region(size_t size_bytes) = 0;
   /// The memory that `lent` points into; empty if the device never lends.
   virtual std::span<std::byte> lendable_memory() { return {}; }

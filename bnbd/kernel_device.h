@@ -44,8 +44,21 @@ struct KernelDeviceOptions {
   unsigned nbd_connections = 1;  // 1 to 16: as many queues of the kernel's device
   /// How long nbd.ko holds I/O after this process died before it fails. 0: at once.
   uint32_t nbd_dead_connection_timeout_s = 5;
-  /// detach(force): how long dirty pages may take to reach the device before they are given up.
+  /// DetachMode::kForce: how long dirty pages, also those of mounted file systems, may take to
+  /// reach the device before they are given up.
   uint64_t force_flush_timeout_ns = 5 * base::kSecond;
+};
+
+/// How a device is taken away.
+enum class DetachMode : uint8_t {
+  kPolite,   // what is dirty is written back first
+  kIfClean,  // without any I/O, for a BlockDevice that does not answer: nothing may be dirty
+  kForce,    // users get I/O errors once what is dirty had its time to be written
+};
+
+struct Detached {
+  /// By force: what was dirty and may not have reached the BlockDevice, and why; empty: nothing.
+  std::string lost;
 };
 
 struct KernelDeviceStatistics {
@@ -73,14 +86,18 @@ class KernelDevice {
   virtual bool alive() const = 0;
   virtual KernelDeviceStatistics statistics() const = 0;
 
-  /// Takes the device away: writes back what the kernel holds dirty, then removes it and waits
-  /// until the BlockDevice has completed everything.
+  /// After how long the kernel itself fails a request that the BlockDevice has not completed, and
+  /// with it the device; kNever: it waits for as long as it takes.
+  virtual uint64_t waits_at_most_ns() const = 0;
+
+  /// Takes the device away and waits until the BlockDevice has completed everything.
   /// kBusy: in use for two seconds; the message names what uses it (mount point, process, holder).
-  /// kIo: dirty data cannot be written. After either the device works on as before.
-  /// With `force` it goes in any case: users get I/O errors, and a device that is still mounted
+  /// kIo: dirty data cannot be written, or kIfClean found some; kNotSupported: this kernel cannot
+  /// tell kIfClean (before Linux 6.5). After each of these the device works on as before.
+  /// With kForce it goes in any case: users get I/O errors, and a device that is still mounted
   /// disappears when it is unmounted. A BlockDevice that holds requests (no path to the server)
   /// must be told to fail them, else this waits for it. Once only after success.
-  virtual base::Task<base::Status> detach(bool force) = 0;
+  virtual base::Task<base::Result<Detached>> detach(DetachMode mode) = 0;
 };
 
 /// Gives the kernel a device. `device` outlives the KernelDevice. kNotSupported names what this

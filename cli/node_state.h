@@ -61,6 +61,7 @@ struct MappedDevice {
   uint64_t since_ns = 0;  // in this phase
   bool force = false;     // the present unmap is by force, or has become so
   base::Status outcome;   // of the last unmap
+  std::string lost;       // what it had to give up; empty: nothing
   // remote->close(), once: requests fail from then on.
   bool closing = false;
   bool closed = false;
@@ -104,7 +105,7 @@ class NodeState {
   base::Task<base::Result<nlohmann::json>> unmap(nlohmann::json params, CallerGone gone);
   base::Task<base::Status> take_away(DevicePtr device, bool force);
   base::Task<void> take_away_apart(DevicePtr device, bool force);
-  base::Status may_unmap(const MappedDevice& device) const;
+  base::Result<bnbd::DetachMode> may_unmap(const MappedDevice& device) const;
   void insist(const DevicePtr& device);
   void begin_close(const DevicePtr& device);
   base::Task<void> close_remote(DevicePtr device);

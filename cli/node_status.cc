@@ -125,6 +125,12 @@ json NodeState::device_status(const MappedDevice& device) const {
   for (const std::string& note : notes()) why.push_back(note);
   json kernel = nullptr;
   if (device.kernel) {
+    const uint64_t patience_ns = device.kernel->waits_at_most_ns();
+    if (patience_ns != base::kNever && remote.state != bnbd::RemoteState::kOpen)
+      why.push_back(
+          fmt::format("the kernel fails I/O that has waited for {}, and all I/O from then on: map "
+                      "it anew then, or with --front-end fuse, which waits for as long as it takes",
+                      duration_text(patience_ns)));
     const bnbd::KernelDeviceStatistics s = device.kernel->statistics();
     kernel = {{"requests", s.requests}, {"refused", s.refused},     {"errors", s.errors},
               {"starved", s.starved},   {"in_flight", s.in_flight}, {"lent_reads", s.lent_reads}};
@@ -139,6 +145,8 @@ json NodeState::device_status(const MappedDevice& device) const {
           {"access", remote.mode},
           {"state", mapped ? remote_state_text(remote) : phase_word(device.phase)},
           {"give_up_after", duration_text(remote.give_up_after_ns)},
+          {"kernel_gives_up_after",
+           device.kernel ? json(duration_text(device.kernel->waits_at_most_ns())) : json(nullptr)},
           {"size_bytes", remote.info.size_bytes},
           {"front_end", device.kernel ? json(device.kernel->kind_text()) : json(nullptr)},
           {"hca", hca_.info().kind},
@@ -189,6 +197,7 @@ json NodeState::server_status() const {
   add(serve.memory, "memory");
   add(serve.null, "null");
   const bnbd::ExportServerStatistics s = server_->statistics();
+  const trs::ServerStatistics transport = server_->transport_statistics();
   json sessions = json::array();
   for (const trs::ServerSession* session : server_->sessions())
     sessions.push_back(fmt::format("{} from {}", session->name(), session->peer_text()));
@@ -198,6 +207,9 @@ json NodeState::server_status() const {
           {"hca", hca_.info().kind},
           {"read_only", serve.read_only},
           {"sessions", sessions},
+          {"sessions_opened", transport.sessions_opened},
+          {"connects_refused", transport.connects_refused},
+          {"breaches", transport.breaches},
           {"opened", s.opened},
           {"closed", s.closed},
           {"opens_refused", s.opens_refused},

@@ -61,21 +61,25 @@ Task<Result<json>> NodeState::unmap(json params, CallerGone gone) {
     co_return make_error(Errc::kBusy, "\"{}\" {}{}; --force gives up what is not written back yet",
                          name, phase_text(*device),
                          device->remote ? " (" + device->remote->explain() + ")" : "");
-  const json was{{"name", device->name}, {"device", device->path}, {"target", device->target}};
+  json was{{"name", device->name}, {"device", device->path}, {"target", device->target}};
   if (device->phase == DevicePhase::kMapped) {
     BRAID_CO_CHECK(co_await take_away(device, force));
+    was["lost"] = device->lost;
     co_return was;
   }
   insist(device);
   while (device->phase == DevicePhase::kUnmapping) co_await device->changed.wait();
   BRAID_CO_CHECK(device->outcome);
+  was["lost"] = device->lost;
   co_return was;
 }
 
-/// What is held for want of a path would be waited for.
-Status NodeState::may_unmap(const MappedDevice& device) const {
-  if (device.closing || device.remote->state() == bnbd::RemoteState::kOpen) return {};
+/// How, without force. What is held for want of a path would be waited for.
+Result<bnbd::DetachMode> NodeState::may_unmap(const MappedDevice& device) const {
+  if (device.closing || device.remote->state() == bnbd::RemoteState::kOpen)
+    return bnbd::DetachMode::kPolite;
   const bnbd::RemoteDeviceStatus remote = device.remote->status();
+  if (remote.in_progress + remote.waiting == 0) return bnbd::DetachMode::kIfClean;
   return make_error(Errc::kBusy,
                     "\"{}\" cannot be written back without its server, and {} requests wait for it "
                     "({}); --force gives them up",
@@ -83,22 +87,30 @@ Status NodeState::may_unmap(const MappedDevice& device) const {
 }
 
 Task<Status> NodeState::take_away(DevicePtr device, bool force) {
-  if (!force) BRAID_CO_CHECK(may_unmap(*device));
+  auto mode = bnbd::DetachMode::kForce;
+  if (!force) {
+    BRAID_CO_TRY(mode, may_unmap(*device));
+  }
   device->force = false;
   set_phase(*device, DevicePhase::kUnmapping);
   if (force) insist(device);
-  Status detached;
-  bool by_force = false;
-  do {  // again if force was asked for meanwhile
-    by_force = device->force;
-    detached = co_await device->kernel->detach(by_force);
-  } while (!detached.ok() && device->force && !by_force);
+  Result<bnbd::Detached> detached = bnbd::Detached();
+  for (;;) {  // again if force was asked for meanwhile
+    if (device->force) mode = bnbd::DetachMode::kForce;
+    detached = co_await device->kernel->detach(mode);
+    if (detached.ok() || !device->force || mode == bnbd::DetachMode::kForce) break;
+  }
   reactor_.cancel(device->patience);
   if (!detached.ok()) {
-    device->outcome = detached.error().with("unmapping \"{}\" ({})", device->name, device->path);
+    Error why = detached.error();
+    if (mode == bnbd::DetachMode::kIfClean && why.code() != Errc::kBusy)
+      why = Error(Errc::kBusy, fmt::format("{}, and its server is away ({}); --force gives it up",
+                                           why.message(), device->remote->explain()));
+    device->outcome = why.with("unmapping \"{}\" ({})", device->name, device->path);
     set_phase(*device, DevicePhase::kMapped);
     co_return device->outcome;
   }
+  device->lost = std::move(detached->lost);
   reactor_.log().info("unmapped {} ({})", device->target, device->path);
   device->kernel.reset();
   device->outcome = Status();

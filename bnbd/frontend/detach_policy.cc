@@ -13,6 +13,7 @@
 namespace braid::bnbd {
 
 using base::Errc;
+using base::Result;
 using base::Status;
 
 namespace {
@@ -30,42 +31,98 @@ base::Error busy(const DetachSteps& steps, const std::vector<std::string>& users
   return base::make_error(Errc::kBusy, "/dev/{} is in use: {}", steps.name, fmt::join(users, ", "));
 }
 
+/// On a worker. Looks at all processes, and not at the device.
+Status check_users(const DetachSteps& steps) {
+  const auto users = users_of_block_device(steps.name);
+  return users.empty() ? base::ok_status() : busy(steps, users);
+}
+
 /// On a worker.
-Status try_politely(const DetachSteps& steps) {
-  if (const auto users = users_of_block_device(steps.name); !users.empty()) {
-    return busy(steps, users);
-  }
-  Status status = steps.remove_politely();
+Status try_removal(const DetachSteps& steps) {
+  const bool silent = steps.mode == DetachMode::kIfClean;
+  Status status = silent ? steps.remove_if_clean() : steps.remove_politely();
   if (status.code() != Errc::kBusy) return status;
   return busy(steps, users_of_block_device(steps.name));
 }
 
+/// With force, pages that cannot be written within the time are given up: cutting the device off
+/// makes them fail, which ends whatever waits for them.
+class GiveUp {
+ public:
+  GiveUp(base::Reactor& reactor, std::shared_ptr<DetachSteps> steps)
+      : reactor_(reactor), steps_(std::move(steps)), timer_(&GiveUp::due, this) {}
+  ~GiveUp() { reactor_.cancel(timer_); }
+  GiveUp(const GiveUp&) = delete;
+  GiveUp& operator=(const GiveUp&) = delete;
+  void start() { reactor_.schedule_after(timer_, steps_->force_flush_timeout_ns); }
+  bool given_up() const { return given_up_; }
+
+ private:
+  static void due(base::Timer& timer) {
+    auto& self = *static_cast<GiveUp*>(timer.context);
+    self.given_up_ = true;
+    self.steps_->cut_off();
+    if (!self.steps_->fail_waiting) return;
+    self.reactor_.host().execute([steps = self.steps_] { steps->fail_waiting(); });
+  }
+  base::Reactor& reactor_;
+  const std::shared_ptr<DetachSteps> steps_;
+  bool given_up_ = false;
+  base::Timer timer_;
+};
+
+/// What is lost when a device goes by force whose users were given the time to write; empty:
+/// nothing.
+base::Task<std::string> save_what_can_be(base::Reactor& reactor, std::shared_ptr<DetachSteps> steps,
+                                         const GiveUp& give_up, Status refusal) {
+  const std::string too_late =
+      fmt::format("its dirty pages were not all written within {:.3g} s",
+                  static_cast<double>(steps->force_flush_timeout_ns) / base::kSecond);
+  if (give_up.given_up()) co_return too_late;
+  if (refusal.code() != Errc::kBusy) co_return refusal.error().message();
+  if (!steps->write_back) co_return "the kernel had cut it off before";
+  const uint64_t errors_before = steps->errors();
+  const std::function<Status()> write_back = steps->write_back;
+  const Status written = co_await offloaded<void>(reactor, write_back);
+  if (give_up.given_up()) co_return too_late;
+  if (!written.ok()) co_return written.error().message();
+  const uint64_t failed = steps->errors() - errors_before;
+  if (failed != 0) co_return fmt::format("{} requests of its write-back failed", failed);
+  co_return std::string();
+}
+
 }  // namespace
 
-base::Task<Status> run_detach(base::Reactor& reactor, DetachSteps asked) {
+base::Task<Result<Detached>> run_detach(base::Reactor& reactor, DetachSteps asked) {
   const auto steps = std::make_shared<DetachSteps>(std::move(asked));
-  const std::function<Status()> politely = [steps] { return try_politely(*steps); };
-  // With force, pages that cannot be written within the time are given up: cutting the device off
-  // makes them fail, which ends the wait.
-  base::Timer give_up(
-      [](base::Timer& timer) { static_cast<DetachSteps*>(timer.context)->cut_off(); }, steps.get());
-  if (steps->force) reactor.schedule_after(give_up, steps->force_flush_timeout_ns);
+  const std::function<Status()> look = [steps] { return check_users(*steps); };
+  const std::function<Status()> remove = [steps] { return try_removal(*steps); };
+  const bool force = steps->mode == DetachMode::kForce;
+  GiveUp give_up(reactor, steps);
 
-  Status status = co_await offloaded<void>(reactor, politely);
-  // From the first refusal on, however long that took: so there is a second try.
-  const uint64_t patience_ends_ns = reactor.now_ns() + kPatienceNs;
-  while (status.code() == Errc::kBusy && !steps->force && reactor.now_ns() < patience_ends_ns) {
+  Status status;
+  uint64_t patience_ends_ns = base::kNever;
+  for (;;) {
+    status = co_await offloaded<void>(reactor, look);
+    if (force) give_up.start();
+    if (status.ok()) status = co_await offloaded<void>(reactor, remove);
+    if (force || status.code() != Errc::kBusy || reactor.now_ns() >= patience_ends_ns) break;
+    // From the first refusal on, however long that took: so there is a second try.
+    if (patience_ends_ns == base::kNever) patience_ends_ns = reactor.now_ns() + kPatienceNs;
     co_await reactor.sleep_ns(kRetryNs);
-    status = co_await offloaded<void>(reactor, politely);
   }
-  if (status.ok() || !steps->force) co_return status;
+  if (status.ok()) co_return Detached();
+  if (!force) co_return status.error();
 
-  reactor.cancel(give_up);
-  reactor.log().warning("{}: taken away by force; {}", steps->name, status.error().message());
+  Detached detached;
+  detached.lost = co_await save_what_can_be(reactor, steps, give_up, status);
+  reactor.log().warning("{}: taken away by force; {}; {}", steps->name, status.error().message(),
+                        detached.lost.empty() ? "what was dirty has been written"
+                                              : "data may be lost: " + detached.lost);
   steps->cut_off();
   status = co_await offloaded<void>(reactor, steps->remove_by_force);
-  if (status.code() == Errc::kBusy) co_return base::ok_status();
-  co_return status;
+  if (!status.ok() && status.code() != Errc::kBusy) co_return status.error();
+  co_return detached;
 }
 
 }  // namespace braid::bnbd

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <deque>
 #include <future>
 #include <string>
@@ -22,20 +23,34 @@ Status outcome(Errc code) {
 
 class DetachPolicy : public testing::Test {
  protected:
-  Status detach(bool force) {
+  base::Result<Detached> detach(bool force) {
+    return detach(force ? DetachMode::kForce : DetachMode::kPolite);
+  }
+  base::Result<Detached> detach(DetachMode mode) {
     DetachSteps steps;
     steps.name = "braid-no-such-device";  // nobody uses it
-    steps.force = force;
+    steps.mode = mode;
     steps.force_flush_timeout_ns = force_flush_timeout_ns_;
     steps.remove_politely = [this] {
       ++polite_;
       if (write_back_.valid()) write_back_.wait();
       return next(polite_outcomes_);
     };
+    steps.remove_if_clean = [this] {
+      ++silent_;
+      return next(polite_outcomes_);
+    };
+    steps.write_back = [this] {
+      ++written_back_;
+      if (users_write_.valid()) users_write_.wait();
+      return outcome(write_back_outcome_);
+    };
     steps.remove_by_force = [this] {
       ++forced_;
       return next(forced_outcomes_);
     };
+    steps.fail_waiting = [this] { requests_failed_.set_value(); };
+    steps.errors = [this] { return written_back_ * failed_requests_; };
     steps.cut_off = [this] { cut_off(); };
     return threads_.await([&] { return run_detach(threads_.reactor(), steps); });
   }
@@ -54,7 +69,13 @@ class DetachPolicy : public testing::Test {
   uint64_t force_flush_timeout_ns_ = 600 * base::kSecond;
   std::promise<void> pages_failed_;
   std::future<void> write_back_;  // valid: writing back takes until the device is cut off
+  std::promise<void> requests_failed_;
+  std::future<void> users_write_;  // valid: writing back takes until requests are failed
+  Errc write_back_outcome_ = Errc::kOk;
+  uint64_t failed_requests_ = 0;  // when written back
   int polite_ = 0;
+  int silent_ = 0;
+  std::atomic<uint64_t> written_back_{0};
   int forced_ = 0;
   int cut_off_ = 0;
 };
@@ -86,20 +107,50 @@ TEST_F(DetachPolicy, LeavesADeviceWhosePagesCannotBeWritten) {
   EXPECT_EQ(forced_ + cut_off_, 0);
 }
 
-TEST_F(DetachPolicy, CutsADeviceInUseOffWithForce) {
+TEST_F(DetachPolicy, CutsADeviceInUseOffWithForceOnceItsUsersDataIsWritten) {
   polite_outcomes_ = {Errc::kBusy};
   forced_outcomes_ = {Errc::kBusy};  // it goes with its last user
-  EXPECT_TRUE(detach(true).ok());
+  auto detached = detach(true);
+  ASSERT_TRUE(detached.ok());
+  EXPECT_EQ(detached->lost, "");
   EXPECT_EQ(polite_, 1);
+  EXPECT_EQ(written_back_.load(), 1U);
   EXPECT_EQ(cut_off_, 1);
   EXPECT_EQ(forced_, 1);
+}
+
+TEST_F(DetachPolicy, SaysWhatForceLoses) {
+  polite_outcomes_ = {Errc::kBusy};
+  write_back_outcome_ = Errc::kIo;
+  EXPECT_EQ(detach(true)->lost, "as the test says");
+  write_back_outcome_ = Errc::kOk;
+  failed_requests_ = 3;
+  EXPECT_EQ(detach(true)->lost, "3 requests of its write-back failed");
+}
+
+TEST_F(DetachPolicy, GivesTheDataOfUsersUpThatTakesTooLong) {
+  polite_outcomes_ = {Errc::kBusy};
+  users_write_ = requests_failed_.get_future();
+  force_flush_timeout_ns_ = base::kMillisecond;
+  const auto detached = detach(true);
+  ASSERT_TRUE(detached.ok());
+  EXPECT_NE(detached.value().lost.find("not all written within 0.001 s"), std::string::npos);
+  EXPECT_EQ(forced_, 1);
+}
+
+TEST_F(DetachPolicy, AsksNothingOfADeviceThatMustBeClean) {
+  EXPECT_TRUE(detach(DetachMode::kIfClean).ok());
+  polite_outcomes_ = {Errc::kIo};
+  EXPECT_EQ(detach(DetachMode::kIfClean).code(), Errc::kIo);
+  EXPECT_EQ(silent_, 2);
+  EXPECT_EQ(polite_ + forced_ + cut_off_, 0);
 }
 
 TEST_F(DetachPolicy, GivesUpPagesThatTakeTooLongWithForce) {
   write_back_ = pages_failed_.get_future();
   force_flush_timeout_ns_ = base::kMillisecond;
   polite_outcomes_ = {Errc::kIo};
-  EXPECT_TRUE(detach(true).ok());
+  EXPECT_NE(detach(true)->lost, "");
   EXPECT_GE(cut_off_, 1);
   EXPECT_EQ(forced_, 1);
 }
@@ -120,6 +171,7 @@ class FakeServer {
   void stop() { alive_ = false; }
   bool alive() const { return alive_; }
   void expect_end(bool expected) { end_expected = expected; }
+  KernelDeviceStatistics statistics() const { return {}; }
   base::Task<void> drained() {
     drained_called = true;
     co_await reactor_.sleep_ns(base::kMillisecond);
@@ -139,7 +191,7 @@ TEST(DetachFrom, ServesOnAfterARefusalAndGoesByForceOnceCutOff) {
   const auto detach = [&](bool force) {
     DetachSteps steps;
     steps.name = "braid-no-such-device";
-    steps.force = force;
+    steps.mode = force ? DetachMode::kForce : DetachMode::kPolite;
     steps.force_flush_timeout_ns = 600 * base::kSecond;
     steps.remove_politely = [] { return outcome(Errc::kIo); };
     steps.remove_by_force = [&] { return outcome(forced); };

@@ -9,6 +9,7 @@
 #include <set>
 #include <sstream>
 #include <system_error>
+#include <utility>
 
 namespace braid::bnbd {
 
@@ -49,26 +50,70 @@ std::string unescape(const std::string& text) {
   return out;
 }
 
-/// True if a descriptor of the process refers to the device. Reads the links, never the files.
-bool has_open(const fs::path& process, const std::string& source) {
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(process / "fd", ignored)) {
-    if (fs::read_symlink(entry.path(), ignored) == source) return true;
-  }
-  return false;
+/// A disk or a partition of it, and who uses that.
+struct Used {
+  std::string name;    // "nbd0p1"
+  std::string source;  // "/dev/nbd0p1"
+  std::string device;  // "43:1"
+  fs::path sysfs;
+  bool open = false;  // in the process being looked at
+  std::set<std::string> mounts;
+  std::vector<std::string> others;
+};
+
+Used to_be_looked_at(const std::string& name, const fs::path& sysfs) {
+  Used used;
+  used.name = name;
+  used.source = "/dev/" + name;
+  used.device = first_line(sysfs / "dev");
+  used.sysfs = sysfs;
+  return used;
 }
 
-void add_process(const fs::path& process, const std::string& device, const std::string& source,
-                 std::set<std::string>& mounts, std::vector<std::string>& openers) {
+std::vector<std::string> names_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  std::error_code ignored;
+  for (fs::directory_iterator entry(folder, ignored), end; entry != end; entry.increment(ignored)) {
+    names.push_back(entry->path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+/// Marks what descriptors of the process refer to. Reads the links, never the files.
+void mark_open(const fs::path& process, std::vector<Used>& all) {
+  std::error_code ignored;
+  for (const std::string& fd : names_in(process / "fd")) {
+    const fs::path target = fs::read_symlink(process / "fd" / fd, ignored);
+    for (Used& used : all) used.open |= target == used.source;
+  }
+}
+
+void add_process(const fs::path& process, std::vector<Used>& all) {
   std::ifstream mountinfo(process / "mountinfo");
   for (std::string line; std::getline(mountinfo, line);) {
-    const std::string point = mount_point_in_line(line, device, source);
-    if (!point.empty()) mounts.insert(point);
+    for (Used& used : all) {
+      const std::string point = mount_point_in_line(line, used.device, used.source);
+      if (!point.empty()) used.mounts.insert(point);
+    }
   }
-  if (has_open(process, source)) {
-    openers.push_back(fmt::format("open in process {} ({})", process.filename().string(),
-                                  first_line(process / "comm")));
+  mark_open(process, all);
+  for (Used& used : all) {
+    if (!std::exchange(used.open, false)) continue;
+    used.others.push_back(fmt::format("open in process {} ({})", process.filename().string(),
+                                      first_line(process / "comm")));
   }
+}
+
+void add_stacked(const std::string& name, const fs::path& sysfs, std::vector<std::string>& found) {
+  for (const std::string& partition : partitions_of(name)) {
+    add_stacked(partition, sysfs / partition, found);
+  }
+  for (const std::string& holder : names_in(sysfs / "holders")) {
+    add_stacked(holder, fs::path("/sys/block") / holder, found);
+  }
+  // A device on two partitions of this one is there once.
+  if (std::find(found.begin(), found.end(), name) == found.end()) found.push_back(name);
 }
 
 }  // namespace
@@ -87,28 +132,46 @@ std::string mount_point_in_line(const std::string& line, const std::string& devi
   return {};
 }
 
-std::vector<std::string> users_of_block_device(const std::string& name) {
-  const std::string source = "/dev/" + name;
+std::vector<std::string> partitions_of(const std::string& name) {
   const fs::path sysfs = fs::path("/sys/block") / name;
-  const std::string device = first_line(sysfs / "dev");
-  std::vector<std::string> users;
+  std::vector<std::string> partitions;
   std::error_code ignored;
-  for (const auto& holder : fs::directory_iterator(sysfs / "holders", ignored)) {
-    users.push_back("held by " + holder.path().filename().string());
+  for (const std::string& entry : names_in(sysfs)) {
+    if (fs::exists(sysfs / entry / "partition", ignored)) partitions.push_back(entry);
   }
-  std::ifstream swaps("/proc/swaps");
-  for (std::string line; std::getline(swaps, line);) {
-    if (line.substr(0, line.find_first_of(" \t")) == source) users.push_back("used as swap");
+  return partitions;
+}
+
+std::vector<std::string> block_devices_on(const std::string& name) {
+  std::vector<std::string> found;
+  add_stacked(name, fs::path("/sys/block") / name, found);
+  return found;
+}
+
+std::vector<std::string> users_of_block_device(const std::string& name) {
+  const fs::path sysfs = fs::path("/sys/block") / name;
+  std::vector<Used> all = {to_be_looked_at(name, sysfs)};
+  for (const std::string& partition : partitions_of(name)) {
+    all.push_back(to_be_looked_at(partition, sysfs / partition));
   }
-  std::set<std::string> mounts;
-  std::vector<std::string> openers;
-  for (const auto& entry : fs::directory_iterator("/proc", ignored)) {
-    if (is_number(entry.path().filename().string())) {
-      add_process(entry.path(), device, source, mounts, openers);
+  for (const std::string& entry : names_in("/proc")) {
+    if (is_number(entry)) add_process(fs::path("/proc") / entry, all);
+  }
+  std::vector<std::string> users;
+  for (const Used& used : all) {
+    const std::string which = used.name == name ? "" : used.name + " ";
+    for (const std::string& holder : names_in(used.sysfs / "holders")) {
+      users.push_back(which + "held by " + holder);
     }
+    std::ifstream swaps("/proc/swaps");
+    for (std::string line; std::getline(swaps, line);) {
+      if (line.substr(0, line.find_first_of(" \t")) == used.source) {
+        users.push_back(which + "used as swap");
+      }
+    }
+    for (const std::string& point : used.mounts) users.push_back(which + "mounted at " + point);
+    for (const std::string& other : used.others) users.push_back(which + other);
   }
-  for (const std::string& point : mounts) users.push_back("mounted at " + point);
-  users.insert(users.end(), openers.begin(), openers.end());
   if (users.size() > kUsersMax) {
     const size_t more = users.size() - kUsersMax;
     users.resize(kUsersMax);

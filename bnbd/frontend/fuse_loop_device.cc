@@ -5,12 +5,12 @@
 #include <utility>
 
 #include "bnbd/frontend/detach_policy.h"
-#include "bnbd/frontend/device_users.h"
 #include "bnbd/frontend/fuse_mount.h"
 #include "bnbd/frontend/fuse_server.h"
 #include "bnbd/frontend/held_device.h"
 #include "bnbd/frontend/loop_device.h"
 #include "bnbd/frontend/offloaded.h"
+#include "bnbd/frontend/write_back.h"
 
 namespace braid::bnbd {
 
@@ -42,9 +42,12 @@ class FuseLoopDevice : public KernelDevice {
         path_("/dev/" + loop_name(*attachment_)),
         kind_text_(fmt::format("FUSE file + loop device ({}), {}",
                                attachment_->loop.direct_io ? "direct I/O" : "through a page cache",
-                               why)) {}
+                               why)) {
+    reactor_.host().serves_disk(loop_name(*attachment_), true);
+  }
   ~FuseLoopDevice() override {
     server_.reset();
+    reactor_.host().serves_disk(loop_name(*attachment_), false);
     // Letting go of the loop device may wait for its pages to fail: not on this thread.
     reactor_.host().execute([attachment = std::move(attachment_)] { attachment->held.drop(); });
   }
@@ -55,20 +58,24 @@ class FuseLoopDevice : public KernelDevice {
   bool alive() const override { return server_->alive(); }
   KernelDeviceStatistics statistics() const override { return server_->statistics(); }
 
-  base::Task<base::Status> detach(bool force) override {
+  uint64_t waits_at_most_ns() const override { return base::kNever; }
+
+  base::Task<base::Result<Detached>> detach(DetachMode mode) override {
     const std::shared_ptr<Attachment> attachment = attachment_;
+    const auto removal = [attachment](LoopRemoval how) {
+      return [attachment, how] {
+        return detach_loop(attachment->loop.index, attachment->options.label, attachment->held,
+                           how);
+      };
+    };
     DetachSteps steps;
     steps.name = loop_name(*attachment);
-    steps.remove_politely = [attachment] {
-      return detach_loop(attachment->loop.index, attachment->options.label, attachment->held,
-                         LoopRemoval::kPolite);
-    };
-    steps.remove_by_force = [attachment] {
-      return detach_loop(attachment->loop.index, attachment->options.label, attachment->held,
-                         LoopRemoval::kForced);
-    };
-    steps.force = force;
+    steps.mode = mode;
     steps.force_flush_timeout_ns = options_.force_flush_timeout_ns;
+    steps.remove_politely = removal(LoopRemoval::kPolite);
+    steps.remove_if_clean = removal(LoopRemoval::kIfClean);
+    steps.remove_by_force = removal(LoopRemoval::kForced);
+    steps.write_back = [name = steps.name] { return write_back(name); };
     co_return co_await detach_from(reactor_, *server_, std::move(steps));
   }
 
@@ -100,7 +107,8 @@ base::Task<base::Result<std::unique_ptr<KernelDevice>>> attach_fuse_loop(
     return create_fuse_mount(max_read_bytes);
   };
   BRAID_CO_TRY(attachment->mount, co_await offloaded(reactor, std::move(make_mount)));
-  BRAID_CO_TRY(auto server, FuseServer::create(reactor, device, options.name, options.slots,
+  BRAID_CO_TRY(auto slots, co_await make_slots<FuseServer>(reactor, device, options.slots));
+  BRAID_CO_TRY(auto server, FuseServer::create(reactor, device, options.name, std::move(slots),
                                                std::move(attachment->mount.device)));
   // This waits for the session, which this reactor serves meanwhile.
   std::function<base::Result<LoopDevice>()> make_loop = [attachment] {

@@ -80,9 +80,9 @@ FuseServer::~FuseServer() {
 }
 
 base::Result<FuseServer::Ptr> FuseServer::create(base::Reactor& reactor, BlockDevice& device,
-                                                 const std::string& file_name, unsigned slots,
+                                                 const std::string& file_name,
+                                                 std::unique_ptr<SlotPool<Slot>> pool,
                                                  UniqueFd fuse_fd) {
-  BRAID_TRY(auto pool, SlotPool<Slot>::create(device, slots));
   UniqueFd epoll_fd(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll_fd.valid()) return base::sys_error(errno, "make an epoll descriptor");
   struct epoll_event event = {};

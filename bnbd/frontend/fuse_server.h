@@ -43,7 +43,8 @@ class FuseServer : private base::Poller {
   /// Takes the descriptor of /dev/fuse on which the file system was made. `file_name` is the one
   /// entry of the root directory.
   static base::Result<Ptr> create(base::Reactor& reactor, BlockDevice& device,
-                                  const std::string& file_name, unsigned slots, UniqueFd fuse_fd);
+                                  const std::string& file_name,
+                                  std::unique_ptr<SlotPool<Slot>> pool, UniqueFd fuse_fd);
   FuseServer(const FuseServer&) = delete;
   FuseServer& operator=(const FuseServer&) = delete;
 

@@ -13,6 +13,7 @@
 
 #include "bnbd/frontend/test_kernel_device.h"
 #include "bnbd/frontend/test_victim.h"
+#include "bnbd/frontend/write_back.h"
 
 namespace braid::bnbd {
 namespace {
@@ -73,6 +74,14 @@ TEST_P(KernelDeviceTest, MovesDirectTransfersOfOneMebibyteInOnePiece) {
   const uint64_t writes = device_->count(BlockOp::kWrite) - before;
   EXPECT_GE(writes, 8U);
   EXPECT_LE(writes, 16U) << "transfers are cut into small pieces";
+}
+
+TEST_P(KernelDeviceTest, MakesItsMemoryWhereThatHoldsUpNoOtherDevice) {
+  make_device();
+  attach_device();
+  std::thread::id reactor;
+  threads_->on_reactor([&] { reactor = std::this_thread::get_id(); });
+  EXPECT_NE(device_->region_maker(), reactor);
 }
 
 TEST_P(KernelDeviceTest, FlushesTheDeviceOnFsync) {
@@ -149,12 +158,16 @@ TEST_P(KernelDeviceTest, WaitsForASlowDeviceWhileSyncRuns) {
   options.slots = 4;  // fewer than the kernel sends
   attach_device(options);
   make_file_system();
+  const std::string write = "dd if=/dev/zero of=" + mount_point_ + "/f bs=1M count=16 status=none ";
+  sh_ok(write + "conv=fsync");
+  sh_ok(write + "conv=notrunc");  // dirty, and in place: nothing has to be read to write it back
   threads_->on_reactor([&] { device_->hold(); });
-  FILE* const writer = ::popen(("exec dd if=/dev/urandom of=" + mount_point_ +
-                                "/f bs=1M count=16 conv=fsync status=none 2>&1")
-                                   .c_str(),
-                               "re");
-  ASSERT_TRUE(threads_->wait_until([&] { return device_->held_count() == 4; }));
+  FILE* const writer = ::popen(("exec sync " + mount_point_ + "/f 2>&1").c_str(), "re");
+  // What nbd.ko has sent may still be on its way.
+  ASSERT_TRUE(threads_->wait_until([&] {
+    const bool more_came = kind_ == KernelDeviceKind::kFuse || kernel_->statistics().starved > 0;
+    return device_->held_count() == 4 && more_came;
+  }));
   // The kernel has more than there are slots; the reactor sleeps meanwhile and turns as before.
   EXPECT_EQ(statistics().in_flight, 4U);
   threads_->on_reactor([&] { device_->release(); });
@@ -167,11 +180,75 @@ TEST_P(KernelDeviceTest, GoesByForceUnderAMountedFileSystem) {
   make_device();
   attach_device();
   make_file_system();
-  const auto status = detach(true);
-  ASSERT_TRUE(status.ok()) << status.error().message();
+  auto detached = detach(DetachMode::kForce);
+  ASSERT_TRUE(detached.ok()) << detached.error().message();
   EXPECT_TRUE(
       threads_->wait_until([&] { return threads_->log().with("taken away by force") != ""; }));
   EXPECT_FALSE(sh("dd if=" + path_ + " of=/dev/null bs=4k count=1 iflag=direct status=none").ok());
+  sh("umount " + mount_point_);
+  EXPECT_TRUE(becomes_gone());
+}
+
+TEST_P(KernelDeviceTest, LosesNothingByForceWhenTheDeviceAnswers) {
+  make_device();
+  KernelDeviceOptions options;
+  options.force_flush_timeout_ns = 600 * base::kSecond;
+  attach_device(options);
+  make_file_system();
+  const std::string file = mount_point_ + "/f";
+  const std::string sum = "sha256sum <" + file;
+  sh_ok("dd if=/dev/urandom of=" + file + " bs=1M count=12 status=none");
+  const std::string written = sh_ok(sum).output;
+  auto detached = detach(DetachMode::kForce);
+  ASSERT_TRUE(detached.ok()) << detached.error().message();
+  EXPECT_EQ(detached->lost, "");
+  sh("umount " + mount_point_);
+  EXPECT_TRUE(becomes_gone());
+  attach_device(options);
+  sh_ok("mount " + path_ + " " + mount_point_);
+  EXPECT_EQ(sh_ok(sum).output, written);
+  sh_ok("umount " + mount_point_);
+  // What a program wrote that has the device itself open.
+  sh_ok("dd if=/dev/zero bs=1M count=2 status=none | tr '\\0' z | dd of=" + path_ +
+        " bs=64k conv=notrunc status=none");
+  FILE* const holder = open_elsewhere();
+  detached = detach(DetachMode::kForce);
+  ASSERT_TRUE(detached.ok()) << detached.error().message();
+  EXPECT_EQ(detached->lost, "");
+  ::pclose(holder);
+  EXPECT_TRUE(becomes_gone());
+  attach_device(options);
+  EXPECT_EQ(sh_ok("head -c 2097152 " + path_ + " | tr -d z | wc -c").output, "0");
+}
+
+TEST_P(KernelDeviceTest, SaysWhatForceLostWhenTheDeviceHangs) {
+  make_device();
+  KernelDeviceOptions options;
+  options.force_flush_timeout_ns = base::kSecond;
+  attach_device(options);
+  make_file_system();
+  sh_ok("dd if=/dev/urandom of=" + mount_point_ + "/f bs=1M count=4 status=none");
+  threads_->on_reactor([&] { device_->hold(); });
+  base::Result<Detached> detached = Detached();
+  std::thread detaching([&] { detached = detach(DetachMode::kForce); });
+  EXPECT_TRUE(threads_->wait_until([&] { return !kernel_ || !kernel_->alive(); }));
+  threads_->on_reactor([&] { device_->release(); });
+  detaching.join();
+  ASSERT_TRUE(detached.ok()) << detached.error().message();
+  EXPECT_NE(detached->lost.find("not all written within 1 s"), std::string::npos) << detached->lost;
+  sh("umount " + mount_point_);
+  EXPECT_TRUE(becomes_gone());
+}
+
+TEST_P(KernelDeviceTest, SaysWhatForceLostWhenTheDeviceFails) {
+  make_device();
+  attach_device();
+  make_file_system();
+  sh_ok("dd if=/dev/urandom of=" + mount_point_ + "/f bs=1M count=4 status=none");
+  threads_->on_reactor([&] { device_->fail_with(Errc::kIo); });
+  auto detached = detach(DetachMode::kForce);
+  ASSERT_TRUE(detached.ok()) << detached.error().message();
+  EXPECT_NE(detached->lost, "");
   sh("umount " + mount_point_);
   EXPECT_TRUE(becomes_gone());
 }
@@ -183,14 +260,89 @@ TEST_P(KernelDeviceTest, GoesByForceWhileTheDeviceHoldsDirtyPages) {
   attach_device(options);
   sh_ok("dd if=/dev/zero of=" + path_ + " bs=64k count=4 conv=notrunc status=none");
   threads_->on_reactor([&] { device_->hold(); });
-  base::Status status;
-  std::thread detaching([&] { status = detach(true); });
-  EXPECT_TRUE(threads_->wait_until([&] { return device_->held_count() > 0; }));
-  EXPECT_TRUE(threads_->wait_until([&] { return !kernel_->alive(); }));
+  base::Result<Detached> detached = Detached();
+  std::thread detaching([&] { detached = detach(DetachMode::kForce); });
+  EXPECT_TRUE(threads_->wait_until([&] { return !kernel_ || !kernel_->alive(); }));
   threads_->on_reactor([&] { device_->release(); });
   detaching.join();
-  ASSERT_TRUE(status.ok()) << status.error().message();
+  ASSERT_TRUE(detached.ok()) << detached.error().message();
   EXPECT_TRUE(becomes_gone());
+}
+
+TEST_P(KernelDeviceTest, GoesWithoutIoOnlyWhenNothingIsDirty) {
+  make_device();
+  attach_device();
+  sh_ok("dd if=" + path_ + " of=/dev/null bs=64k count=4 status=none");
+  threads_->on_reactor([&] { device_->hold(); });
+  sh_ok("dd if=/dev/zero of=" + path_ + " bs=64k count=4 conv=notrunc status=none");
+  auto refused = detach(DetachMode::kIfClean);
+  threads_->on_reactor([&] { device_->release(); });
+  ASSERT_FALSE(refused.ok());
+  if (refused.code() == Errc::kNotSupported) GTEST_SKIP() << refused.error().message();
+  EXPECT_EQ(refused.code(), Errc::kIo);
+  EXPECT_NE(refused.error().message().find("not written back"), std::string::npos)
+      << refused.error().message();
+  sh_ok("blockdev --flushbufs " + path_);
+
+  threads_->on_reactor([&] { device_->hold(); });
+  const uint64_t before = device_->count();
+  auto detached = detach(DetachMode::kIfClean);
+  EXPECT_EQ(device_->count(), before) << "it was asked something";
+  threads_->on_reactor([&] { device_->release(); });
+  ASSERT_TRUE(detached.ok()) << detached.error().message();
+  EXPECT_TRUE(becomes_gone());
+}
+
+TEST_P(KernelDeviceTest, KnowsTheUsersOfItsPartitions) {
+  make_device();
+  attach_device();
+  const std::string partition = path_ + "p1";
+  sh_ok("addpart " + path_ + " 1 2048 65536");
+  sh_ok("mkfs.ext4 -q -F " + partition);
+  std::filesystem::create_directories(mount_point_);
+  sh_ok("mount " + partition + " " + mount_point_);
+  auto status = detach();
+  ASSERT_EQ(status.code(), Errc::kBusy);
+  const std::string user = partition.substr(5) + " mounted at " + mount_point_;
+  EXPECT_NE(status.error().message().find(user), std::string::npos) << status.error().message();
+
+  sh_ok("dd if=/dev/urandom of=" + mount_point_ + "/f bs=1M count=4 status=none");
+  const uint64_t before = device_->count(BlockOp::kWrite);
+  const auto written = write_back(path_.substr(5));
+  EXPECT_TRUE(written.ok()) << written.error().message();
+  EXPECT_GE(device_->count(BlockOp::kWrite), before + 4) << "the partition's files are still dirty";
+  sh_ok("umount " + mount_point_);
+  sh_ok("delpart " + path_ + " 1");
+  status = detach();
+  EXPECT_TRUE(status.ok()) << status.error().message();
+}
+
+TEST_P(KernelDeviceTest, KeepsItsProcessFromServingWhatLiesOnIt) {
+  make_device();
+  attach_device();
+  const auto open = [&](const std::string& root, const std::string& name) {
+    return threads_->host().open_beneath(root, name, {});
+  };
+  const std::string refusal = "lies on " + path_;
+  const auto expect_refused = [&](const std::string& root, const std::string& name) {
+    const auto file = open(root, name);
+    ASSERT_EQ(file.code(), Errc::kInvalid);
+    EXPECT_NE(file.error().message().find(refusal), std::string::npos) << file.error().message();
+  };
+  make_file_system();
+  const std::filesystem::path mount_point = mount_point_;
+  sh_ok("truncate -s 1M " + mount_point_ + "/image");
+  expect_refused(mount_point, "image");
+  expect_refused(mount_point.parent_path(), mount_point.filename().string() + "/image");
+  sh_ok("umount " + mount_point_);
+  base::OpenOptions options;
+  options.allow_block_device = true;
+  EXPECT_EQ(threads_->host().open_beneath("/dev", path_.substr(5), options).code(), Errc::kInvalid);
+  // Its number is another's later on.
+  ASSERT_TRUE(detach().ok());
+  sh_ok("truncate -s 1M " + mount_point_ + "/image");
+  EXPECT_TRUE(open(mount_point, "image").ok());
+  std::filesystem::remove(mount_point / "image");
 }
 
 TEST_P(KernelDeviceTest, CanBeDestroyedWithoutDetach) {

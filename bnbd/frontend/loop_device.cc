@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "bnbd/frontend/apart.h"
+#include "bnbd/frontend/dirty_pages.h"
 
 namespace braid::bnbd {
 
@@ -28,11 +29,12 @@ struct LoopJob {
   int take_end = -1;
   char file_name[256] = {};
   struct loop_config config = {};
-  bool polite = false;
+  LoopRemoval removal = LoopRemoval::kPolite;
   // found
   int index = -1;
   const char* step = nullptr;  // what failed; null: nothing did
   int sys_errno = 0;
+  uint64_t dirty_pages = 0;
 };
 
 void fail(LoopJob& job, const char* step, int sys_errno) {
@@ -97,25 +99,32 @@ int open_ours(const LoopJob& job) {
   return -1;
 }
 
-/// Claims the device, which keeps everybody from mounting it, and writes back its dirty pages. The
+/// Claims the device, which keeps everybody from mounting it, and sees to its dirty pages. The
 /// claim's descriptor, or -1: it stays as it is.
-int claim_and_flush(LoopJob& job) {
+int claim_clean(LoopJob& job) {
   const int claimed_fd = open_loop(job.index, O_RDONLY | O_EXCL);
   if (claimed_fd < 0) return fail(job, "open it exclusively", errno), -1;
-  if (::fsync(claimed_fd) == 0) return claimed_fd;
-  fail(job, "write back dirty pages", errno);
+  if (job.removal == LoopRemoval::kPolite) {
+    if (::fsync(claimed_fd) == 0) return claimed_fd;
+    fail(job, "write back dirty pages", errno);
+  } else {
+    const int sys_errno = count_dirty_pages(claimed_fd, job.dirty_pages);
+    if (sys_errno == 0 && job.dirty_pages == 0) return claimed_fd;
+    fail(job, "find it without dirty pages", sys_errno == 0 ? EIO : sys_errno);
+  }
   ::close(claimed_fd);
   return -1;
 }
 
 void detach_apart(void* argument) {
   auto& job = *static_cast<LoopJob*>(argument);
+  const bool forced = job.removal == LoopRemoval::kForced;
   // Claiming it by number alone would claim the device that another has set up since.
   int last_fd = open_ours(job);
-  if (last_fd >= 0 && job.polite) {
-    const int claimed_fd = claim_and_flush(job);
-    if (claimed_fd < 0) return;
+  if (last_fd >= 0 && !forced) {
+    const int claimed_fd = claim_clean(job);
     ::close(last_fd);
+    if (claimed_fd < 0) return;
     last_fd = claimed_fd;
   }
   if (const int held_fd = HeldDevice::take(job.take_end); held_fd >= 0) ::close(held_fd);
@@ -124,7 +133,7 @@ void detach_apart(void* argument) {
   const int left_fd = open_ours(job);
   if (left_fd < 0) return;
   fail(job, "still open", EBUSY);
-  if (!job.polite) return;
+  if (forced) return;
   if (const int sys_errno = HeldDevice::put(job.put_end, left_fd); sys_errno != 0) {
     fail(job, "hold the loop device open again", sys_errno);
   }
@@ -174,11 +183,14 @@ base::Status detach_loop(int index, const std::string& label, const HeldDevice& 
   job.index = index;
   job.put_end = held.put_end();
   job.take_end = held.take_end();
-  job.polite = removal == LoopRemoval::kPolite;
+  job.removal = removal;
   set_label(job, label);
   const int keep[] = {held.put_end(), held.take_end()};
   BRAID_CHECK(run_apart(&detach_apart, &job, keep));
   if (job.step == nullptr) return base::ok_status();
+  if (removal == LoopRemoval::kIfClean) {
+    if (const auto refused = dirty_pages_error(job.sys_errno, job.dirty_pages)) return *refused;
+  }
   return job_error(job, fmt::format("take away /dev/loop{}", index));
 }
 

@@ -33,7 +33,9 @@ base::Result<LoopDevice> attach_loop(int mount_root_fd, const LoopOptions& optio
 enum class LoopRemoval : uint8_t {
   kPolite,  // claims it exclusively (kBusy if it is mounted, claimed or open) and writes back dirty
             // pages (kIo if that fails); either way it stays as it was
-  kForced,  // takes no notice of users: it vanishes when the last one closes it
+  kIfClean,  // the same, but refuses when pages are dirty (kIo), or the kernel cannot tell
+             // (kNotSupported); no I/O
+  kForced,   // takes no notice of users: it vanishes when the last one closes it
 };
 /// Takes the device out of `held` and clears it. kBusy of kForced: somebody has it open still, and
 /// it goes when they close it. Ok too if it is gone, and its number free or another's.

@@ -2,10 +2,17 @@
 // kernel with the module: tests/lab/nbd_front_end runs these in a virtual machine; skipped
 // elsewhere.
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <cstdio>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "bnbd/frontend/nbd_connection.h"
 #include "bnbd/frontend/test_kernel_device.h"
+#include "bnbd/frontend/test_victim.h"
 
 namespace braid::bnbd {
 namespace {
@@ -41,6 +48,52 @@ TEST_F(NbdDevice, PassesDiscardFlushAndTransfersOn) {
   const uint64_t before = device_->count(BlockOp::kFlush);
   sh_ok("dd if=/dev/zero of=" + path_ + " bs=4k count=1 conv=notrunc,fsync status=none");
   EXPECT_GT(device_->count(BlockOp::kFlush), before);
+}
+
+// --- killed between connecting a device and tying it to its process
+
+/// What the process that is killed runs.
+TEST(NbdDeviceProcess, DISABLED_ConnectAndStay) {
+  int ends[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+  std::vector<UniqueFd> kernel_ends;
+  kernel_ends.emplace_back(ends[0]);
+  NbdParameters parameters;
+  parameters.identifier = "braid:" + test::device_name_of(::getpid());
+  parameters.size_bytes = 1 << 20;
+  auto connection = NbdConnection::create(parameters, 1 << 20, std::move(kernel_ends));
+  ASSERT_TRUE(connection.ok()) << connection.error().message();
+  const base::Status connected = connection.value()->connect();
+  ASSERT_TRUE(connected.ok()) << connected.error().message();
+  std::printf("\npath=/dev/nbd%d\n", connection.value()->index());
+  std::fflush(stdout);
+  for (;;) ::pause();
+}
+
+TEST_F(NbdDevice, LeavesNothingWhenKilledBeforeItIsTied) {
+  test::Victim victim("NbdDeviceProcess.DISABLED_ConnectAndStay", false);
+  const std::string path = victim.wait_for("path=");
+  ASSERT_FALSE(path.empty());
+  EXPECT_TRUE(test::is_attached(path, victim.name()));
+  victim.kill_now();
+  EXPECT_TRUE(test::becomes_detached(path, victim.name()));
+}
+
+TEST_F(NbdDevice, TakesTheNextNumberWhenOneIsTaken) {
+  make_device();
+  attach_device();
+  test::Victim victim("NbdDeviceProcess.DISABLED_ConnectAndStay", false);
+  const std::string path = victim.wait_for("path=");
+  EXPECT_NE(path, path_);
+  victim.kill_now();
+  EXPECT_TRUE(test::becomes_detached(path, victim.name()));
+  EXPECT_FALSE(is_gone());
+}
+
+TEST_F(NbdDevice, SaysHowLongTheKernelWaits) {
+  make_device();
+  attach_device();
+  EXPECT_EQ(kernel_->waits_at_most_ns(), 24 * 3600 * base::kSecond);
 }
 
 }  // namespace

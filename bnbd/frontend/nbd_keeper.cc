@@ -28,24 +28,32 @@ constexpr char kQuit = 'q';
 
 }  // namespace
 
+struct NbdKeeper::Target {
+  std::vector<std::byte> disconnect;
+  const std::byte* message = nullptr;  // of `disconnect`
+  size_t message_bytes = 0;
+  char identifier_path[64] = {};
+  bool trusts_number = false;
+};
+
 struct NbdKeeper::Job {
   int read_end = -1;
   int socket = -1;
-  std::span<const std::byte> disconnect;
-  char identifier_path[64] = {};
   char identifier[64] = {};
+  const Target* target = nullptr;  // null: nothing to disconnect yet
 
   // What follows runs over there: no allocation, no locks, no C++ runtime, and of the C library
   // only syscall(). Its other functions may be points where a thread is cancelled, which look into
   // a description of the thread that this storage does not have.
-  bool still_ours() const;
+  bool is_ours(const Target& device) const;
   static int run(void* argument);
 };
 
-__attribute__((no_sanitize("thread", "address", "undefined"))) bool NbdKeeper::Job::still_ours()
-    const {
-  const long fd = ::syscall(SYS_openat, AT_FDCWD, identifier_path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return true;
+__attribute__((no_sanitize("thread", "address", "undefined"))) bool NbdKeeper::Job::is_ours(
+    const Target& device) const {
+  if (device.trusts_number) return true;
+  const long fd = ::syscall(SYS_openat, AT_FDCWD, device.identifier_path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return false;
   char found[sizeof(identifier)];
   const long got = ::syscall(SYS_read, fd, found, sizeof(found));
   ::syscall(SYS_close, fd);
@@ -67,30 +75,26 @@ __attribute__((no_sanitize("thread", "address", "undefined"))) int NbdKeeper::Jo
     got = ::syscall(SYS_read, job.read_end, &byte, 1);
   } while (got < 0);
   // The end of the pipe: the server and all its descriptors are gone.
-  if (got == 0 && job.still_ours()) {
-    ::syscall(SYS_sendto, job.socket, job.disconnect.data(), job.disconnect.size(), MSG_NOSIGNAL,
-              nullptr, 0);
+  const Target* const device = __atomic_load_n(&job.target, __ATOMIC_ACQUIRE);
+  if (got == 0 && device != nullptr && job.is_ours(*device)) {
+    ::syscall(SYS_sendto, job.socket, device->message, device->message_bytes, MSG_NOSIGNAL, nullptr,
+              0);
   }
   ::syscall(SYS_exit_group, 0);
   return 0;
 }
 
 base::Result<std::unique_ptr<NbdKeeper>> NbdKeeper::start(UniqueFd socket,
-                                                          std::span<const std::byte> disconnect,
-                                                          const std::string& identifier_path,
                                                           const std::string& identifier) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return base::sys_error(errno, "make a pipe");
   const UniqueFd read_end(ends[0]);
   std::unique_ptr<NbdKeeper> keeper(new NbdKeeper);
   keeper->write_end_.reset(ends[1]);
-  keeper->message_.assign(disconnect.begin(), disconnect.end());
   keeper->job_ = std::make_unique<Job>();
   Job& job = *keeper->job_;
   job.read_end = read_end.get();
   job.socket = socket.get();
-  job.disconnect = keeper->message_;
-  std::snprintf(job.identifier_path, sizeof(job.identifier_path), "%s", identifier_path.c_str());
   std::snprintf(job.identifier, sizeof(job.identifier), "%s", identifier.c_str());
 
   keeper->memory_ = ::mmap(nullptr, kStackBytes + kStorageBytes, PROT_READ | PROT_WRITE,
@@ -115,6 +119,21 @@ base::Result<std::unique_ptr<NbdKeeper>> NbdKeeper::start(UniqueFd socket,
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (keeper->pid_ < 0) return base::sys_error(clone_errno, "start the helper of an nbd device");
   return keeper;
+}
+
+void NbdKeeper::watch(std::span<const std::byte> disconnect, const std::string& identifier_path) {
+  auto target = std::make_unique<Target>();
+  target->disconnect.assign(disconnect.begin(), disconnect.end());
+  target->message = target->disconnect.data();
+  target->message_bytes = target->disconnect.size();
+  std::snprintf(target->identifier_path, sizeof(target->identifier_path), "%s",
+                identifier_path.c_str());
+  __atomic_store_n(&job_->target, target.get(), __ATOMIC_RELEASE);
+  targets_.push_back(std::move(target));
+}
+
+void NbdKeeper::trust_number() {
+  targets_.back()->trusts_number = true;
 }
 
 NbdKeeper::~NbdKeeper() {

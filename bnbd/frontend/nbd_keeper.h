@@ -25,13 +25,15 @@ namespace braid::bnbd {
 
 class NbdKeeper {
  public:
-  /// `disconnect` is the message to send on `socket` (generic netlink). It is sent only while the
-  /// file `identifier_path` (sysfs) begins with `identifier`, so that a later owner of the same
-  /// device is left alone; where the kernel has no such file, it is sent.
+  /// `socket` (generic netlink) is where it sends. It sends only while the kernel says that the
+  /// device is the one with this identifier, so that another owner of its number is left alone.
   static base::Result<std::unique_ptr<NbdKeeper>> start(UniqueFd socket,
-                                                        std::span<const std::byte> disconnect,
-                                                        const std::string& identifier_path,
                                                         const std::string& identifier);
+  /// The device that is about to be connected: the message that disconnects it, and the file in
+  /// sysfs that has its identifier once it is. Instead of the one before.
+  void watch(std::span<const std::byte> disconnect, const std::string& identifier_path);
+  /// The device is connected, by a kernel that has no such files (before Linux 5.14).
+  void trust_number();
   /// Ends the helper without a disconnect.
   ~NbdKeeper();
   NbdKeeper(const NbdKeeper&) = delete;
@@ -39,9 +41,10 @@ class NbdKeeper {
 
  private:
   struct Job;
+  struct Target;
   NbdKeeper() = default;
 
-  std::vector<std::byte> message_;
+  std::vector<std::unique_ptr<Target>> targets_;  // the helper may look at any of them
   std::unique_ptr<Job> job_;
   UniqueFd write_end_;
   void* memory_ = nullptr;  // the helper's stack and thread-local storage

@@ -40,9 +40,12 @@ class KeeperTest : public testing::Test {
         for (;;) ::pause();
       }).detach();
       const std::string message = "disconnect";
-      auto keeper =
-          NbdKeeper::start(std::move(there_), std::as_bytes(std::span(message)), path_, identifier);
-      if (!keeper.ok() || ::write(ready[1], "r", 1) != 1) ::_exit(1);
+      auto keeper = NbdKeeper::start(std::move(there_), identifier);
+      if (!keeper.ok()) ::_exit(1);
+      // The second is the one that counts.
+      if (watches_) keeper.value()->watch(std::as_bytes(std::span(path_)), "/no/such/file");
+      if (watches_) keeper.value()->watch(std::as_bytes(std::span(message)), path_);
+      if (::write(ready[1], "r", 1) != 1) ::_exit(1);
       what(keeper.value());
       ::_exit(0);
     }
@@ -63,6 +66,7 @@ class KeeperTest : public testing::Test {
   UniqueFd here_;
   UniqueFd there_;
   std::string path_;
+  bool watches_ = true;
   pid_t pid_ = -1;
 };
 
@@ -91,6 +95,27 @@ TEST_F(KeeperTest, LeavesTheDeviceOfAnotherAlone) {
   start("braid:disk:9999", [](auto&) {});
   wait_for_child();
   EXPECT_EQ(received(), "");
+}
+
+TEST_F(KeeperTest, SendsNothingWhileNothingIsConnected) {
+  watches_ = false;
+  start("braid:disk:1234", [](auto&) {});
+  wait_for_child();
+  EXPECT_EQ(received(), "");
+}
+
+TEST_F(KeeperTest, LeavesTheNumberAloneUntilTheKernelSaysWhoseItIs) {
+  ::unlink(path_.c_str());
+  start("braid:disk:1234", [](auto&) {});
+  wait_for_child();
+  EXPECT_EQ(received(), "");
+}
+
+TEST_F(KeeperTest, TrustsTheNumberWhereTheKernelDoesNotSay) {
+  ::unlink(path_.c_str());
+  start("braid:disk:1234", [](auto& keeper) { keeper->trust_number(); });
+  wait_for_child();
+  EXPECT_EQ(received(), "disconnect");
 }
 
 }  // namespace

@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 
 #include "bnbd/frontend/netlink.h"
 
@@ -22,11 +21,6 @@ namespace {
 
 // As in headers of kernels from 5.14 on.
 constexpr uint16_t kBackendIdentifier = 10;
-
-// The BlockDevice decides how long it holds a request, so nbd.ko must not; but 0 would leave
-// requests for ever if this process and its NbdKeeper are killed at once, and with several
-// connections it would mean 30 s.
-constexpr uint64_t kRequestTimeoutSeconds = 24 * 3600;
 
 struct Nbd {
   GenericNetlink netlink;
@@ -69,13 +63,15 @@ base::Status find_nbd_module() {
                           kernel.release);
 }
 
-base::Result<int> nbd_connect(const NbdParameters& parameters, std::span<const int> socket_fds) {
+base::Status nbd_connect(const NbdParameters& parameters, std::span<const int> socket_fds,
+                         int index) {
   BRAID_TRY(auto nbd, Nbd::open());
   NetlinkAttributes request;
+  request.put_u32(NBD_ATTR_INDEX, static_cast<uint32_t>(index));
   request.put_u64(NBD_ATTR_SIZE_BYTES, parameters.size_bytes);
   request.put_u64(NBD_ATTR_BLOCK_SIZE_BYTES, parameters.block_bytes);
   request.put_u64(NBD_ATTR_SERVER_FLAGS, parameters.transmission_flags);
-  request.put_u64(NBD_ATTR_TIMEOUT, kRequestTimeoutSeconds);
+  request.put_u64(NBD_ATTR_TIMEOUT, kNbdRequestTimeoutNs / base::kSecond);
   request.put_u64(NBD_ATTR_DEAD_CONN_TIMEOUT, parameters.dead_connection_timeout_s);
   request.put_string(kBackendIdentifier, parameters.identifier);
   NetlinkAttributes sockets;
@@ -87,14 +83,8 @@ base::Result<int> nbd_connect(const NbdParameters& parameters, std::span<const i
   request.put_nested(NBD_ATTR_SOCKETS, sockets);
 
   auto answer = nbd.netlink.exchange(nbd.family, NBD_CMD_CONNECT, NBD_GENL_VERSION, request);
-  if (!answer.ok()) return answer.error().with("connect an nbd device");
-  const auto index = find_attribute(*answer, NBD_ATTR_INDEX);
-  int number = -1;
-  if (!index || index->size() != sizeof(number)) {
-    return base::make_error(Errc::kProtocol, "nbd.ko did not say which device it connected");
-  }
-  std::memcpy(&number, index->data(), sizeof(number));
-  return number;
+  if (!answer.ok()) return answer.error().with("connect /dev/nbd{}", index);
+  return base::ok_status();
 }
 
 base::Status nbd_disconnect_on_close(int index, const std::string& identifier) {

@@ -9,9 +9,15 @@
 #include <string>
 #include <vector>
 
+#include "base/host.h"
 #include "base/result.h"
 
 namespace braid::bnbd {
+
+/// After so long nbd.ko fails a request, and with it the connection. The BlockDevice decides how
+/// long it holds a request, so nbd.ko must not; but 0 would leave requests for ever if this process
+/// and its NbdKeeper are killed at once, and with several connections it would mean 30 s.
+inline constexpr uint64_t kNbdRequestTimeoutNs = 24 * 3600 * base::kSecond;
 
 struct NbdParameters {
   uint64_t size_bytes = 0;
@@ -24,8 +30,9 @@ struct NbdParameters {
 /// Whether this kernel has nbd.ko; loads the module if it can. kNotSupported: it has not, and why.
 base::Status find_nbd_module();
 
-/// Gives the sockets to a free device; the number N of /dev/nbdN.
-base::Result<int> nbd_connect(const NbdParameters& parameters, std::span<const int> socket_fds);
+/// Gives the sockets to /dev/nbdN, which is made if there is none. kBusy: it is connected already.
+base::Status nbd_connect(const NbdParameters& parameters, std::span<const int> socket_fds,
+                         int index);
 /// From now on the device disconnects itself when its last user closes it.
 base::Status nbd_disconnect_on_close(int index, const std::string& identifier);
 /// Ends the device at once, whoever uses it: what is in flight fails.

@@ -53,9 +53,9 @@ NbdServer::~NbdServer() {
 }
 
 base::Result<NbdServer::Ptr> NbdServer::create(base::Reactor& reactor, BlockDevice& device,
-                                               const std::string& name, unsigned slots,
+                                               const std::string& name,
+                                               std::unique_ptr<SlotPool<Slot>> pool,
                                                std::vector<UniqueFd> sockets) {
-  BRAID_TRY(auto pool, SlotPool<Slot>::create(device, slots));
   UniqueFd epoll_fd(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll_fd.valid()) return base::sys_error(errno, "make an epoll descriptor");
   Ptr server(

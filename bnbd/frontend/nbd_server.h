@@ -25,7 +25,17 @@
 namespace braid::bnbd {
 
 class NbdServer : private base::Poller {
+  struct Connection;
+
  public:
+  struct Slot : RequestSlot {
+    NbdServer* server = nullptr;
+    Connection* connection = nullptr;  // null: its connection has ended
+    NbdVerdict verdict;
+    NbdReply reply;
+    size_t answer_bytes = 0;  // the reply and the payload of a good read
+    size_t sent_bytes = 0;    // of those
+  };
   /// One lives on without an owner until the device has completed what it was given.
   struct Release {
     void operator()(NbdServer* server) const;
@@ -34,7 +44,7 @@ class NbdServer : private base::Poller {
 
   /// Takes connected stream sockets, one per connection.
   static base::Result<Ptr> create(base::Reactor& reactor, BlockDevice& device,
-                                  const std::string& name, unsigned slots,
+                                  const std::string& name, std::unique_ptr<SlotPool<Slot>> pool,
                                   std::vector<UniqueFd> sockets);
   NbdServer(const NbdServer&) = delete;
   NbdServer& operator=(const NbdServer&) = delete;
@@ -51,15 +61,6 @@ class NbdServer : private base::Poller {
   KernelDeviceStatistics statistics() const;
 
  private:
-  struct Connection;
-  struct Slot : RequestSlot {
-    NbdServer* server = nullptr;
-    Connection* connection = nullptr;  // null: its connection has ended
-    NbdVerdict verdict;
-    NbdReply reply;
-    size_t answer_bytes = 0;  // the reply and the payload of a good read
-    size_t sent_bytes = 0;    // of those
-  };
   struct Connection {
     enum class State : uint8_t {
       kHeader,   // receiving the 28 bytes of a request

@@ -33,8 +33,10 @@ class Nbd : public testing::Test {
       options.size_bytes = 8 * kMiB;
       device_ = std::make_unique<GateDevice>(
           std::move(create_memory_device(threads_.host(), options)).value());
-      auto server =
-          NbdServer::create(threads_.reactor(), *device_, "test", slots, std::move(server_ends));
+      auto pool = SlotPool<NbdServer::Slot>::create(*device_, slots);
+      ASSERT_TRUE(pool.ok()) << pool.error().message();
+      auto server = NbdServer::create(threads_.reactor(), *device_, "test", std::move(pool).value(),
+                                      std::move(server_ends));
       ASSERT_TRUE(server.ok()) << server.error().message();
       server_ = std::move(server).value();
     });

@@ -6,11 +6,13 @@
 // A payload starts at a page, so that disks which want aligned memory take it as it is; what a
 // protocol puts before a payload is received into the end of the head.
 //
-// Threads: the reactor's. All memory is got by create().
+// Threads: the reactor's, but create(), which gets and touches all the memory: on a worker, as it
+// takes as long as the system is slow to find that much.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -18,6 +20,7 @@
 #include "base/result.h"
 #include "bnbd/block.h"
 #include "bnbd/frontend/device_op.h"
+#include "bnbd/frontend/offloaded.h"
 
 namespace braid::bnbd {
 
@@ -89,5 +92,16 @@ class SlotPool {
   std::vector<Slot> slots_;
   base::IntrusiveList<Slot> free_;
 };
+
+/// The requests of a front end's server, made where that holds nobody up. `device` outlives it.
+template <typename Server>
+base::Task<base::Result<std::unique_ptr<SlotPool<typename Server::Slot>>>> make_slots(
+    base::Reactor& reactor, BlockDevice& device, unsigned count) {
+  using Pool = SlotPool<typename Server::Slot>;
+  std::function<base::Result<std::unique_ptr<Pool>>()> make = [&device, count] {
+    return Pool::create(device, count);
+  };
+  co_return co_await offloaded(reactor, std::move(make));
+}
 
 }  // namespace braid::bnbd

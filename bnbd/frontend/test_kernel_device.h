@@ -18,7 +18,9 @@
 #include <future>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -43,8 +45,11 @@ class GateDevice : public BlockDevice {
   BlockInfo& change_info() { return info_; }
   const BlockInfo& info() const override { return info_; }
   base::Result<std::unique_ptr<Region>> create_region(size_t size_bytes) override {
+    region_maker_ = std::this_thread::get_id();
     return inner_->create_region(size_bytes);
   }
+  /// The thread that made the last region.
+  std::thread::id region_maker() const { return region_maker_; }
   BlockStatistics statistics() const override { return inner_->statistics(); }
 
   void submit(BlockRequest& request) override {
@@ -69,6 +74,7 @@ class GateDevice : public BlockDevice {
   void fail_with(base::Errc status) { failure_ = status; }
   int held_count() const { return held_count_; }
   uint64_t count(BlockOp op) const { return counts[static_cast<size_t>(op)]; }
+  uint64_t count() const { return std::accumulate(counts.begin(), counts.end(), uint64_t{0}); }
 
   std::array<std::atomic<uint64_t>, 5> counts{};
 
@@ -81,6 +87,7 @@ class GateDevice : public BlockDevice {
   }
   std::unique_ptr<BlockDevice> inner_;
   BlockInfo info_;
+  std::thread::id region_maker_;
   bool holding_ = false;
   base::Errc failure_ = base::Errc::kOk;
   std::atomic<int> held_count_{0};
@@ -245,8 +252,8 @@ class KernelDeviceTest : public testing::Test {
   }
   void TearDown() override {
     if (kernel_) {
-      const auto status = detach(true);
-      EXPECT_TRUE(status.ok()) << status.error().message();
+      const auto detached = detach(DetachMode::kForce);
+      EXPECT_TRUE(detached.ok()) << detached.error().message();
     }
     if (device_) threads_->on_reactor([&] { device_.reset(); });
     std::error_code ignored;
@@ -275,10 +282,10 @@ class KernelDeviceTest : public testing::Test {
     kernel_ = std::move(kernel).value();
     path_ = kernel_->path();
   }
-  base::Status detach(bool force = false) {
-    auto status = threads_->await([&] { return kernel_->detach(force); });
-    if (status.ok()) threads_->on_reactor([&] { kernel_.reset(); });
-    return status;
+  base::Result<Detached> detach(DetachMode mode = DetachMode::kPolite) {
+    auto detached = threads_->await([&] { return kernel_->detach(mode); });
+    if (detached.ok()) threads_->on_reactor([&] { kernel_.reset(); });
+    return detached;
   }
   void make_file_system() {
     sh_ok("mkfs.ext4 -q -F " + path_);

@@ -83,9 +83,10 @@ class Session {
     int ends[2];
     require(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0);
     kernel_.reset(ends[0]);
-    server_ =
-        std::move(bnbd::FuseServer::create(*reactor_, *disk_, "disk", 4, bnbd::UniqueFd(ends[1])))
-            .value();
+    auto slots = bnbd::SlotPool<bnbd::FuseServer::Slot>::create(*disk_, 4);
+    server_ = std::move(bnbd::FuseServer::create(*reactor_, *disk_, "disk",
+                                                 std::move(slots).value(), bnbd::UniqueFd(ends[1])))
+                  .value();
     struct fuse_init_in init = {};
     init.major = FUSE_KERNEL_VERSION;
     init.minor = 31;

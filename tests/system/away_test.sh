@@ -38,17 +38,40 @@ wait_for 60 "the disk's return" state_is open
 read_disk 2 || fail "the disk that is back cannot be read"
 ctl unmap disk.img
 
+# --- a disk that is away and that nobody uses goes without force; one with dirty pages does not
+device=$(ctl map "$target" --front-end fuse --json | field device)
+read_disk 0 || fail "the disk cannot be read"
+kill_server
+wait_for 60 "the loss of the path" state_is path-down
+said=$(ctl unmap disk.img 2>&1) || [[ $said == *"this kernel cannot tell"* ]] ||
+  fail "an idle disk whose server is away is not unmapped: $said"
+start_server "$work/root"
+if [[ $said != *"this kernel cannot tell"* ]]; then
+  device=$(ctl map "$target" --front-end fuse --json | field device)
+fi
+wait_for 60 "the disk" state_is open
+# The pages stay dirty until the kernel's write-back finds the server gone: then requests wait.
+dirty_and_away() {
+  sh -c 'dd if=/dev/zero of="$0" bs=64k count=4 conv=notrunc status=none' "$device"
+  kill_server
+  wait_for 60 "the loss of the path" state_is path-down
+}
+dirty_and_away
+! said=$(ctl unmap disk.img 2>&1) || fail "dirty pages were dropped without force"
+grep -qE "not written back|wait for it|cannot tell" <<<"$said" || fail "it says only: $said"
+ctl unmap disk.img --force 2>"$work/lost" || fail "force did not get through"
+grep -qF "data may be lost" "$work/lost" || fail "what was lost is not said: $(cat "$work/lost")"
+start_server "$work/root"
+
 # --- a server that hangs, and one that does not. On a busy machine the hanging call may reach its
 # own end first: then once more.
+: >"$work/hung.log"
 "$braid" serve --listen 127.0.0.1:0 --memory ram=16M >"$work/hung.log" 2>&1 &
 hung_pid=$!
 at_end() { kill -KILL "$hung_pid" 2>/dev/null; }
 at_end=at_end
-hung_ready() {
-  hung_port=$(sed -nE 's/^serving .* on [^ ]*:([0-9]+) .*/\1/p' "$work/hung.log")
-  [[ $hung_port ]]
-}
-wait_for 30 "the start of the second server" hung_ready
+wait_for_line 60 "the start of the second server" "$work/hung.log" '^serving ' "$hung_pid"
+hung_port=$(sed -nE 's/^serving .* on [^ ]*:([0-9]+) .*/\1/p' "$work/hung.log")
 kill -STOP "$hung_pid"
 for ((attempt = 1; ; ++attempt)); do
   ctl map "127.0.0.1:$hung_port/ram" >"$work/hung-map.log" 2>&1 &

@@ -89,10 +89,50 @@ expect 0 "did not answer" "$braid" list
 "$braid" list --json >"$work/list.json" 2>/dev/null
 grep -qF "\"$node\"" "$work/list.json" || fail "a stopped node hides the daemon"
 kill -CONT "$server_pid"
+expect 0 "breaches" "$braid" --control "serve.$server_pid" show "serve.$server_pid"
+expect 0 "it " "$braid" --control "$node" why "$node"
+expect 1 "is a node, not a mapped device" ctl unmap "$node"
+
+# Nodes are asked beside each other: two that answer only when both were asked. On a busy machine
+# that may take longer than a node is waited for: then again.
+: >"$work/pair.log"
+python3 - "pair.$$" >"$work/pair.log" <<'PY' &
+import json, socket, sys, threading
+both = threading.Barrier(2)
+def serve(name):
+    s = socket.socket(socket.AF_UNIX)
+    s.bind("\0braid.control." + name)
+    s.listen()
+    both.wait()
+    print("ready", flush=True)
+    while True:
+        c, _ = s.accept()
+        c.makefile().readline()
+        try:
+            both.wait(30)
+            status = {"node": name, "role": "test", "devices": [], "exports": [], "notes": []}
+            c.sendall(json.dumps({"jsonrpc": "2.0", "id": 1, "result": status}).encode() + b"\n")
+        except threading.BrokenBarrierError:
+            both.reset()
+        except OSError:
+            pass
+        c.close()
+for end in "ab":
+    threading.Thread(target=serve, args=(f"{sys.argv[1]}.{end}",)).start()
+PY
+pair_pid=$!
+wait_for_line 60 "the start of two nodes" "$work/pair.log" ready "$pair_pid"
+both_answer() {
+  "$braid" list --json >"$work/list.json" 2>/dev/null
+  grep -qF "\"pair.$$.a\"" "$work/list.json" && grep -qF "\"pair.$$.b\"" "$work/list.json"
+}
+wait_for 120 "the answer of two nodes that wait for each other" both_answer
+kill "$pair_pid"
 
 # Somebody else's node is not believed.
 if ((EUID == 0)); then
   other="other.$$"
+  : >"$work/other.log"
   python3 - "$other" <<'PY' >"$work/other.log" &
 import os, socket, sys
 os.setuid(65534)
@@ -109,7 +149,7 @@ while True:
         pass  # who does not believe us has hung up
 PY
   other_pid=$!
-  wait_for 30 "the start of another user's node" grep -q ready "$work/other.log"
+  wait_for_line 60 "the start of another user's node" "$work/other.log" ready "$other_pid"
   expect 0 "run by user 65534" "$braid" list
   expect 1 "does not understand" "$braid" --control "$other" list
   kill "$other_pid"
