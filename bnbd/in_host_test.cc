@@ -314,7 +314,9 @@ TEST_P(Allocations, of_a_kernel_request_is_one_which_is_libfuses) {
   int ends[2];
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
   KernelEnd kernel{UniqueFd(ends[0])};
-  auto server = FuseServer::create(*reactor_, *disk_, "disk", 4, UniqueFd(ends[1]));
+  auto slots = SlotPool<FuseServer::Slot>::create(*disk_, 4);
+  ASSERT_TRUE(slots.ok()) << slots.error().message();
+  auto server = FuseServer::create(*reactor_, *disk_, "disk", std::move(*slots), UniqueFd(ends[1]));
   ASSERT_TRUE(server.ok()) << server.error().message();
   fuse_init_in init{};
   init.major = FUSE_KERNEL_VERSION;
