@@ -1,5 +1,4 @@
-// What tasks wait for on a reactor: a delay, work on another thread, a limit in time, a condition,
-// a file operation.
+// What tasks wait for on a reactor: a delay, work on another thread, a limit in time, a condition.
 //
 // Each awaiter unlinks itself in its destructor, so that a task may be destroyed at any suspension.
 // Awaiters neither copy nor move: `co_await` them where they are made.
@@ -146,45 +145,5 @@ class Signal {
   Reactor& reactor_;
   IntrusiveList<Resumable> waiters_;
 };
-
-/// A file operation: `Errc status = co_await io(reactor, op);`. The operation and its buffer belong
-/// to the task; its `done` and `context` are used here. A task that is destroyed meanwhile abandons
-/// the operation (IoQueue::abandon).
-class IoAwaiter {
- public:
-  IoAwaiter(Reactor& reactor, IoOp& op) : reactor_(reactor), op_(op) {}
-  ~IoAwaiter() {
-    if (in_flight_) reactor_.io().abandon(op_);
-  }
-  IoAwaiter(const IoAwaiter&) = delete;
-  IoAwaiter& operator=(const IoAwaiter&) = delete;
-
-  bool await_ready() const noexcept { return false; }
-  void await_suspend(std::coroutine_handle<> waiter) {
-    waiter_ = waiter;
-    in_flight_ = true;
-    op_.context = this;
-    op_.done = &IoAwaiter::finished;
-    reactor_.io().submit(op_);
-  }
-  Errc await_resume() const noexcept { return status_; }
-
- private:
-  static void finished(IoOp& op, Errc status) {
-    auto& self = *static_cast<IoAwaiter*>(op.context);
-    self.in_flight_ = false;
-    self.status_ = status;
-    self.waiter_.resume();
-  }
-  Reactor& reactor_;
-  IoOp& op_;
-  std::coroutine_handle<> waiter_;
-  Errc status_ = Errc::kOk;
-  bool in_flight_ = false;
-};
-
-inline IoAwaiter io(Reactor& reactor, IoOp& op) {
-  return IoAwaiter(reactor, op);
-}
 
 }  // namespace braid::base

@@ -139,10 +139,6 @@ class IoQueue {
   /// Hands over what was submitted, runs `done` and `ready` of what has happened. True if anything
   /// ran. Never blocks.
   virtual bool poll() = 0;
-  /// Gives up an operation, wherever it is: when this returns, its `done` will not run and neither
-  /// it nor its buffer is touched any more. LinuxHost waits for the disk if it must; a write may or
-  /// may not have happened.
-  virtual void abandon(IoOp& op) = 0;
   /// Operations in flight (a reactor with some keeps polling longer).
   virtual unsigned in_flight() const = 0;
   /// Sleeps until something happens, wake() is called, or the deadline (Host::now_ns clock).

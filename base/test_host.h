@@ -19,10 +19,6 @@ class TestIoQueue : public IoQueue {
   unsigned in_flight() const override { return submitted.empty() ? 0 : 1; }
   void wait(uint64_t) override {}
   void wake() override { ++wakes; }
-  void abandon(IoOp& op) override {
-    op.unlink();
-    ++abandoned;
-  }
   void watch(Event&, Watch&) override {}
   void watch_readable(const Handle&, Watch&) override {}
   void unwatch(Watch&) override {}
@@ -36,7 +32,6 @@ class TestIoQueue : public IoQueue {
 
   IntrusiveList<IoOp> submitted;
   int wakes = 0;
-  int abandoned = 0;
 };
 
 class TestHost : public Host {

@@ -56,8 +56,7 @@ class BlockDeviceTest : public testing::Test {
     op.offset_bytes = offset;
     op.length_bytes = length;
     op.buffer = buffer;
-    auto body = [](Reactor& r, IoOp& o) -> Task<Errc> { co_return co_await io(r, o); };
-    return reactor->run_until_done(body(*reactor, op));
+    return run_io(*reactor, op);
   }
 
   static constexpr size_t kSize = 8 << 20;

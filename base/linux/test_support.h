@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/linux_host.h"
@@ -26,6 +27,19 @@ inline std::unique_ptr<Host> quiet_linux_host() {
 inline std::string unique_name(const std::string& what) {
   const auto* const test = testing::UnitTest::GetInstance()->current_test_info();
   return what + "-" + std::to_string(::getpid()) + "-" + (test != nullptr ? test->name() : "");
+}
+
+/// Runs one file operation to its end.
+inline Errc run_io(Reactor& reactor, IoOp& op) {
+  std::optional<Errc> result;
+  op.context = &result;
+  op.done = [](IoOp& o, Errc status) { *static_cast<std::optional<Errc>*>(o.context) = status; };
+  reactor.io().submit(op);
+  while (!result) {
+    reactor.turn();
+    if (!result) reactor.io().wait(kNever);
+  }
+  return *result;
 }
 
 /// A folder that goes with the object.

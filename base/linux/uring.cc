@@ -5,7 +5,6 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 
 #include "base/linux/uring_ops.h"
@@ -130,47 +129,10 @@ void UringQueue::file_done(IoOp& op, int result) {
   }
 }
 
-void UringQueue::abandon(IoOp& op) {
-  --accepted_;
-  if (op.linked()) {  // pending or refused: the kernel has not seen it
-    op.unlink();
-    return;
-  }
-  const uint64_t name = reinterpret_cast<uint64_t>(&op) | kTagFile;
-  const auto is_it = [&](const io_uring_cqe& cqe) { return cqe.user_data == name; };
-  if (const auto at = std::find_if(set_aside_.begin(), set_aside_.end(), is_it);
-      at != set_aside_.end()) {
-    set_aside_.erase(at);
-    --in_kernel_;
-    return;
-  }
-  io_uring_sqe* const cancel = next_sqe();
-  io_uring_prep_cancel64(cancel, name, 0);
-  io_uring_sqe_set_data64(cancel, kTagNone);
-  for (;;) {
-    io_uring_cqe* ready = nullptr;
-    check_enter(io_uring_submit_and_wait_timeout(&ring_, &ready, 1, nullptr, nullptr));
-    while (io_uring_peek_cqe(&ring_, &ready) == 0) {
-      const io_uring_cqe done = *ready;
-      io_uring_cqe_seen(&ring_, ready);
-      if (is_it(done)) {
-        --in_kernel_;
-        return;
-      }
-      set_aside_.push_back(done);
-    }
-  }
-}
-
 // --- completions
 
 /// The oldest completion, copied out.
 bool UringQueue::next_completion(io_uring_cqe& out) {
-  if (!set_aside_.empty()) {
-    out = set_aside_.front();
-    set_aside_.erase(set_aside_.begin());
-    return true;
-  }
   io_uring_cqe* cqe = nullptr;
   if (io_uring_cq_ready(&ring_) == 0 || io_uring_peek_cqe(&ring_, &cqe) != 0) return false;
   out = *cqe;
@@ -228,7 +190,7 @@ void UringQueue::arm_wake() {
 }
 
 void UringQueue::wait(uint64_t deadline_ns) {
-  if (!set_aside_.empty() || !refused_.empty()) return;
+  if (!refused_.empty()) return;
   prepare_pending();
   arm_wake();
   WakeState awake = WakeState::kAwake;

@@ -30,7 +30,6 @@ class UringQueue : public IoQueue {
   UringQueue& operator=(const UringQueue&) = delete;
 
   void submit(IoOp& op) override;
-  void abandon(IoOp& op) override;
   bool poll() override;
   unsigned in_flight() const override { return accepted_; }
   void wait(uint64_t deadline_ns) override;
@@ -72,8 +71,6 @@ class UringQueue : public IoQueue {
   IntrusiveList<IoOp> refused_;  // bad from the start; reported by the next poll()
   unsigned in_kernel_ = 0;
   unsigned accepted_ = 0;  // submitted and not yet reported
-  // Completions that came while abandon() waited for another one.
-  std::vector<io_uring_cqe> set_aside_;
   std::vector<WatchSlot> watches_;
   std::vector<uint32_t> free_watches_;
 

@@ -54,10 +54,7 @@ class UringTest : public testing::Test {
     return op;
   }
   /// Runs one operation to its end.
-  Errc run(IoOp& op) {
-    auto body = [](Reactor& r, IoOp& o) -> Task<Errc> { co_return co_await io(r, o); };
-    return reactor->run_until_done(body(*reactor, op));
-  }
+  Errc run(IoOp& op) { return run_io(*reactor, op); }
   Errc run(File& file, IoOpcode opcode, uint64_t offset, uint64_t length,
            std::byte* buffer = nullptr) {
     IoOp op;
@@ -193,58 +190,6 @@ TEST_F(UringTest, BurstsLargerThanTheRingAllCompleteOnce) {
     EXPECT_EQ(finished, kCount);
   }
   EXPECT_EQ(std::memcmp(data.get(), back.get(), kCount * kBlock), 0);
-}
-
-TEST_F(UringTest, AbandonedOperationsNeverReportAndLeaveTheirBufferAlone) {
-  static constexpr size_t kCount = 600;  // some in the kernel, some still in the list
-  auto file = make_and_open(kCount * kBlock);
-  const Buffer buffer = make_buffer(kCount * kBlock, 0xff);
-  std::vector<IoOp> ops(kCount);
-  std::vector<int> reported(kCount, 0);
-  for (size_t i = 0; i < kCount; ++i) {
-    set(ops[i], *file, IoOpcode::kRead, i * kBlock, kBlock, buffer.get() + i * kBlock);
-    ops[i].context = &reported[i];
-    ops[i].done = [](IoOp& o, Errc) { ++*static_cast<int*>(o.context); };
-    reactor->io().submit(ops[i]);
-  }
-  reactor->turn();
-  // Backwards: the queue has to set aside the completions of others while it waits.
-  std::vector<size_t> abandoned;
-  for (size_t i = kCount; i-- > 0;) {
-    if (i % 3 != 0 || reported[i] > 0) continue;
-    reactor->io().abandon(ops[i]);
-    abandoned.push_back(i);
-    std::memset(buffer.get() + i * kBlock, 0xee, kBlock);
-  }
-  EXPECT_GT(abandoned.size(), 0u);
-  while (reactor->io().in_flight() > 0) {
-    reactor->turn();
-    reactor->io().wait(reactor->now_ns() + kMillisecond);
-  }
-  for (const size_t i : abandoned) {
-    EXPECT_EQ(reported[i], 0);
-    EXPECT_EQ(buffer[i * kBlock], std::byte{0xee});
-    reported[i] = 1;
-  }
-  EXPECT_EQ(reported, std::vector<int>(kCount, 1));
-}
-
-TEST_F(UringTest, ATaskDestroyedDuringIoWaitsForTheDisk) {
-  auto file = make_and_open(64 * kBlock);
-  auto body = [](Reactor& r, File& f) -> Task<> {
-    const Buffer buffer = make_buffer(64 * kBlock);
-    IoOp op;
-    op.file = &f;
-    op.buffer = buffer.get();
-    op.length_bytes = 64 * kBlock;
-    (void)co_await io(r, op);
-  };
-  for (int turns = 0; turns < 3; ++turns) {
-    Task<> task = body(*reactor, *file);
-    task.start();
-    for (int i = 0; i < turns && !task.done(); ++i) reactor->turn();
-  }  // destroyed here: the address sanitizer sees a read into a freed buffer
-  EXPECT_EQ(reactor->io().in_flight(), 0u);
 }
 
 /// From here on the kernel kills this process at any call but exit.

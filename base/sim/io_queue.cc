@@ -218,14 +218,6 @@ void take_effect(IoOp& op) {
 
 }  // namespace
 
-void SimIoQueue::abandon(IoOp& op) {
-  op.unlink();
-  if (slot_.host().dead()) return;
-  --in_flight_;
-  const bool at_disk = at_disk_.erase(op.progressed_bytes) != 0;
-  if (at_disk && changes(op) && slot_.host().world().random().one_in(2)) take_effect(op);
-}
-
 void SimIoQueue::abandon_all() {
   for (const auto& [ticket, op] : at_disk_) {
     if (!changes(*op)) continue;

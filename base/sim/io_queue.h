@@ -140,7 +140,6 @@ class SimIoQueue final : public IoQueue {
 
   void submit(IoOp& op) override;
   bool poll() override;
-  void abandon(IoOp& op) override;
   unsigned in_flight() const override { return in_flight_; }
   [[noreturn]] void wait(uint64_t deadline_ns) override;
   void wake() override { slot_.wake(); }
@@ -162,8 +161,7 @@ class SimIoQueue final : public IoQueue {
   ReactorSlot& slot_;
   unsigned in_flight_ = 0;
   IntrusiveList<IoOp> submitted_;
-  std::map<uint64_t, IoOp*>
-      at_disk_;  // by order of handing over; an abandoned one is gone from here
+  std::map<uint64_t, IoOp*> at_disk_;  // by order of handing over
   uint64_t handed_over_ = 0;
   IntrusiveList<IoOp> completed_;
   IntrusiveList<Watch> ready_;
