@@ -25,6 +25,8 @@
 
 namespace braid::base {
 
+class File;
+class IoShares;
 class Logger;
 
 inline constexpr uint64_t kNever = UINT64_MAX;  // a deadline that does not come
@@ -73,8 +75,32 @@ enum class IoOpcode : uint8_t {
   kWriteZeroes,  // the range reads as zeroes afterwards and stays allocated
 };
 
-/// An open file or disk. Data moves only by IoQueue::submit. Destroy it only when no operation is
-/// in flight.
+/// One asynchronous file operation. The caller owns it and the buffer until `done` runs, exactly
+/// once, on the reactor.
+struct IoOp : ListNode {
+  IoOpcode opcode = IoOpcode::kRead;
+  bool force_unit_access = false;  // a write that is durable when it completes (RWF_DSYNC)
+  File* file = nullptr;
+  std::byte* buffer = nullptr;
+  uint64_t offset_bytes = 0;
+  uint64_t length_bytes = 0;  // a read or write: at most 1 GiB
+  /// kOk means all of the length. Short transfers are continued inside; past the end is
+  /// kOutOfRange.
+  void (*done)(IoOp& op, Errc status) = nullptr;
+  void* context = nullptr;        // for `done`
+  uint64_t progressed_bytes = 0;  // private to the IoQueue
+  Errc refused = Errc::kOk;       // private to the IoQueue
+};
+
+/// A file's part of what an IoQueue has under way: private to it (base/io_shares.h).
+struct FileShare : ListNode {
+  IntrusiveList<IoOp> waiting;  // for a place in the kernel
+  unsigned in_kernel = 0;
+  const IoShares* of = nullptr;
+};
+
+/// An open file or disk. Data moves only by IoQueue::submit. All its operations go to one
+/// IoQueue. Destroy it only when none is in flight.
 class File {
  public:
   virtual ~File() = default;
@@ -101,23 +127,7 @@ class File {
   virtual Status set_note(uint64_t note) {
     return make_error(Errc::kNotSupported, "this kind of file keeps no note: not {}", note);
   }
-};
-
-/// One asynchronous file operation. The caller owns it and the buffer until `done` runs, exactly
-/// once, on the reactor.
-struct IoOp : ListNode {
-  IoOpcode opcode = IoOpcode::kRead;
-  bool force_unit_access = false;  // a write that is durable when it completes (RWF_DSYNC)
-  File* file = nullptr;
-  std::byte* buffer = nullptr;
-  uint64_t offset_bytes = 0;
-  uint64_t length_bytes = 0;  // a read or write: at most 1 GiB
-  /// kOk means all of the length. Short transfers are continued inside; past the end is
-  /// kOutOfRange.
-  void (*done)(IoOp& op, Errc status) = nullptr;
-  void* context = nullptr;        // for `done`
-  uint64_t progressed_bytes = 0;  // private to the IoQueue
-  Errc refused = Errc::kOk;       // private to the IoQueue
+  FileShare share;  // private to the IoQueue
 };
 
 /// Runs `ready` on the reactor each time a watched thing has become ready. The caller owns it;

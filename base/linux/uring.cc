@@ -14,7 +14,6 @@ namespace {
 
 constexpr unsigned kSubmissionEntries = 256;
 constexpr unsigned kCompletionEntries = 1024;
-constexpr unsigned kFileOpsMax = 256;
 constexpr int kCompletionsPerPollMax = 256;
 
 // The lowest bits of user_data say whose completion it is; an IoOp's address leaves them zero.
@@ -38,32 +37,47 @@ Result<std::unique_ptr<IoQueue>> UringQueue::create(Host& host) {
   Fd wake_event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake_event.valid()) return sys_error(errno, "cannot create an eventfd");
   std::unique_ptr<UringQueue> queue(new UringQueue(host, std::move(wake_event)));
+  if (Status status = queue->init(); !status.ok()) return status.error();
+  return std::unique_ptr<IoQueue>(std::move(queue));
+}
+
+UringQueue::UringQueue(Host& host, Fd wake_event)
+    : host_(host), shares_(kFilePlaces), wake_event_(std::move(wake_event)) {}
+
+Status UringQueue::init() {
   io_uring_params parameters{};
   parameters.flags = IORING_SETUP_CQSIZE | IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG;
   parameters.cq_entries = kCompletionEntries;
-  const int result = io_uring_queue_init_params(kSubmissionEntries, &queue->ring_, &parameters);
+  const int result = io_uring_queue_init_params(kSubmissionEntries, &ring_, &parameters);
   if (result < 0) {
     return sys_error(-result,
                      "cannot create an io_uring (Linux 5.19 or newer is needed, and sysctl "
                      "kernel.io_uring_disabled must be 0)");
   }
-  queue->ring_valid_ = true;
+  ring_valid_ = true;
   if ((parameters.features & IORING_FEAT_EXT_ARG) == 0) {
     return make_error(Errc::kNotSupported, "this kernel's io_uring cannot wait with a timeout");
   }
-  return std::unique_ptr<IoQueue>(std::move(queue));
+  // Flushes, and whatever else a file system does not do without waiting, go to worker threads:
+  // four for each CPU, unless more are asked for. A hung disk would take them all.
+  unsigned workers[] = {kFilePlaces, 0};
+  if (const int refused = io_uring_register_iowq_max_workers(&ring_, workers); refused < 0) {
+    return sys_error(-refused, "cannot raise the limit of an io_uring's worker threads");
+  }
+  return {};
 }
 
 UringQueue::~UringQueue() {
   if (!ring_valid_) return;
-  while (in_kernel_ > 0) {
+  unsigned in_kernel = shares_.in_kernel();
+  while (in_kernel > 0) {
     io_uring_cqe* cqe = nullptr;
     if (const int result = io_uring_submit_and_wait_timeout(&ring_, &cqe, 1, nullptr, nullptr);
         result < 0 && result != -EINTR) {
       break;
     }
     for (io_uring_cqe done; next_completion(done);) {
-      if ((done.user_data & kTagMask) == kTagFile) --in_kernel_;
+      if ((done.user_data & kTagMask) == kTagFile) --in_kernel;
     }
   }
   io_uring_queue_exit(&ring_);
@@ -78,7 +92,7 @@ void UringQueue::submit(IoOp& op) {
   if (op.refused != Errc::kOk || op_is_empty(op)) {
     refused_.push_back(op);
   } else {
-    pending_.push_back(op);
+    shares_.add(op);
   }
 }
 
@@ -92,18 +106,13 @@ io_uring_sqe* UringQueue::next_sqe() {
 }
 
 void UringQueue::prepare_pending() {
-  while (in_kernel_ < kFileOpsMax) {
-    IoOp* const op = pending_.pop_front();
-    if (op == nullptr) break;
-    prepare(*op);
-  }
+  while (IoOp* const op = shares_.next()) prepare(*op);
 }
 
 void UringQueue::prepare(IoOp& op) {
   io_uring_sqe* const sqe = next_sqe();
   prepare_io(op, *sqe);
   io_uring_sqe_set_data64(sqe, reinterpret_cast<uint64_t>(&op) | kTagFile);
-  ++in_kernel_;
 }
 
 void UringQueue::finish(IoOp& op, Errc status) {
@@ -112,10 +121,10 @@ void UringQueue::finish(IoOp& op, Errc status) {
 }
 
 void UringQueue::file_done(IoOp& op, int result) {
-  --in_kernel_;
+  shares_.ended(op);
   switch (advance_io(op, result)) {
     case IoProgress::kAgain:
-      pending_.push_front(op);
+      shares_.add_first(op);
       return;
     case IoProgress::kDone:
       finish(op, Errc::kOk);

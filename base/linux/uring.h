@@ -2,8 +2,8 @@
 //
 // An idle poll() makes no system call: completions are seen in the ring that the kernel shares with
 // us, and the kernel flags there when it has more to deliver (IORING_SETUP_TASKRUN_FLAG). One call
-// hands over all that was submitted since the last poll(). At most kFileOpsMax file operations are
-// in the kernel; more wait in a list through the operations themselves.
+// hands over all that was submitted since the last poll(). A bounded number of file operations is
+// in the kernel, each with a worker thread to itself if it needs one; IoShares has the rest.
 //
 // Thread: the reactor's, wake() apart. The first poll() or wait() fixes which thread that is.
 #pragma once
@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/host.h"
+#include "base/io_shares.h"
 #include "base/linux/fd.h"
 
 namespace braid::base {
@@ -49,7 +50,8 @@ class UringQueue : public IoQueue {
   };
   enum class WakeState : uint8_t { kAwake, kSleeping, kNotified };
 
-  UringQueue(Host& host, Fd wake_event) : host_(host), wake_event_(std::move(wake_event)) {}
+  UringQueue(Host& host, Fd wake_event);
+  Status init();
 
   io_uring_sqe* next_sqe();
   void prepare_pending();
@@ -67,10 +69,9 @@ class UringQueue : public IoQueue {
   io_uring ring_{};
   bool ring_valid_ = false;
 
-  IntrusiveList<IoOp> pending_;  // not in the kernel yet
+  IoShares shares_;              // what is in the kernel, and what is not yet
   IntrusiveList<IoOp> refused_;  // bad from the start; reported by the next poll()
-  unsigned in_kernel_ = 0;
-  unsigned accepted_ = 0;  // submitted and not yet reported
+  unsigned accepted_ = 0;        // submitted and not yet reported
   std::vector<WatchSlot> watches_;
   std::vector<uint32_t> free_watches_;
 

@@ -134,12 +134,12 @@ void SimIoQueue::wait(uint64_t /*deadline_ns*/) {
 
 void SimIoQueue::submit(IoOp& op) {
   ++in_flight_;
-  submitted_.push_back(op);
+  shares_.add(op);
   if (!slot_.turning()) slot_.wake();
 }
 
 bool SimIoQueue::poll() {
-  while (IoOp* op = submitted_.pop_front()) hand_over(*op);
+  while (IoOp* op = shares_.next()) hand_over(*op);
   // Only what is there now: a callback that submits again waits for the next turn.
   bool any = false;
   IntrusiveList<IoOp> completed;
@@ -178,6 +178,7 @@ Errc refusal(const SimHost& host, const IoOp& op) {
 void SimIoQueue::hand_over(IoOp& op) {
   SimHost& host = slot_.host();
   if (const Errc refused = refusal(host, op); refused != Errc::kOk) {
+    shares_.ended(op);
     op.progressed_bytes = static_cast<uint64_t>(refused);
     completed_.push_back(op);
     slot_.wake();
@@ -198,6 +199,7 @@ void SimIoQueue::complete(uint64_t ticket) {
   if (found == at_disk_.end()) return;
   IoOp& op = *found->second;
   at_disk_.erase(found);
+  shares_.ended(op);
   SimDisk& disk = static_cast<SimFile*>(op.file)->disk();
   op.progressed_bytes = static_cast<uint64_t>(
       disk.execute(op.opcode, op.force_unit_access, op.offset_bytes, op.length_bytes, op.buffer));
@@ -226,7 +228,7 @@ void SimIoQueue::abandon_all() {
     if (fate >= 2) take_effect_late(*op);
   }
   at_disk_.clear();
-  submitted_.clear();
+  shares_.clear();
   completed_.clear();
   in_flight_ = 0;
 }

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/host.h"
+#include "base/io_shares.h"
 #include "base/sim/disk.h"
 
 namespace braid::base {
@@ -160,7 +161,7 @@ class SimIoQueue final : public IoQueue {
 
   ReactorSlot& slot_;
   unsigned in_flight_ = 0;
-  IntrusiveList<IoOp> submitted_;
+  IoShares shares_{kFilePlaces};
   std::map<uint64_t, IoOp*> at_disk_;  // by order of handing over
   uint64_t handed_over_ = 0;
   IntrusiveList<IoOp> completed_;

@@ -326,10 +326,12 @@ uint64_t run_with_files(uint64_t seed) {
   machine.add_disk("/d/a", {});
   for (int boot = 0; boot < 2; ++boot) {
     Process process = start(machine, 2);
-    auto file = *process.host.open_beneath("/d", "a", {});
+    std::vector<std::unique_ptr<File>> files;
     int rounds = 0;
-    for (size_t i = 0; i < 2; ++i)
-      process.reactor(i).spawn(file_user(process.reactor(i), *file, world, rounds));
+    for (size_t i = 0; i < 2; ++i) {
+      files.push_back(*process.host.open_beneath("/d", "a", {}));
+      process.reactor(i).spawn(file_user(process.reactor(i), *files.back(), world, rounds));
+    }
     EXPECT_TRUE(world.run_until([&] { return rounds >= 100; }, kSecond));
     machine.power_loss();
     machine.power_on();
@@ -377,6 +379,33 @@ TEST(SimWorld, FileOperationsBeyondTheEndOrUnalignedAreRefused) {
   EXPECT_EQ(run(IoOpcode::kRead, 0, 512, 1), Errc::kInvalid);
   EXPECT_EQ(run(IoOpcode::kWrite, 0, 512, 0), Errc::kReadOnly);
   EXPECT_EQ(run(IoOpcode::kFlush, 0, 0, 0), Errc::kOk);
+}
+
+TEST(SimWorld, ADiskThatHangsLeavesPlacesToOthers) {
+  SimWorld world({});
+  SimMachine& machine = world.add_machine("m");
+  SimDisk& hung = machine.add_disk("/d/hung", {});
+  machine.add_disk("/d/well", {});
+  Process process = start(machine);
+  auto hung_file = *process.host.open_beneath("/d", "hung", {});
+  auto well_file = *process.host.open_beneath("/d", "well", {});
+  hung.faults.stalled_until_ns = world.now_ns() + 10 * kSecond;
+  alignas(512) std::array<std::byte, 512> buffer{};
+  size_t ended[2] = {};
+  std::vector<IoOp> ops(2000);
+  for (size_t i = 0; i < ops.size(); ++i) {
+    const bool hangs = i < 1500;
+    ops[i].file = hangs ? hung_file.get() : well_file.get();
+    ops[i].buffer = buffer.data();
+    ops[i].length_bytes = buffer.size();
+    ops[i].context = &ended[hangs ? 0 : 1];
+    ops[i].done = [](IoOp& o, Errc) { ++*static_cast<size_t*>(o.context); };
+    process.reactor().io().submit(ops[i]);
+  }
+  EXPECT_TRUE(world.run_until([&] { return ended[1] == 500; }, kSecond));
+  EXPECT_EQ(ended[0], 0u);
+  EXPECT_LT(hung.counters().stalled, 200u) << "the others wait outside";
+  EXPECT_TRUE(world.run_until([&] { return ended[0] == 1500; }, 20 * kSecond));
 }
 
 TEST(SimWorld, ALockIsHeldUntilTheLastWriteOfADeadProcessHasLanded) {
