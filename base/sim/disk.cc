@@ -29,7 +29,8 @@ SimDisk::SimDisk(std::string identity, const SimDiskOptions& options, SimRandom 
       random_(random),
       current_(options.size_bytes),
       durable_(options.size_bytes),
-      dirty_(options.size_bytes / kSectorBytes) {
+      dirty_(options.size_bytes / kSectorBytes),
+      stored_as_(options.size_bytes / kSectorBytes) {
   BRAID_ASSERT(options.size_bytes % kSectorBytes == 0);
 }
 
@@ -57,7 +58,7 @@ Errc SimDisk::check(IoOpcode opcode, uint64_t offset_bytes, uint64_t length_byte
 }
 
 Errc SimDisk::execute(IoOpcode opcode, bool force_unit_access, uint64_t offset_bytes,
-                      uint64_t length_bytes, std::byte* data) {
+                      uint64_t length_bytes, std::byte* data, uint64_t flush_covers) {
   ++counters_.operations;
   const bool fails =
       faults.errors_per_million != 0 && random_.per_million(faults.errors_per_million);
@@ -67,7 +68,7 @@ Errc SimDisk::execute(IoOpcode opcode, bool force_unit_access, uint64_t offset_b
     if (options_.lying) {
       ++counters_.flushes_ignored;
     } else {
-      flush();
+      flush(flush_covers);
     }
     return Errc::kOk;
   }
@@ -106,6 +107,7 @@ Status SimDisk::set_note(uint64_t note) {
 
 void SimDisk::store(uint64_t offset_bytes, uint64_t length_bytes, const std::byte* data,
                     bool durable) {
+  ++stores_;
   const uint64_t first = offset_bytes / kSectorBytes;
   uint64_t chance = 0;
   for (uint64_t i = 0; i < length_bytes / kSectorBytes; ++i) {
@@ -117,8 +119,11 @@ void SimDisk::store(uint64_t offset_bytes, uint64_t length_bytes, const std::byt
 
 void SimDisk::store_sector(uint64_t sector, const std::byte* data, bool durable, uint64_t chance) {
   std::byte* target = current_.data() + sector * kSectorBytes;
-  // The cache may have written the previous content back before it was overwritten here.
-  if (dirty_[sector] && !durable && chance == 0) make_durable(sector);
+  // The cache may have written the previous content back before it was overwritten here; it has to
+  // if a flush is on its way that covers it.
+  const bool covered = stored_as_[sector] <= flush_covers_;
+  if (dirty_[sector] && !durable && (covered || chance == 0)) make_durable(sector);
+  stored_as_[sector] = stores_;
   if (data != nullptr) {
     std::memcpy(target, data, kSectorBytes);
   } else {
@@ -144,10 +149,17 @@ void SimDisk::make_durable(uint64_t sector) {
   dirty_[sector] = false;
 }
 
-void SimDisk::flush() {
-  for (const uint32_t sector : dirty_sectors_)
-    if (dirty_[sector]) make_durable(sector);
-  dirty_sectors_.clear();
+void SimDisk::flush(uint64_t covers) {
+  std::vector<uint32_t> left;
+  for (const uint32_t sector : dirty_sectors_) {
+    if (!dirty_[sector]) continue;
+    if (stored_as_[sector] <= covers || random_.one_in(2)) {
+      make_durable(sector);
+    } else {
+      left.push_back(sector);
+    }
+  }
+  dirty_sectors_.swap(left);
 }
 
 void SimDisk::power_loss() {

@@ -1,9 +1,10 @@
 // SimDisk: one file or disk of a simulated machine, with a volatile write cache and faults.
 //
 // Two images: what reads see (`current`), and what survives a power loss (`durable`); they differ
-// in the dirty sectors. A flush or FUA write makes sectors durable; besides, the disk may write a
-// dirty sector back whenever it likes. A power loss keeps any subset of the dirty 512-byte sectors,
-// so that a write may be lost, survive or be torn. A lying disk acknowledges flush and FUA and does
+// in the dirty sectors. A FUA write makes its sectors durable; a flush those that were written when
+// it was handed over, and of later ones what chance will. Besides, the disk may write a dirty
+// sector back whenever it likes. A power loss keeps any subset of the dirty 512-byte sectors, so
+// that a write may be lost, survive or be torn. A lying disk acknowledges flush and FUA and does
 // nothing.
 //
 // One thread: the world's. Operations are timed and delivered by SimIoQueue; here they take effect
@@ -83,9 +84,11 @@ class SimDisk {
 
   /// When an operation handed over now ends. Counts slow and stalled ones.
   uint64_t completion_time(uint64_t now_ns);
-  /// Does it. Write: `data` holds the bytes; read: `data` receives them.
+  /// A flush is handed over: gives what it covers, for execute().
+  uint64_t begin_flush() { return flush_covers_ = stores_; }
+  /// Does it. Write: `data` holds the bytes; read: `data` receives them; flush: what it covers.
   Errc execute(IoOpcode opcode, bool force_unit_access, uint64_t offset_bytes,
-               uint64_t length_bytes, std::byte* data);
+               uint64_t length_bytes, std::byte* data, uint64_t flush_covers = UINT64_MAX);
   /// kOutOfRange or kInvalid for what the disk could never do.
   Errc check(IoOpcode opcode, uint64_t offset_bytes, uint64_t length_bytes) const;
   /// File::note() and set_note(): durable at once. Not on block devices.
@@ -108,7 +111,7 @@ class SimDisk {
   void store(uint64_t offset_bytes, uint64_t length_bytes, const std::byte* data, bool durable);
   void store_sector(uint64_t sector, const std::byte* data, bool durable, uint64_t chance);
   void make_durable(uint64_t sector);
-  void flush();
+  void flush(uint64_t covers);
 
   const std::string identity_;
   const SimDiskOptions options_;
@@ -118,6 +121,9 @@ class SimDisk {
   std::vector<std::byte> durable_;
   std::vector<bool> dirty_;              // by sector
   std::vector<uint32_t> dirty_sectors_;  // those set in dirty_ (some may be clean again)
+  std::vector<uint64_t> stored_as_;      // by sector: the number of the last write
+  uint64_t stores_ = 0;                  // writes so far
+  uint64_t flush_covers_ = 0;            // of the last flush that was handed over
   SimDiskCounters counters_;
   uint64_t note_ = 0;
   uint64_t boot_ = 0;

@@ -45,6 +45,24 @@ TEST(SimDisk, FlushedAndFuaWritesSurviveEveryPowerLoss) {
   }
 }
 
+TEST(SimDisk, AFlushCoversWhatWasWrittenWhenItWasHandedOver) {
+  bool later_lost = false, later_kept = false;
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    SimDisk disk = make_disk(seed);
+    write(disk, 0, 2, 1);
+    const uint64_t covers = disk.begin_flush();
+    write(disk, 1, 2, 2);  // over a covered sector, and beside
+    ASSERT_EQ(disk.execute(IoOpcode::kFlush, false, 0, 0, nullptr, covers), Errc::kOk);
+    disk.power_loss();
+    EXPECT_EQ(value_of(disk, 0), 1);
+    EXPECT_NE(value_of(disk, 1), 0);
+    later_lost |= value_of(disk, 1) == 1 && value_of(disk, 2) == 0;
+    later_kept |= value_of(disk, 1) == 2 && value_of(disk, 2) == 2;
+  }
+  EXPECT_TRUE(later_lost);
+  EXPECT_TRUE(later_kept);
+}
+
 TEST(SimDisk, UnflushedWritesAreLostKeptAndTorn) {
   std::set<std::vector<int>> outcomes;
   bool middle_version = false;

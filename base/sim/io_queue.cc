@@ -186,7 +186,8 @@ void SimIoQueue::hand_over(IoOp& op) {
   }
   SimDisk& disk = static_cast<SimFile*>(op.file)->disk();
   const uint64_t ticket = ++handed_over_;
-  at_disk_.emplace(ticket, &op);
+  const uint64_t covers = op.opcode == IoOpcode::kFlush ? disk.begin_flush() : 0;
+  at_disk_.emplace(ticket, AtDisk{&op, covers});
   op.progressed_bytes = ticket;
   const uint64_t at_ns = disk.completion_time(host.world().now_ns());
   host.world().push(at_ns, EventKind::kDisk, disk.id(), [slot = &slot_, ticket] {
@@ -197,12 +198,13 @@ void SimIoQueue::hand_over(IoOp& op) {
 void SimIoQueue::complete(uint64_t ticket) {
   const auto found = at_disk_.find(ticket);
   if (found == at_disk_.end()) return;
-  IoOp& op = *found->second;
+  IoOp& op = *found->second.op;
+  const uint64_t covers = found->second.flush_covers;
   at_disk_.erase(found);
   shares_.ended(op);
   SimDisk& disk = static_cast<SimFile*>(op.file)->disk();
-  op.progressed_bytes = static_cast<uint64_t>(
-      disk.execute(op.opcode, op.force_unit_access, op.offset_bytes, op.length_bytes, op.buffer));
+  op.progressed_bytes = static_cast<uint64_t>(disk.execute(
+      op.opcode, op.force_unit_access, op.offset_bytes, op.length_bytes, op.buffer, covers));
   completed_.push_back(op);
   slot_.wake();
 }
@@ -221,7 +223,8 @@ void take_effect(IoOp& op) {
 }  // namespace
 
 void SimIoQueue::abandon_all() {
-  for (const auto& [ticket, op] : at_disk_) {
+  for (const auto& [ticket, at_disk] : at_disk_) {
+    IoOp* const op = at_disk.op;
     if (!changes(*op)) continue;
     const uint64_t fate = slot_.host().world().random().below(4);
     if (fate == 0) take_effect(*op);

@@ -162,7 +162,11 @@ class SimIoQueue final : public IoQueue {
   ReactorSlot& slot_;
   unsigned in_flight_ = 0;
   IoShares shares_{kFilePlaces};
-  std::map<uint64_t, IoOp*> at_disk_;  // by order of handing over
+  struct AtDisk {
+    IoOp* op;
+    uint64_t flush_covers;
+  };
+  std::map<uint64_t, AtDisk> at_disk_;  // by order of handing over
   uint64_t handed_over_ = 0;
   IntrusiveList<IoOp> completed_;
   IntrusiveList<Watch> ready_;

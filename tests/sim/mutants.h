@@ -20,6 +20,7 @@ inline constexpr std::array kMutants = {
     Mutant{"permit-leak", "permits are free at rest"},
     Mutant{kLyingMutant, "no order of these explains"},
     Mutant{"fua-dropped", "no order of these explains"},
+    Mutant{"flush-covers-late", "a flush succeeded after"},
     Mutant{"incarnation-ignored", "a flush succeeded after"},
     Mutant{"identity-ignored", "on a device that had been replaced"},
     Mutant{"second-writer", "had it open for writing"},
