@@ -147,8 +147,12 @@ class LinuxHost : public Host {
 
   void heavy_fence() override {
     std::atomic_signal_fence(std::memory_order_seq_cst);
-    if (!heavy_fence_ || !membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED)) {
-      full_fence_.exchange(0, std::memory_order_seq_cst);
+    if (!heavy_fence_) full_fence_.exchange(0, std::memory_order_seq_cst);
+    // The peers' fast sides rely on it once has_heavy_fence() was told: what fails for want of
+    // memory is done again, never replaced by a fence of this thread alone.
+    while (heavy_fence_ && !membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED)) {
+      BRAID_ASSERT(errno == ENOMEM || errno == EINTR);
+      yield();
     }
     std::atomic_signal_fence(std::memory_order_seq_cst);
   }
