@@ -16,6 +16,8 @@ namespace {
 constexpr size_t kMessageBytesMax = 64 * 1024;
 constexpr size_t kHandlesMax = 16;
 constexpr int kBacklog = 128;
+// A peer is told of each of up to 1024 segments before it reads; the default holds 278.
+constexpr int kSendBytes = 4 << 20;
 
 /// Room for the descriptors of one message, aligned as the kernel wants it.
 union ControlBuffer {
@@ -143,6 +145,10 @@ Result<std::unique_ptr<LocalSocket>> wrap_connected(Fd socket) {
   socklen_t length = sizeof credentials;
   if (::getsockopt(socket.fd(), SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0) {
     return sys_error(errno, "cannot identify the peer of a local socket");
+  }
+  // What the system allows to others than root is a smaller one: twice the default.
+  if (::setsockopt(socket.fd(), SOL_SOCKET, SO_SNDBUFFORCE, &kSendBytes, sizeof kSendBytes) != 0) {
+    (void)::setsockopt(socket.fd(), SOL_SOCKET, SO_SNDBUF, &kSendBytes, sizeof kSendBytes);
   }
   const PeerIdentity peer{.pid = credentials.pid, .uid = credentials.uid};
   return std::unique_ptr<LocalSocket>(std::make_unique<LinuxLocalSocket>(std::move(socket), peer));

@@ -90,6 +90,14 @@ TEST_F(LocalSocketTest, SaysWhenThePeerIsSlow) {
   EXPECT_EQ(status.code(), Errc::kWouldBlock);
 }
 
+TEST_F(LocalSocketTest, HoldsTheAnnouncementsOfEverySegment) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root may have so large a buffer";
+  const auto event = host->create_event();
+  const Handle* const handle = &event->handle();
+  const std::vector<std::byte> announcement(64);
+  for (int i = 0; i < 1024; ++i) ASSERT_TRUE(client->send(announcement, {&handle, 1}).ok()) << i;
+}
+
 TEST_F(LocalSocketTest, RefusesMessagesBeyondTheLimits) {
   EXPECT_EQ(client->send({}).code(), Errc::kInvalid);
   EXPECT_EQ(client->send(std::vector<std::byte>(64 * 1024 + 1)).code(), Errc::kInvalid);
