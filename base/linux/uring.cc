@@ -284,7 +284,10 @@ void UringQueue::unwatch(Watch& watch) {
   io_uring_sqe_set_data64(sqe, kTagNone);
   // Now, not at the next poll(): the caller may close the descriptor, and the number may then be
   // another file's by the time the kernel sees an arming that still waits in the ring.
-  (void)io_uring_submit(&ring_);
+  while (io_uring_sq_ready(&ring_) > 0) {
+    check_enter(io_uring_submit(&ring_));
+    if (io_uring_sq_ready(&ring_) > 0) host_.yield();  // short of memory
+  }
 }
 
 bool UringQueue::watch_done(uint64_t user_data, const io_uring_cqe& cqe) {
