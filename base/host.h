@@ -90,6 +90,7 @@ struct IoOp : ListNode {
   void* context = nullptr;        // for `done`
   uint64_t progressed_bytes = 0;  // private to the IoQueue
   Errc refused = Errc::kOk;       // private to the IoQueue
+  unsigned refusals = 0;          // private to the IoQueue: "try again", in a row
 };
 
 /// A file's part of what an IoQueue has under way: private to it (base/io_shares.h).

@@ -87,6 +87,7 @@ UringQueue::~UringQueue() {
 
 void UringQueue::submit(IoOp& op) {
   op.progressed_bytes = 0;
+  op.refusals = 0;
   op.refused = check_io(op);
   ++accepted_;
   if (op.refused != Errc::kOk || op_is_empty(op)) {
@@ -128,6 +129,9 @@ void UringQueue::file_done(IoOp& op, int result) {
       return;
     case IoProgress::kDone:
       finish(op, Errc::kOk);
+      return;
+    case IoProgress::kRefused:
+      finish(op, Errc::kIo);
       return;
     case IoProgress::kPastEnd:
       finish(op, Errc::kOutOfRange);

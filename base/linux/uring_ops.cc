@@ -11,6 +11,8 @@
 namespace braid::base {
 namespace {
 
+// A file system that always says EAGAIN must not keep the reactor busy with asking.
+constexpr unsigned kRefusalsMax = 100;
 constexpr uint64_t kTransferBytesMax = uint64_t{1} << 30;
 
 // kWriteZeroes where the file system has no such call (tmpfs): give the range back, then allocate
@@ -82,7 +84,10 @@ void prepare_io(const IoOp& op, io_uring_sqe& sqe) {
 }
 
 IoProgress advance_io(IoOp& op, int result) {
-  if (result == -EINTR || result == -EAGAIN) return IoProgress::kAgain;
+  if (result == -EINTR || result == -EAGAIN) {
+    return ++op.refusals < kRefusalsMax ? IoProgress::kAgain : IoProgress::kRefused;
+  }
+  op.refusals = 0;
   if (op.opcode == IoOpcode::kWriteZeroes) {
     if (op.progressed_bytes == kZeroRange && result == -EOPNOTSUPP) {
       op.progressed_bytes = kPunch;

@@ -18,6 +18,7 @@ void prepare_io(const IoOp& op, io_uring_sqe& sqe);
 enum class IoProgress {
   kDone,
   kAgain,    // short, interrupted, or with a further step: submit what is left
+  kRefused,  // interrupted or put off time and again
   kPastEnd,  // the file is shorter than it was when opened
   kFailed,   // with the errno value -result
 };
