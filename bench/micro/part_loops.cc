@@ -1,7 +1,6 @@
 #include "bench/micro/part_loops.h"
 
 #include "base/message_queue.h"
-#include "base/spsc_ring.h"
 #include "bench/micro/google.h"
 #include "bnbd/latency.h"
 #include "trs/imm.h"
@@ -19,16 +18,6 @@ void message_queue(benchmark::State& state) {
     queue.push(message);
     base::Message* popped = queue.pop();
     benchmark::DoNotOptimize(popped);
-  }
-}
-
-void spsc_ring(benchmark::State& state) {
-  base::SpscRing<uint32_t> ring(64);
-  uint32_t value = 0;
-  for (auto _ : state) {
-    ring.push(value);
-    ring.pop(value);
-    benchmark::DoNotOptimize(value);
   }
 }
 
@@ -76,7 +65,6 @@ void add(std::vector<RowPlan>& plans, std::string name, void (*loop)(benchmark::
 
 void add_part_loops(std::vector<RowPlan>& plans) {
   add(plans, "message queue, push and pop", &message_queue);
-  add(plans, "ring between two threads, push and pop", &spsc_ring);
   add(plans, "immediate, encode and decode", &immediates);
   add(plans, "permit, acquire and release", &permits);
   add(plans, "latency histogram, record", &latency_histogram);
