@@ -33,7 +33,7 @@ class ConnectionUser {
  public:
   virtual ~ConnectionUser() = default;
   /// An RDMA write with immediate of the peer (host order), whose data has `bytes`. While draining,
-  /// what arrived before the fence still comes.
+  /// what the device had completed before the fence still comes.
   virtual void received_imm(Connection& connection, uint32_t imm, uint32_t bytes) = 0;
   /// The SEND that the message receive took. Valid during the call.
   virtual void received_message(Connection& connection, std::span<const std::byte> message) = 0;

@@ -13,8 +13,8 @@
 // Threads: calls of Link come under the QP's lock or from its Td thread. Calls of LinkEnd take the
 // lock themselves: any thread, with a Td that one; never from inside a call of Link. News that come
 // on another thread wait in the link until next_arrival(); LinkEnd::wake() makes the owner look.
-// No call of Link allocates, blocks or makes system calls, but for close(), waking a sleeper, and
-// foreign memory.
+// No call of Link allocates, blocks or makes system calls, but for close(), waking a sleeper,
+// foreign memory, the first access to a segment, and a longer message in fragments than any before.
 #pragma once
 
 #include <cstddef>
