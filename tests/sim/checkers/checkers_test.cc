@@ -146,6 +146,21 @@ TEST_F(Device, AFlushThatFailsReportsTheLossAndThenAllIsWell) {
   EXPECT_EQ(violations.count(), 1u);
 }
 
+TEST_F(Device, WhatALossLeftIsNotLostByTheNextOne) {
+  run(OpKind::kWrite, 0, 1);
+  history.power_loss();
+  run(OpKind::kFlush, 0, 0, true);
+  history.power_loss();
+  EXPECT_FALSE(history.owes_report()) << "nothing was written between";
+  run(OpKind::kFlush);
+  EXPECT_EQ(violations.count(), 0u);
+  run(OpKind::kWrite, 0, 1);
+  history.power_loss();
+  history.power_loss();
+  EXPECT_TRUE(history.owes_report()) << "of the first of the two";
+  EXPECT_EQ(history.losses_reported(), 1u);
+}
+
 TEST_F(Device, NothingUnflushedNothingToReport) {
   run(OpKind::kWrite, 0, 1);
   run(OpKind::kFlush);

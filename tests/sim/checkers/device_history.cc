@@ -118,9 +118,11 @@ void DeviceHistory::flush_succeeded(const Running& flush) {
 
 void DeviceHistory::power_loss() {
   const Instant now = ++clock_;
+  // What came back after the loss before is on the medium: only what is younger can be lost.
+  const Instant at_risk_since = std::max({floor_, writer_since_, last_loss_});
   last_loss_ = now;
   for (BlockRegister& sector : registers_) sector.power_loss(now, floor_, writer_since_);
-  if (last_acknowledged_ > std::max(floor_, writer_since_)) {
+  if (last_acknowledged_ > at_risk_since) {
     loss_at_ = now;
     loss_covers_ = last_acknowledged_;
     loss_seen();
