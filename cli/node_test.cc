@@ -271,17 +271,21 @@ TEST_F(NodeDevices, a_stop_by_force_overtakes_one_without) {
   EXPECT_EQ(devices(), 0U);
 }
 
-TEST_F(NodeDevices, without_its_server_only_force_takes_a_device_away) {
-  ASSERT_TRUE(stop(*server_, true).ok());
-  while (state() == "open") std::this_thread::yield();
-  const auto refused = unmap("ram");
-  EXPECT_EQ(refused.code(), Errc::kBusy);
-  EXPECT_NE(refused.error().message().find("--force"), std::string::npos);
-  const Status stopped = stop(*daemon_, false);
-  EXPECT_EQ(stopped.code(), Errc::kBusy);
-  EXPECT_EQ(devices(), 1U);
-  const auto gone = unmap("ram", /*force=*/true);
-  EXPECT_TRUE(gone.ok()) << gone.error().message();
+TEST_F(NodeDevices, without_its_server_a_device_goes_once_nobody_uses_it) {
+  {
+    const Holder holder(device_);
+    ASSERT_TRUE(stop(*server_, true).ok());
+    while (state() == "open") std::this_thread::yield();
+    EXPECT_EQ(unmap("ram").code(), Errc::kBusy);
+    EXPECT_EQ(stop(*daemon_, false).code(), Errc::kBusy);
+    EXPECT_EQ(devices(), 1U);
+  }
+  const auto gone = unmap("ram");
+  if (!gone.ok()) {  // before Linux 6.5 nothing tells whether pages are dirty
+    EXPECT_EQ(gone.code(), Errc::kBusy);
+    EXPECT_NE(gone.error().message().find("--force"), std::string::npos);
+    EXPECT_TRUE(unmap("ram", /*force=*/true).ok());
+  }
   EXPECT_EQ(devices(), 0U);
 }
 

@@ -45,6 +45,7 @@ void Judge::begin_life(size_t device) {
 // --- handles
 
 void Judge::wants_to_write(size_t client, size_t device) {
+  asked_ns_[{client, device}] = world_.now_ns();
   for (auto& [owner, handle] : handles_)
     if (owner.first != client && owner.second == device && handle.writes()) handle.rivalled = true;
   for (Operation& op : running_)
@@ -53,20 +54,30 @@ void Judge::wants_to_write(size_t client, size_t device) {
 
 void Judge::opened(size_t client, size_t device, Wish as) {
   Life& life = *devices_[device].lives.back();
-  handles_[{client, device}] = {&life, as, ++handle_serials_};
+  Handle& handle = handles_[{client, device}];
+  handle = {&life, as, ++handle_serials_, world_.now_ns()};
   if (as == Wish::kRead) return;
+  const uint64_t asked_ns = asked_ns_[{client, device}];
+  for (const auto& [asker, when_ns] : asked_ns_)
+    if (asker.first != client && asker.second == device && when_ns >= asked_ns)
+      handle.rivalled = true;
   end_orphans(device);
-  supersede(client, device);
+  supersede(client, device, asked_ns);
   life.history->writer_restarted();
 }
 
-/// What other writers have under way was done before, or never will be.
-void Judge::supersede(size_t client, size_t device) {
+/// What other writers have under way was done before, or never will be. Of one that was let in
+/// after this one asked nobody here knows which the server let in last: a client that was stopped
+/// may read its answer long after.
+void Judge::supersede(size_t client, size_t device, uint64_t asked_ns) {
   const Life* const life = devices_[device].lives.back().get();
+  const auto is_over = [&](const Handle& handle) {
+    return handle.life == life && handle.writes() && handle.opened_ns < asked_ns;
+  };
   for (auto& [owner, handle] : handles_)
-    if (owner.first != client && handle.life == life && handle.writes()) handle.superseded = true;
+    if (owner.first != client && is_over(handle)) handle.superseded = true;
   for (Operation& op : running_) {
-    if (op.client == client || op.handle.life != life || !op.handle.writes()) continue;
+    if (op.client == client || !is_over(op.handle)) continue;
     if (!op.changes() || !op.in_history) continue;
     op.in_history = false;
     op.history().end(op.id, false, {}, true);

@@ -78,6 +78,7 @@ class Judge {
     Life* life = nullptr;
     Wish as = Wish::kRead;
     uint64_t serial = 0;
+    uint64_t opened_ns = 0;
     bool rivalled = false;    // another client wanted to write since it was opened
     bool superseded = false;  // and was let in
     bool writes() const { return as != Wish::kRead; }
@@ -109,7 +110,7 @@ class Judge {
   void succeeded(const Operation& op, uint64_t path);
   void check_latency(const Operation& op);
   void end_orphans(size_t device);
-  void supersede(size_t client, size_t device);
+  void supersede(size_t client, size_t device, uint64_t asked_ns);
 
   base::sim::SimWorld& world_;
   const Plan& plan_;
@@ -117,7 +118,8 @@ class Judge {
   Violations violations_;
   CompletionChecker completions_{violations_};
   std::vector<Device> devices_;
-  std::map<std::pair<size_t, size_t>, Handle> handles_;  // by client and device
+  std::map<std::pair<size_t, size_t>, Handle> handles_;     // by client and device
+  std::map<std::pair<size_t, size_t>, uint64_t> asked_ns_;  // to write, by client and device
   std::vector<Operation> running_;
   uint64_t ids_ = 0;
   uint64_t handle_serials_ = 0;
