@@ -44,8 +44,8 @@ struct KernelDeviceOptions {
   unsigned nbd_connections = 1;  // 1 to 16: as many queues of the kernel's device
   /// How long nbd.ko holds I/O after this process died before it fails. 0: at once.
   uint32_t nbd_dead_connection_timeout_s = 5;
-  /// DetachMode::kForce: how long dirty pages, also those of mounted file systems, may take to
-  /// reach the device before they are given up.
+  /// DetachMode::kForce: dirty pages, also those of mounted file systems, are given up when the
+  /// device has answered no request for this time, however many there are.
   uint64_t force_flush_timeout_ns = 5 * base::kSecond;
 };
 
@@ -69,6 +69,10 @@ struct KernelDeviceStatistics {
   uint64_t starved = 0;     // times that all slots were taken when the kernel had more
   unsigned in_flight = 0;
 };
+/// Requests that have ended: while this grows, whoever waits for them need not lose patience.
+inline uint64_t answered(const KernelDeviceStatistics& statistics) {
+  return statistics.requests - statistics.in_flight;
+}
 
 class KernelDevice {
  public:

@@ -68,6 +68,7 @@ struct MappedDevice {
   base::Signal changed;  // phase, closed
   void* const node;
   uint64_t patience_ends_ns = 0;  // of an unmap by force
+  uint64_t answered = 0;          // requests of the kernel, when that patience began
   base::Timer patience;
 };
 using DevicePtr = std::shared_ptr<MappedDevice>;
@@ -111,6 +112,7 @@ class NodeState {
   base::Task<void> close_remote(DevicePtr device);
   base::Task<void> dismantle(DevicePtr device);
   base::Task<base::Status> stop_server();
+  void have_patience(MappedDevice& device);
   void lose_patience(const DevicePtr& device);
   static void patience_tick(base::Timer& timer);
   void set_phase(MappedDevice& device, DevicePhase phase);

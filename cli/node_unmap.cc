@@ -124,13 +124,18 @@ Task<void> NodeState::take_away_apart(DevicePtr device, bool force) {
 }
 
 /// Makes an unmap under way one by force. What is held for want of a path fails at once; with a
-/// path, write-back gets the time of KernelDeviceOptions::force_flush_timeout_ns, and the server
-/// force_patience_ns.
+/// path, write-back goes on while the server answers: KernelDeviceOptions::force_flush_timeout_ns
+/// without an answer are its end, and force_patience_ns that of all requests.
 void NodeState::insist(const DevicePtr& device) {
   if (device->force || !device->remote) return;
   device->force = true;
-  device->patience_ends_ns = reactor_.now_ns() + options_.force_patience_ns;
+  have_patience(*device);
   lose_patience(device);
+}
+
+void NodeState::have_patience(MappedDevice& device) {
+  device.patience_ends_ns = reactor_.now_ns() + options_.force_patience_ns;
+  if (device.kernel) device.answered = answered(device.kernel->statistics());
 }
 
 void NodeState::patience_tick(base::Timer& timer) {
@@ -143,6 +148,8 @@ void NodeState::patience_tick(base::Timer& timer) {
 /// dropped only when no other device needs it: a server whose disk hangs may refuse the next one.
 void NodeState::lose_patience(const DevicePtr& device) {
   if (device->remote->state() != bnbd::RemoteState::kOpen) return begin_close(device);
+  const bool answers = device->kernel && answered(device->kernel->statistics()) != device->answered;
+  if (answers && !device->closing) have_patience(*device);
   if (reactor_.now_ns() >= device->patience_ends_ns) {
     if (!device->closing)
       reactor_.log().warning("{}: {} requests were not answered within {} s: they are given up",

@@ -45,7 +45,7 @@ Status try_removal(const DetachSteps& steps) {
   return busy(steps, users_of_block_device(steps.name));
 }
 
-/// With force, pages that cannot be written within the time are given up: cutting the device off
+/// With force, pages are given up once the device has answered nothing for the time: cutting it off
 /// makes them fail, which ends whatever waits for them.
 class GiveUp {
  public:
@@ -54,12 +54,16 @@ class GiveUp {
   ~GiveUp() { reactor_.cancel(timer_); }
   GiveUp(const GiveUp&) = delete;
   GiveUp& operator=(const GiveUp&) = delete;
-  void start() { reactor_.schedule_after(timer_, steps_->force_flush_timeout_ns); }
+  void start() {
+    answered_ = steps_->answered();
+    reactor_.schedule_after(timer_, steps_->force_flush_timeout_ns);
+  }
   bool given_up() const { return given_up_; }
 
  private:
   static void due(base::Timer& timer) {
     auto& self = *static_cast<GiveUp*>(timer.context);
+    if (self.steps_->answered() != self.answered_) return self.start();
     self.given_up_ = true;
     self.steps_->cut_off();
     if (!self.steps_->fail_waiting) return;
@@ -67,6 +71,7 @@ class GiveUp {
   }
   base::Reactor& reactor_;
   const std::shared_ptr<DetachSteps> steps_;
+  uint64_t answered_ = 0;  // when the time began
   bool given_up_ = false;
   base::Timer timer_;
 };
@@ -76,7 +81,7 @@ class GiveUp {
 base::Task<std::string> save_what_can_be(base::Reactor& reactor, std::shared_ptr<DetachSteps> steps,
                                          const GiveUp& give_up, Status refusal) {
   const std::string too_late =
-      fmt::format("its dirty pages were not all written within {:.3g} s",
+      fmt::format("not all its dirty pages were written, and it answered nothing for {:.3g} s",
                   static_cast<double>(steps->force_flush_timeout_ns) / base::kSecond);
   if (give_up.given_up()) co_return too_late;
   if (refusal.code() != Errc::kBusy) co_return refusal.error().message();

@@ -1,8 +1,8 @@
 // How a kernel device is taken away, whichever front end it has: ask who uses it, try politely for
 // a while, use force only when told to, and then not before its users' data had a chance.
 //
-// Threads: run_detach on the reactor that serves the device; the steps on workers, but `cut_off`
-// and `errors`, on the reactor.
+// Threads: run_detach on the reactor that serves the device; the steps on workers, but `cut_off`,
+// `errors` and `answered`, on the reactor.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +32,9 @@ struct DetachSteps {
   std::function<void()> fail_waiting;
   /// Ends the session: the kernel's I/O fails from now on. Idempotent. (detach_from sets it.)
   std::function<void()> cut_off;
-  /// Requests that failed so far. (detach_from sets it.)
+  /// Requests that failed, and that ended at all, so far. (detach_from sets both.)
   std::function<uint64_t()> errors;
+  std::function<uint64_t()> answered;
 };
 
 base::Task<base::Result<Detached>> run_detach(base::Reactor& reactor, DetachSteps steps);
@@ -45,6 +46,7 @@ base::Task<base::Result<Detached>> detach_from(base::Reactor& reactor, Server& s
                                                DetachSteps steps) {
   steps.cut_off = [&server] { server.stop(); };
   steps.errors = [&server] { return server.statistics().errors; };
+  steps.answered = [&server] { return answered(server.statistics()); };
   if (!server.alive()) {
     steps.mode = DetachMode::kForce;
     steps.write_back = nullptr;

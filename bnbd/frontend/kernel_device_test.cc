@@ -235,7 +235,7 @@ TEST_P(KernelDeviceTest, SaysWhatForceLostWhenTheDeviceHangs) {
   threads_->on_reactor([&] { device_->release(); });
   detaching.join();
   ASSERT_TRUE(detached.ok()) << detached.error().message();
-  EXPECT_NE(detached->lost.find("not all written within 1 s"), std::string::npos) << detached->lost;
+  EXPECT_NE(detached->lost.find("answered nothing for 1 s"), std::string::npos) << detached->lost;
   sh("umount " + mount_point_);
   EXPECT_TRUE(becomes_gone());
 }
