@@ -13,7 +13,6 @@ namespace {
 
 using base::Errc;
 using test::ClientNode;
-using test::Io;
 using trs::Direction;
 
 class RawPeer : public test::ServedRig, private trs::SessionUser {

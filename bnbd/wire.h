@@ -156,16 +156,16 @@ struct ExtendedOpenAnswer {
 };
 
 template <typename T, size_t kSize>
-inline constexpr bool is_wire_struct =
+inline constexpr bool kIsWireStruct =
     sizeof(T) == kSize && alignof(T) == 1 &&
     std::is_trivially_copyable_v<T>&& std::has_unique_object_representations_v<T>;
-static_assert(is_wire_struct<Header, 4>);
-static_assert(is_wire_struct<SessionInfo, 36> && offsetof(SessionInfo, version) == 4);
-static_assert(is_wire_struct<Open, 264> && offsetof(Open, access_mode) == 4 &&
+static_assert(kIsWireStruct<Header, 4>);
+static_assert(kIsWireStruct<SessionInfo, 36> && offsetof(SessionInfo, version) == 4);
+static_assert(kIsWireStruct<Open, 264> && offsetof(Open, access_mode) == 4 &&
               offsetof(Open, name) == 6);
-static_assert(is_wire_struct<OpenClaim, 16> && offsetof(OpenClaim, tenure) == 8);
-static_assert(is_wire_struct<ClaimingOpen, 280> && offsetof(ClaimingOpen, claim) == 264);
-static_assert(is_wire_struct<OpenAnswer, 56> && offsetof(OpenAnswer, device_id) == 4 &&
+static_assert(kIsWireStruct<OpenClaim, 16> && offsetof(OpenClaim, tenure) == 8);
+static_assert(kIsWireStruct<ClaimingOpen, 280> && offsetof(ClaimingOpen, claim) == 264);
+static_assert(kIsWireStruct<OpenAnswer, 56> && offsetof(OpenAnswer, device_id) == 4 &&
               offsetof(OpenAnswer, size_sectors) == 8 &&
               offsetof(OpenAnswer, max_io_sectors) == 16);
 static_assert(offsetof(OpenAnswer, max_write_zeroes_sectors) == 20 &&
@@ -177,16 +177,16 @@ static_assert(offsetof(OpenAnswer, max_write_zeroes_sectors) == 20 &&
               offsetof(OpenAnswer, max_segments) == 40 &&
               offsetof(OpenAnswer, secure_discard) == 42 &&
               offsetof(OpenAnswer, rotational) == 44 && offsetof(OpenAnswer, cache_policy) == 45);
-static_assert(is_wire_struct<Close, 8> && offsetof(Close, device_id) == 4);
-static_assert(is_wire_struct<Io, 32> && offsetof(Io, device_id) == 4 && offsetof(Io, sector) == 8 &&
+static_assert(kIsWireStruct<Close, 8> && offsetof(Close, device_id) == 4);
+static_assert(kIsWireStruct<Io, 32> && offsetof(Io, device_id) == 4 && offsetof(Io, sector) == 8 &&
               offsetof(Io, operation_flags) == 16 && offsetof(Io, length_bytes) == 20 &&
               offsetof(Io, priority) == kIoBytesWithoutPriority);
-static_assert(is_wire_struct<OpenExtension, 464> && offsetof(OpenExtension, status) == 4 &&
+static_assert(kIsWireStruct<OpenExtension, 464> && offsetof(OpenExtension, status) == 4 &&
               offsetof(OpenExtension, incarnation) == 8 &&
               offsetof(OpenExtension, identity) == 16 &&
               offsetof(OpenExtension, text_bytes) == 32 && offsetof(OpenExtension, text) == 40 &&
               offsetof(OpenExtension, tenure) == 456);
-static_assert(is_wire_struct<ExtendedOpenAnswer, 520>);
+static_assert(kIsWireStruct<ExtendedOpenAnswer, 520>);
 
 /// The bytes of a message, for sending.
 template <typename T>

@@ -14,8 +14,6 @@
 
 namespace braid::bnbd {
 
-using base::Errc;
-
 namespace {
 
 /// What workers use: it lives as long as the last of them, and is destroyed by whoever is last.

@@ -107,7 +107,8 @@ base::Result<std::unique_ptr<NbdKeeper>> NbdKeeper::start(UniqueFd socket,
   // The thread pointer in the middle: some machines keep storage below it, some above. Its first
   // word points to itself where the machine wants that.
   std::byte* const thread_pointer = stack_top + kStorageBytes / 2;
-  std::memcpy(thread_pointer, &thread_pointer, sizeof(thread_pointer));
+  const auto itself = reinterpret_cast<uintptr_t>(thread_pointer);
+  std::memcpy(thread_pointer, &itself, sizeof(itself));
 
   sigset_t all;
   sigset_t before;

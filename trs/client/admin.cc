@@ -58,8 +58,8 @@ base::Task<base::Result<Errc>> Session::admin(const AdminRequest& request) {
   }
   const uint64_t began_ns = home_.host().now_ns();
   const uint64_t limit_ns = options_.admin_timeout_ns;
-  const uint64_t deadline_ns = limit_ns < base::kNever - began_ns ? began_ns + limit_ns
-                                                                  : base::kNever;
+  const uint64_t deadline_ns =
+      limit_ns < base::kNever - began_ns ? began_ns + limit_ns : base::kNever;
   base::Timer timer([](base::Timer& t) { static_cast<base::Signal*>(t.context)->notify_all(); },
                     changed.get());
   if (deadline_ns != base::kNever) home_.schedule(timer, deadline_ns);
@@ -117,9 +117,8 @@ void Session::submit_admin(AdminSlot& slot, const AdminRequest& asked, Permit pe
 void Session::admin_done(ClientRequest& request, Errc status) {
   auto& self = *static_cast<Session*>(request.context);
   AdminSlot* const end = self.admin_slots_.get() + self.limits_.admin_permits;
-  AdminSlot& slot = *std::find_if(self.admin_slots_.get(), end, [&](const AdminSlot& each) {
-    return &each.request == &request;
-  });
+  AdminSlot& slot = *std::find_if(self.admin_slots_.get(), end,
+                                  [&](const AdminSlot& each) { return &each.request == &request; });
   const auto data = slot.memory.first(request.data.length_bytes);
   const bool brought_data =
       request.answered() && status == Errc::kOk && request.direction == Direction::kRead;
