@@ -22,7 +22,7 @@
 #include "vhca/soft_device.h"
 
 // Of the sanitizers' allocators: tells of each allocation in the process, whatever its thread.
-extern "C" __attribute__((weak)) int __sanitizer_install_malloc_and_free_hooks(
+extern "C" __attribute__((weak)) int __sanitizer_install_malloc_and_free_hooks(  // NOLINT
     void (*allocated)(const volatile void*, size_t), void (*freed)(const volatile void*));
 
 namespace braid::bnbd {
@@ -32,11 +32,11 @@ std::atomic<uint64_t> allocations{0};
 
 /// False where nobody tells: in builds without a sanitizer.
 bool count_allocations() {
-  static const bool counting =
+  static const bool kCounting =
       __sanitizer_install_malloc_and_free_hooks != nullptr &&
       __sanitizer_install_malloc_and_free_hooks([](const volatile void*, size_t) { ++allocations; },
                                                 [](const volatile void*) {}) > 0;
-  return counting;
+  return kCounting;
 }
 
 /// Of several rounds, the fewest allocations in one: others in the process have their own at times

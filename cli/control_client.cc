@@ -151,15 +151,15 @@ Result<ControlAddress> control_address(const std::string& name) {
 
 Result<json> call_node(const std::string& name, std::string_view method, const json& params,
                        const CallOptions& options) {
-  constexpr int64_t id = 1;
-  BRAID_TRY(const std::string call, encode_call(id, method, params));
+  constexpr int64_t kId = 1;
+  BRAID_TRY(const std::string call, encode_call(kId, method, params));
   Caller caller(name, options);
   BRAID_CHECK(caller.connect());
   // A node that refuses us may hang up before it has read the call: its words count more than the
   // failed send.
   BRAID_TRY([[maybe_unused]] const bool sent, caller.send_line(call));
   BRAID_TRY(const std::string line, caller.receive_line());
-  auto answer = parse_answer(line, id);
+  auto answer = parse_answer(line, kId);
   if (!answer.ok() || method != "status") return answer;
   if (const Status shape = check_status(*answer); !shape.ok())
     return shape.error().with(

@@ -65,9 +65,9 @@ Result<RpcCall> parse_call(std::string_view line) {
   if (params != message.end() && !params->is_object())
     return Error(Errc::kProtocol, "the \"params\" of a call must be an object");
   // Text that is not UTF-8 cannot be printed again: refuse it here, once.
-  constexpr auto replace_bad = json::error_handler_t::replace;
+  constexpr auto kReplaceBad = json::error_handler_t::replace;
   return RpcCall{message["id"].get<int64_t>(), method->get<std::string>(),
-                 params == message.end() ? "{}" : params->dump(-1, ' ', false, replace_bad)};
+                 params == message.end() ? "{}" : params->dump(-1, ' ', false, kReplaceBad)};
 }
 
 std::string encode_result(int64_t id, const json& result) {

@@ -13,7 +13,6 @@
 namespace braid::cli {
 
 using base::Error;
-using base::Result;
 using nlohmann::json;
 
 namespace {

@@ -15,9 +15,7 @@
 namespace braid::cli {
 
 using base::Errc;
-using base::Error;
 using base::make_error;
-using base::Result;
 using nlohmann::json;
 
 namespace {

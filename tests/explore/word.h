@@ -14,7 +14,7 @@ namespace braid::vhca::soft {
 template <typename T>
 class SharedWord {
  public:
-  static constexpr bool is_always_lock_free = true;
+  static constexpr bool is_always_lock_free = true;  // NOLINT: as std::atomic has it
 
   T load(std::memory_order order) const {
     (void)order;
