@@ -15,6 +15,7 @@
 #include <future>
 
 #include "base/linux_host.h"
+#include "base/linux_test_folder.h"
 #include "bnbd/frontend/fuse_server.h"
 #include "bnbd/remote.h"
 #include "bnbd/server.h"
@@ -124,10 +125,7 @@ class ServerThread {
 class InHost : public testing::TestWithParam<size_t> {
  protected:
   InHost() {
-    std::string pattern = std::filesystem::current_path() / "in_host_test.XXXXXX";
-    root_ = ::mkdtemp(pattern.data());
-    std::ofstream(root_ + "/disk.img").close();
-    std::filesystem::resize_file(root_ + "/disk.img", 8 << 20);
+    folder_.make_file("disk.img", 8 << 20);
     base::LinuxHostOptions quiet;
     quiet.log_sink = base::make_null_sink();
     host_ = std::move(base::create_linux_host(quiet)).value();
@@ -141,7 +139,6 @@ class InHost : public testing::TestWithParam<size_t> {
     session_.reset();
     server_.reset();
     device_.reset();
-    std::filesystem::remove_all(root_);
   }
   base::Task<bool> close_all() {
     co_await session_->close();
@@ -186,7 +183,8 @@ class InHost : public testing::TestWithParam<size_t> {
     }
   }
 
-  std::string root_;
+  const base::ScratchFolder folder_{base::folder_on_disk()};
+  const std::string& root_ = folder_.path();
   std::unique_ptr<base::Host> host_;
   std::unique_ptr<base::Reactor> reactor_;
   std::unique_ptr<vhca::Device> device_;

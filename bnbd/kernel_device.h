@@ -68,11 +68,9 @@ struct KernelDeviceStatistics {
   uint64_t lent_reads = 0;  // answered from the BlockDevice's own memory
   uint64_t starved = 0;     // times that all slots were taken when the kernel had more
   unsigned in_flight = 0;
+  /// Requests that have ended: while this grows, whoever waits for them need not lose patience.
+  uint64_t answered() const { return requests - in_flight; }
 };
-/// Requests that have ended: while this grows, whoever waits for them need not lose patience.
-inline uint64_t answered(const KernelDeviceStatistics& statistics) {
-  return statistics.requests - statistics.in_flight;
-}
 
 class KernelDevice {
  public:

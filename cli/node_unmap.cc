@@ -135,7 +135,7 @@ void NodeState::insist(const DevicePtr& device) {
 
 void NodeState::have_patience(MappedDevice& device) {
   device.patience_ends_ns = reactor_.now_ns() + options_.force_patience_ns;
-  if (device.kernel) device.answered = answered(device.kernel->statistics());
+  if (device.kernel) device.answered = device.kernel->statistics().answered();
 }
 
 void NodeState::patience_tick(base::Timer& timer) {
@@ -148,7 +148,8 @@ void NodeState::patience_tick(base::Timer& timer) {
 /// dropped only when no other device needs it: a server whose disk hangs may refuse the next one.
 void NodeState::lose_patience(const DevicePtr& device) {
   if (device->remote->state() != bnbd::RemoteState::kOpen) return begin_close(device);
-  const bool answers = device->kernel && answered(device->kernel->statistics()) != device->answered;
+  const bool answers =
+      device->kernel && device->kernel->statistics().answered() != device->answered;
   if (answers && !device->closing) have_patience(*device);
   if (reactor_.now_ns() >= device->patience_ends_ns) {
     if (!device->closing)

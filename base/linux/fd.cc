@@ -30,8 +30,9 @@ std::string read_small_file(const std::string& path) {
   return text;
 }
 
-std::string read_boot_id() {
-  return read_small_file("/proc/sys/kernel/random/boot_id");
+const std::string& boot_id() {
+  static const std::string kBootId = read_small_file("/proc/sys/kernel/random/boot_id");
+  return kBootId;
 }
 
 }  // namespace braid::base

@@ -41,6 +41,6 @@ auto retry_interrupted(Call call) {
 std::string read_small_file(const std::string& path);
 
 /// The same until the machine restarts, never the same after.
-std::string read_boot_id();
+const std::string& boot_id();
 
 }  // namespace braid::base

@@ -64,7 +64,7 @@ Status examine_disk(int fd, dev_t device, bool direct, File::Info& info) {
   info.can_discard = read_number(queue_folder(sys_folder) + "/write_zeroes_max_bytes") > 0 &&
                      read_number(queue_folder(sys_folder) + "/discard_max_bytes") > 0;
   info.can_write_zeroes = true;  // the kernel writes zero pages where the disk cannot
-  info.identity = disk_identity(sys_folder, numbers, read_boot_id());
+  info.identity = disk_identity(sys_folder, numbers, boot_id());
   return {};
 }
 

@@ -77,7 +77,7 @@ class LinuxHost : public Host {
       out = out.subspan(static_cast<size_t>(got));
     }
   }
-  std::string boot_id() override { return read_boot_id(); }
+  std::string boot_id() override { return base::boot_id(); }
   std::string host_name() override {
     std::array<char, 256> name{};
     ::gethostname(name.data(), name.size() - 1);
@@ -178,6 +178,10 @@ class LinuxHost : public Host {
 }  // namespace
 
 Result<std::unique_ptr<Host>> create_linux_host(const LinuxHostOptions& options) {
+  // Without it a restart of this machine, and with it the loss of unflushed writes, goes unseen.
+  if (boot_id().empty())
+    return make_error(Errc::kNotSupported,
+                      "cannot read /proc/sys/kernel/random/boot_id: is /proc mounted?");
   std::unique_ptr<Host> host = std::make_unique<LinuxHost>(options);
   // Shows at once what would else fail at the first reactor.
   BRAID_TRY(auto queue, host->create_io_queue());

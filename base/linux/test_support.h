@@ -1,17 +1,16 @@
-// What the tests of LinuxHost share: a host without output, a scratch folder, a forked child.
+// What the tests of LinuxHost share: a host without output, a forked child.
 #pragma once
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include "base/linux_host.h"
+#include "base/linux_test_folder.h"
 #include "base/reactor.h"
 
 namespace braid::base {
@@ -21,12 +20,6 @@ inline std::unique_ptr<Host> quiet_linux_host() {
   options.log_sink = make_null_sink();
   options.allow_peer_copy = true;  // children copy to and from their parents
   return std::move(create_linux_host(options)).value();
-}
-
-/// A name that no other test or process uses at the same time.
-inline std::string unique_name(const std::string& what) {
-  const auto* const test = testing::UnitTest::GetInstance()->current_test_info();
-  return what + "-" + std::to_string(::getpid()) + "-" + (test != nullptr ? test->name() : "");
 }
 
 /// Runs one file operation to its end.
@@ -41,27 +34,6 @@ inline Errc run_io(Reactor& reactor, IoOp& op) {
   }
   return *result;
 }
-
-/// A folder that goes with the object.
-class ScratchFolder {
- public:
-  explicit ScratchFolder(const std::string& beneath = testing::TempDir())
-      : path_(beneath + "/" + unique_name("braid")) {
-    std::filesystem::create_directories(path_);
-  }
-  ~ScratchFolder() { std::filesystem::remove_all(path_); }
-  ScratchFolder(const ScratchFolder&) = delete;
-  ScratchFolder& operator=(const ScratchFolder&) = delete;
-  const std::string& path() const { return path_; }
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-  void make_file(const std::string& name, size_t size_bytes) const {
-    std::ofstream(*this / name).close();
-    std::filesystem::resize_file(*this / name, size_bytes);
-  }
-
- private:
-  const std::string path_;
-};
 
 /// Runs `body` in a forked process; gives its exit status. The body must not start threads.
 template <typename Body>

@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "base/linux_host.h"
+#include "base/linux_test_folder.h"
 #include "bnbd/backends.h"
 #include "bnbd/test_block.h"
 
@@ -22,20 +23,13 @@ constexpr uint64_t kSize = 8 << 20;
 class RealFile : public testing::Test {
  protected:
   RealFile() {
-    // Not below /tmp, which is often a tmpfs: the build tree lies on a real disk.
-    std::string pattern = std::filesystem::current_path() / "file_device_test.XXXXXX";
-    root_ = ::mkdtemp(pattern.data());
+    folder_.make_file("disk.img", kSize);
     base::LinuxHostOptions quiet;
     quiet.log_sink = base::make_null_sink();
     host_ = std::move(base::create_linux_host(quiet)).value();
     reactor_ = std::move(base::Reactor::create(*host_, {})).value();
-    std::ofstream(root_ + "/disk.img").close();
-    std::filesystem::resize_file(root_ + "/disk.img", kSize);
   }
-  ~RealFile() override {
-    device_.reset();
-    std::filesystem::remove_all(root_);
-  }
+  ~RealFile() override { device_.reset(); }
   base::Result<std::unique_ptr<BlockDevice>> open(FileDeviceOptions options = {}) {
     options.root = root_;
     options.name = "disk.img";
@@ -61,7 +55,8 @@ class RealFile : public testing::Test {
     return static_cast<uint64_t>(what.st_blocks) * 512;
   }
 
-  std::string root_;
+  const base::ScratchFolder folder_{base::folder_on_disk()};
+  const std::string& root_ = folder_.path();
   std::unique_ptr<base::Host> host_;
   std::unique_ptr<base::Reactor> reactor_;
   std::unique_ptr<BlockDevice> device_;

@@ -46,7 +46,7 @@ base::Task<base::Result<Detached>> detach_from(base::Reactor& reactor, Server& s
                                                DetachSteps steps) {
   steps.cut_off = [&server] { server.stop(); };
   steps.errors = [&server] { return server.statistics().errors; };
-  steps.answered = [&server] { return answered(server.statistics()); };
+  steps.answered = [&server] { return server.statistics().answered(); };
   if (!server.alive()) {
     steps.mode = DetachMode::kForce;
     steps.write_back = nullptr;

@@ -228,12 +228,7 @@ TEST_P(KernelDeviceTest, SaysWhatForceLostWhenTheDeviceHangs) {
   attach_device(options);
   make_file_system();
   sh_ok("dd if=/dev/urandom of=" + mount_point_ + "/f bs=1M count=4 status=none");
-  threads_->on_reactor([&] { device_->hold(); });
-  base::Result<Detached> detached = Detached();
-  std::thread detaching([&] { detached = detach(DetachMode::kForce); });
-  EXPECT_TRUE(threads_->wait_until([&] { return !kernel_ || !kernel_->alive(); }));
-  threads_->on_reactor([&] { device_->release(); });
-  detaching.join();
+  auto detached = detach_while_it_hangs();
   ASSERT_TRUE(detached.ok()) << detached.error().message();
   EXPECT_NE(detached->lost.find("answered nothing for 1 s"), std::string::npos) << detached->lost;
   sh("umount " + mount_point_);
@@ -259,12 +254,7 @@ TEST_P(KernelDeviceTest, GoesByForceWhileTheDeviceHoldsDirtyPages) {
   options.force_flush_timeout_ns = base::kSecond;
   attach_device(options);
   sh_ok("dd if=/dev/zero of=" + path_ + " bs=64k count=4 conv=notrunc status=none");
-  threads_->on_reactor([&] { device_->hold(); });
-  base::Result<Detached> detached = Detached();
-  std::thread detaching([&] { detached = detach(DetachMode::kForce); });
-  EXPECT_TRUE(threads_->wait_until([&] { return !kernel_ || !kernel_->alive(); }));
-  threads_->on_reactor([&] { device_->release(); });
-  detaching.join();
+  auto detached = detach_while_it_hangs();
   ASSERT_TRUE(detached.ok()) << detached.error().message();
   EXPECT_TRUE(becomes_gone());
 }

@@ -287,6 +287,16 @@ class KernelDeviceTest : public testing::Test {
     if (detached.ok()) threads_->on_reactor([&] { kernel_.reset(); });
     return detached;
   }
+  /// By force; the device answers again once it has been cut off.
+  base::Result<Detached> detach_while_it_hangs() {
+    threads_->on_reactor([&] { device_->hold(); });
+    base::Result<Detached> detached = Detached();
+    std::thread detaching([&] { detached = detach(DetachMode::kForce); });
+    EXPECT_TRUE(threads_->wait_until([&] { return !kernel_ || !kernel_->alive(); }));
+    threads_->on_reactor([&] { device_->release(); });
+    detaching.join();
+    return detached;
+  }
   void make_file_system() {
     sh_ok("mkfs.ext4 -q -F " + path_);
     std::filesystem::create_directories(mount_point_);

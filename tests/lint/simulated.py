@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Code that also runs in simulation uses nothing that a seed does not decide.
 
-That is all of the layers below cli, tests apart; folders in REAL are where the operating system is
-wrapped. Elsewhere: no headers of the operating system, no threads, clocks and random sources but
-Host's, no thread_local, no container ordered by addresses and no hash of one, no walk over a hash
-table. That there are no globals either is seen in what was compiled: globals.py.
+That is all of the layers below cli, tests apart; REAL is where the operating system is wrapped.
+Elsewhere: no headers of the operating system, no threads, clocks and random sources but Host's, no
+thread_local, no container ordered by addresses and no hash of one, no walk over a hash table. That
+there are no globals either is seen in what was compiled: globals.py.
 """
 
 import re
@@ -13,7 +13,7 @@ import sys
 import source
 
 SIMULATED = {"base", "vhca", "trs", "bnbd", "rmr", "brmr"}
-REAL = ("base/linux", "bnbd/frontend", "vhca/ibv", "vhca/shim")
+REAL = ("base/linux/", "base/linux_", "bnbd/frontend/", "vhca/ibv/", "vhca/shim/")
 
 _HEADER = re.compile(
     r"^\s*#\s*include\s*<(?:unistd|fcntl|poll|pthread|signal|csignal|dlfcn|time|ctime|chrono|"
@@ -38,7 +38,7 @@ def simulated(path):
     return (
         path.parts[0] in SIMULATED
         and not path.stem.endswith("_test")
-        and not name.startswith(tuple(folder + "/" for folder in REAL))
+        and not name.startswith(REAL)
     )
 
 
