@@ -30,13 +30,14 @@ use_disk() {
 # Buffers are locked as they are first used: more of them than below, to their ends.
 use_disk 1M-1M 32
 use_disk 1M-1M 32
-# A line of the log or a slow turn of the machine may have one of its own: not in each round.
+# Each page of a buffer may have one in both processes when it is first used, on a loaded machine
+# late; a line of the log may have one. They come to an end.
 for ((round = 1; ; ++round)); do
   before=$(faults)
   use_disk 4k-1M 8
   after=$(faults)
   echo "$((after - before)) page faults in round $round"
   ((after == before)) && break
-  ((round < 5)) || fail "each round takes page faults"
+  ((round < 20)) || fail "each round takes page faults"
 done
 ctl unmap disk.img
