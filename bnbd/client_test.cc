@@ -54,6 +54,33 @@ TEST_F(OddServer, a_reopening_refused_with_any_errno_leaves_the_path_to_the_othe
   EXPECT_EQ(client->session->statistics().reconnects, 3u) << "one for each restart";
 }
 
+TEST_F(OddServer, an_answer_that_describes_no_device_is_of_that_open_and_no_loss_of_the_path) {
+  RemoteDevice& device = open(*client, "a");
+  script.odd_open = "b";
+  script.device.device_id = 8;
+  const auto refused = try_open(*client, {.name = "b"});
+  ASSERT_EQ(refused.code(), Errc::kProtocol);
+  EXPECT_NE(refused.error().message().find("physical blocks of 0 bytes"), std::string::npos);
+  EXPECT_EQ(script.closes, std::vector{8u}) << "the server must not keep it for nobody";
+  script.device.device_id = 7;
+  EXPECT_EQ(write(*client, device, 0, 4096, 1), Errc::kOk);
+  EXPECT_EQ(client->session->statistics().reconnects, 0u);
+}
+
+TEST_F(OddServer, a_reopening_answered_with_no_device_leaves_the_path_to_the_other_devices) {
+  RemoteDevice& odd = open(*client, "odd");
+  RemoteDevice& device = open(*client, "a");
+  script.odd_open = "odd";
+  restart_fake();
+  ASSERT_TRUE(until([&] { return odd.state() == RemoteState::kUnavailable; }));
+  ASSERT_TRUE(until([&] { return device.state() == RemoteState::kOpen; }));
+  EXPECT_EQ(write(*client, device, 0, 4096, 1), Errc::kOk);
+  EXPECT_NE(odd.explain().find("physical blocks of 0 bytes"), std::string::npos) << odd.explain();
+  script.odd_open.clear();
+  ASSERT_TRUE(until([&] { return odd.state() == RemoteState::kOpen; }));
+  EXPECT_EQ(client->session->statistics().reconnects, 1u);
+}
+
 // A FUA write may be sent to one server and, its answer lost, again to another. It is durable only
 // if it went with the flag to a server that heeds it.
 TEST_F(OddServer, a_fua_write_sent_again_to_a_server_without_fua_is_followed_by_a_flush) {

@@ -29,6 +29,7 @@ struct FakeScript {
   std::vector<std::byte> content;
   int refuse_open_errno = 0;  // with words, as Braid's server does
   std::string hang_open;      // OPENs of this name get no answer
+  std::string odd_open;       // OPENs of this name get physical blocks of 0 bytes
   bool hold_io = false;       // I/O gets no answer
   base::Errc io_status = base::Errc::kOk;
   std::vector<wire::Io> seen;  // I/O in the order of its arrival
@@ -93,6 +94,8 @@ class FakeServer final : public Node, private trs::ServerUser {
     wire::ExtendedOpenAnswer answer;
     answer.answer = wire::make_open_answer(script.device);
     answer.extension = wire::make_extension(script.device);
+    const std::string name = wire::parse_open(request.user_header).value().name;
+    if (name == script.odd_open) answer.answer.physical_block_bytes = uint16_t{0};
     put(request, answer);
   }
   void io(trs::ServerRequest& request) {

@@ -42,7 +42,7 @@ base::Task<base::Status> SessionImpl::reconnected() {
   co_return base::ok_status();
 }
 
-/// Opens a device again on the present path. An error means that the path is gone or the peer mad.
+/// Opens a device again on the present path. An error means that the path is gone.
 base::Task<base::Status> SessionImpl::reopen(uint64_t serial) {
   DeviceImpl* device = find(serial);
   if (device == nullptr || !device->wants_reopening()) co_return base::ok_status();

@@ -1,6 +1,7 @@
 // The session's life and its control messages.
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 #include "bnbd/client/device_impl.h"
 #include "bnbd/client/session_impl.h"
@@ -46,6 +47,14 @@ namespace {
 
 // Between questions for a device whose disk is slow at the server.
 constexpr uint64_t kAskAgainNs = 100 * base::kMillisecond;
+
+/// Of an answer to OPEN that may be wrong otherwise; 0 if it is none at all.
+uint32_t id_of_answer(std::span<const std::byte> bytes) {
+  wire::OpenAnswer answer;
+  std::memcpy(&answer, bytes.data(), sizeof(answer));
+  const bool typed = answer.header.type == static_cast<uint16_t>(wire::MessageType::kOpenAnswer);
+  return typed ? uint32_t{answer.device_id} : 0;
+}
 
 }  // namespace
 
@@ -168,7 +177,9 @@ base::Task<OpenReply> SessionImpl::send_open(std::string name, wire::AccessMode 
   reply.answer = wire::parse_open_answer(answer);
   if (reply.answer.ok()) co_return reply;
   reply.answer = reply.answer.error().with("opening '{}' at {}", name, server_text());
-  if (reply.answer.code() == Errc::kProtocol) reply.path = reply.answer.error();
+  // The server may hold a device for us that we cannot use: nobody else must find it taken.
+  const uint32_t id = id_of_answer(answer);
+  if (reply.answer.code() == Errc::kProtocol && id != 0) co_await send_close(id);
   co_return reply;
 }
 

@@ -18,7 +18,7 @@ namespace braid::bnbd::client {
 
 class DeviceImpl;
 
-/// How an OPEN ended: the path failed it (or the peer is mad), or the server answered, well or not.
+/// How an OPEN ended: the path failed it, or the server answered, well, with a refusal or nonsense.
 struct OpenReply {
   OpenReply() {}  // no aggregate: those go wrong beside co_await
   base::Status path;
