@@ -75,6 +75,9 @@ struct BlockRequest : base::ListNode {
   std::array<uint64_t, 3> device_words{};
 };
 
+/// The largest logical or physical block, both powers of two: what the protocol can tell.
+inline constexpr uint32_t kBlockBytesMax = 32768;
+
 /// What a device is and may be asked. Bytes throughout.
 struct BlockInfo {
   std::string identity;  // names the same bytes across restarts

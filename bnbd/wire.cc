@@ -7,6 +7,8 @@
 #include <bit>
 #include <cstring>
 
+#include "bnbd/block.h"
+
 namespace braid::bnbd::wire {
 
 using base::Errc;
@@ -32,7 +34,7 @@ Result<T> copy_message(std::span<const std::byte> bytes, MessageType type, std::
 }
 
 bool sane_block_size(uint32_t bytes) {
-  return std::has_single_bit(bytes) && bytes >= kSectorBytes && bytes <= 32768;
+  return std::has_single_bit(bytes) && bytes >= kSectorBytes && bytes <= kBlockBytesMax;
 }
 
 /// Sectors of a byte count, bounded by the field's width.
@@ -124,15 +126,15 @@ base::Status check_opened(const OpenedDevice& device) {
   if (!sane_block_size(device.logical_block_bytes)) {
     return make_error(Errc::kProtocol,
                       "open answer has logical blocks of {} bytes: must be a power of two from "
-                      "512 to 32768",
-                      device.logical_block_bytes);
+                      "512 to {}",
+                      device.logical_block_bytes, kBlockBytesMax);
   }
   if (!sane_block_size(device.physical_block_bytes) ||
       device.physical_block_bytes < device.logical_block_bytes) {
     return make_error(Errc::kProtocol,
                       "open answer has physical blocks of {} bytes: must be a power of two from "
-                      "the logical {} to 32768",
-                      device.physical_block_bytes, device.logical_block_bytes);
+                      "the logical {} to {}",
+                      device.physical_block_bytes, device.logical_block_bytes, kBlockBytesMax);
   }
   if (device.max_io_bytes < device.logical_block_bytes) {
     return make_error(Errc::kProtocol, "open answer allows I/O of {} bytes: at least one block",
@@ -269,6 +271,8 @@ Result<OpenedDevice> parse_open_answer(std::span<const std::byte> bytes) {
 }
 
 OpenAnswer make_open_answer(const OpenedDevice& device) {
+  BRAID_ASSERT(sane_block_size(device.logical_block_bytes) &&
+               sane_block_size(device.physical_block_bytes));
   OpenAnswer answer;
   answer.header.type = static_cast<uint16_t>(MessageType::kOpenAnswer);
   answer.device_id = device.device_id;

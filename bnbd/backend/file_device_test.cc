@@ -53,6 +53,31 @@ TEST_F(SimFileDevice, describes_the_file) {
   EXPECT_FALSE(device_->info().read_only);
 }
 
+TEST_F(SimFileDevice, physical_blocks_are_never_larger_than_the_protocol_can_tell) {
+  const uint32_t huge = 2 << 20;  // as huge pages of tmpfs
+  process_.on_reactor([this] { device_.reset(); });
+  for (uint32_t bytes : {uint32_t{32768}, uint32_t{65536}, huge}) {
+    const std::string name = std::to_string(bytes) + ".img";
+    machine_.add_disk("/exports/" + name, {.physical_block_bytes = bytes});
+    FileDeviceOptions options{.root = "/exports", .name = name};
+    auto wide = process_.await(open_file_device(process_.reactor(), options));
+    ASSERT_TRUE(wide.ok()) << wide.error().message();
+    device_ = std::move(wide).value();
+    EXPECT_EQ(device_->info().physical_block_bytes, kBlockBytesMax);
+    EXPECT_EQ(device_->info().discard_granularity_bytes, kBlockBytesMax);
+    process_.on_reactor([this] { device_.reset(); });
+    world_.run_for(base::kMillisecond);
+  }
+}
+
+TEST_F(SimFileDevice, a_file_whose_logical_blocks_the_protocol_cannot_tell_is_refused_with_words) {
+  machine_.add_disk("/exports/wide.img", {.logical_block_bytes = 65536});
+  FileDeviceOptions options{.root = "/exports", .name = "wide.img"};
+  auto wide = process_.await(open_file_device(process_.reactor(), options));
+  ASSERT_EQ(wide.code(), Errc::kNotSupported);
+  EXPECT_NE(wide.error().message().find("65536"), std::string::npos) << wide.error().message();
+}
+
 TEST_F(SimFileDevice, the_incarnation_is_the_machines_boot) {
   const uint64_t before = device_->info().incarnation;
   process_.on_reactor([this] { device_.reset(); });

@@ -33,8 +33,10 @@ BlockInfo describe(const base::File::Info& file, const FileDeviceOptions& option
   info.identity = file.identity;
   info.incarnation = incarnation_of(boot_id);
   info.logical_block_bytes = std::max<uint32_t>(512, file.direct ? file.logical_block_bytes : 512);
+  // What a file system calls its block is a hint for the sizes of buffers: 2 MiB with huge pages.
   info.physical_block_bytes =
-      std::max({info.logical_block_bytes, file.physical_block_bytes, uint32_t{4096}});
+      std::clamp(std::max(info.logical_block_bytes, file.physical_block_bytes), uint32_t{4096},
+                 kBlockBytesMax);
   info.size_bytes = file.size_bytes;
   info.max_io_bytes = options.max_io_bytes;
   info.queue_depth = options.queue_depth;
@@ -45,6 +47,13 @@ BlockInfo describe(const base::File::Info& file, const FileDeviceOptions& option
     info.discard_granularity_bytes = info.physical_block_bytes;
   }
   return info;
+}
+
+base::Status check_blocks(const BlockInfo& info, const std::string& name) {
+  if (info.logical_block_bytes <= kBlockBytesMax) return {};
+  return base::make_error(Errc::kNotSupported,
+                          "'{}' is on a disk with blocks of {} bytes: at most {} can be exported",
+                          name, info.logical_block_bytes, kBlockBytesMax);
 }
 
 /// A tail that no request can reach would be missing from the disk, and with it what programs keep
@@ -94,6 +103,7 @@ base::Task<Result<std::unique_ptr<BlockDevice>>> open_file_device(base::Reactor&
   FileDevice::Options device;
   device.name = options.name;
   device.info = describe(file->info(), options, opened->boot_id);
+  BRAID_CO_CHECK(check_blocks(device.info, options.name));
   BRAID_CO_CHECK(check_size(file->info().size_bytes, device.info, options.name));
   BRAID_CO_TRY(auto scratch,
                host.create_segment(FileDevice::scratch_bytes(device.info), "file device"));
