@@ -257,7 +257,7 @@ class Host {
   /// (kNotSupported): worlds drive reactors.
   virtual Result<std::unique_ptr<Thread>> start_thread(std::string name,
                                                        std::function<void()> body) = 0;
-  /// Runs `work` on a worker (TBB), for calls that may block or compute long. Any thread. See
+  /// Runs `work` on a worker, for calls that may wait, even without end. Any thread. See
   /// Reactor::offload.
   virtual void execute(std::function<void()> work) = 0;
   virtual std::unique_ptr<Event> create_event() = 0;

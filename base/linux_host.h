@@ -18,8 +18,9 @@ struct LinuxHostOptions {
   /// counted, rather than waited for. The last of them are written when the last Logger goes, for
   /// at most 2 s; lines of the moment of a crash may be lost.
   std::shared_ptr<LogSink> log_sink;
-  /// Threads for execute(). They may all be blocked in system calls, so more than cores.
-  int workers_max = 8;
+  /// Threads for execute(), started as they are needed. They may all wait for disks that hang, and
+  /// each disk of this host, served or mapped, may keep one.
+  size_t workers_max = 256;
   /// Lets processes of the same user copy to and from all of this one's memory where the Yama
   /// security module would forbid it (prctl PR_SET_PTRACER). In-host peers need it for registered
   /// memory that is not in a Segment, and for nothing else.

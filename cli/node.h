@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "bnbd/kernel_device.h"
 #include "cli/resolve.h"
 #include "vhca/device.h"
 
@@ -53,6 +54,10 @@ struct NodeOptions {
   /// that takes longer keeps its worker; with two of those, no other name is looked up.
   LookUp look_up = look_up_host;
   uint64_t look_up_patience_ns = 10'000'000'000;
+  /// How the kernel gets a device: bnbd::attach, but in tests.
+  std::function<base::Task<base::Result<std::unique_ptr<bnbd::KernelDevice>>>(
+      base::Reactor&, bnbd::BlockDevice&, bnbd::KernelDeviceOptions)>
+      attach = bnbd::attach;
 };
 
 class Node {

@@ -74,13 +74,15 @@ Task<Result<json>> NodeState::map(json params, CallerGone gone) {
   device->export_name = target.export_name;
   device->target = fmt::format("{}/{}", address_text(target.server), target.export_name);
   device->since_ns = reactor_.now_ns();
+  device->mapper_gone = std::move(gone);
   devices_.push_back(device);
-  const Status given = co_await give_to_kernel(device, std::move(servers), std::move(options), kind,
-                                               std::move(gone));
+  const Status given =
+      co_await give_to_kernel(device, std::move(servers), std::move(options), kind);
   if (!given.ok()) {
-    co_await dismantle(device);
+    co_await take_back(device, given.error());
     co_return given.error();
   }
+  reactor_.cancel(device->patience);
   set_phase(*device, DevicePhase::kMapped);
   reactor_.log().info("mapped {} as {} ({})", device->target, device->path,
                       device->kernel->kind_text());
@@ -133,15 +135,17 @@ Task<Result<std::vector<vhca::Address>>> NodeState::addresses_of(vhca::Address s
   co_return servers;
 }
 
-Status NodeState::given_up(const MappedDevice& device, const CallerGone& gone) const {
-  if (!stopping_ && (!gone || !gone())) return {};
+Status NodeState::given_up(const MappedDevice& device) const {
+  const bool gone = device.mapper_gone && device.mapper_gone();
+  if (!stopping_ && !device.force && !gone) return {};
   return make_error(Errc::kCanceled, "mapping \"{}\" was given up: {}", device.name,
-                    stopping_ ? "the node is ending" : "its caller has gone");
+                    stopping_ ? "the node is ending"
+                    : gone    ? "its caller has gone"
+                              : "it is unmapped by force");
 }
 
 /// A session to the first of the addresses at which there is a server.
-Task<Status> NodeState::join_one_of(DevicePtr device, std::vector<vhca::Address> servers,
-                                    CallerGone gone) {
+Task<Status> NodeState::join_one_of(DevicePtr device, std::vector<vhca::Address> servers) {
   std::optional<Error> first;
   std::string tried;
   for (const vhca::Address& server : servers) {
@@ -155,7 +159,7 @@ Task<Status> NodeState::join_one_of(DevicePtr device, std::vector<vhca::Address>
     if (servers.size() == 1) co_return refused;
     if (!first) first = refused;
     tried += (tried.empty() ? "" : "; ") + refused.message();
-    BRAID_CO_CHECK(given_up(*device, gone));
+    BRAID_CO_CHECK(given_up(*device));
   }
   co_return make_error(first->code(), "none of the server's {} addresses will do: {}",
                        servers.size(), tried);
@@ -163,24 +167,42 @@ Task<Status> NodeState::join_one_of(DevicePtr device, std::vector<vhca::Address>
 
 Task<Status> NodeState::give_to_kernel(DevicePtr device, std::vector<vhca::Address> servers,
                                        bnbd::RemoteDeviceOptions options,
-                                       bnbd::KernelDeviceKind kind, CallerGone gone) {
-  const Status joined = co_await join_one_of(device, std::move(servers), gone);
+                                       bnbd::KernelDeviceKind kind) {
+  const Status joined = co_await join_one_of(device, std::move(servers));
   if (!joined.ok()) co_return joined;
-  BRAID_CO_CHECK(given_up(*device, gone));
+  BRAID_CO_CHECK(given_up(*device));
 
   auto remote = co_await device->session->session->open_device(std::move(options));
   if (!remote.ok()) co_return remote.error();
   device->remote = std::move(*remote);
-  BRAID_CO_CHECK(given_up(*device, gone));
+  BRAID_CO_CHECK(given_up(*device));
 
   bnbd::KernelDeviceOptions kernel_options;
   kernel_options.kind = kind;
   kernel_options.name = device->name;
-  auto kernel = co_await bnbd::attach(reactor_, *device->remote, std::move(kernel_options));
-  if (!kernel.ok()) co_return kernel.error().with("giving \"{}\" to the kernel", device->name);
-  device->kernel = std::move(*kernel);
-  device->path = device->kernel->path();
-  co_return Status();
+  // The kernel reads and flushes on the way, and waits for the answers.
+  reactor_.schedule_after(device->patience, kPatienceTickNs);
+  auto kernel = co_await options_.attach(reactor_, *device->remote, std::move(kernel_options));
+  const Status wanted = given_up(*device);
+  if (!kernel.ok() && wanted.ok())
+    co_return kernel.error().with("giving \"{}\" to the kernel", device->name);
+  if (kernel.ok()) {
+    device->kernel = std::move(*kernel);
+    device->path = device->kernel->path();
+  }
+  co_return wanted;
+}
+
+/// Undoes a mapping that failed or was given up.
+Task<void> NodeState::take_back(DevicePtr device, const Error& why) {
+  reactor_.log().info("mapping {}: {}", device->target, why.message());
+  if (device->remote) give_up_mapping(device);
+  if (device->kernel) {
+    const auto detached = co_await device->kernel->detach(bnbd::DetachMode::kForce);
+    if (!detached.ok()) reactor_.log().warning("{}: {}", device->path, detached.error().message());
+    device->kernel.reset();
+  }
+  co_await dismantle(device);
 }
 
 Task<Result<SessionPtr>> NodeState::join_session(vhca::Address server) {

@@ -45,6 +45,9 @@ enum class DevicePhase : uint8_t {
   kGone,  // in no list any more
 };
 
+/// Whether whoever asked for something still waits for it; empty: always.
+using CallerGone = std::function<bool()>;
+
 /// A remote device that the kernel has, or is to have, or had. One coroutine at a time takes it
 /// through its phases; what others may do meanwhile is to ask for force.
 struct MappedDevice {
@@ -58,10 +61,11 @@ struct MappedDevice {
   std::unique_ptr<bnbd::RemoteDevice> remote;
   std::unique_ptr<bnbd::KernelDevice> kernel;
   DevicePhase phase = DevicePhase::kMapping;
-  uint64_t since_ns = 0;  // in this phase
-  bool force = false;     // the present unmap is by force, or has become so
-  base::Status outcome;   // of the last unmap
-  std::string lost;       // what it had to give up; empty: nothing
+  uint64_t since_ns = 0;   // in this phase
+  CallerGone mapper_gone;  // while it is being mapped
+  bool force = false;    // the present unmap is by force, or has become so; or mapping is given up
+  base::Status outcome;  // of the last unmap
+  std::string lost;      // what it had to give up; empty: nothing
   // remote->close(), once: requests fail from then on.
   bool closing = false;
   bool closed = false;
@@ -72,9 +76,6 @@ struct MappedDevice {
   base::Timer patience;
 };
 using DevicePtr = std::shared_ptr<MappedDevice>;
-
-/// Whether whoever asked for something still waits for it; empty: always.
-using CallerGone = std::function<bool()>;
 
 /// What a node does, on its reactor.
 class NodeState {
@@ -93,12 +94,12 @@ class NodeState {
   base::Task<base::Result<nlohmann::json>> map(nlohmann::json params, CallerGone gone);
   base::Status may_map(const std::string& name) const;
   base::Task<base::Result<std::vector<vhca::Address>>> addresses_of(vhca::Address server);
-  base::Task<base::Status> join_one_of(DevicePtr device, std::vector<vhca::Address> servers,
-                                       CallerGone gone);
-  base::Status given_up(const MappedDevice& device, const CallerGone& gone) const;
+  base::Task<base::Status> join_one_of(DevicePtr device, std::vector<vhca::Address> servers);
+  base::Status given_up(const MappedDevice& device) const;
   base::Task<base::Status> give_to_kernel(DevicePtr device, std::vector<vhca::Address> servers,
                                           bnbd::RemoteDeviceOptions options,
-                                          bnbd::KernelDeviceKind kind, CallerGone gone);
+                                          bnbd::KernelDeviceKind kind);
+  base::Task<void> take_back(DevicePtr device, const base::Error& why);
   base::Task<base::Result<SessionPtr>> join_session(vhca::Address server);
   base::Task<void> leave_session(SessionPtr session);
 
@@ -108,6 +109,8 @@ class NodeState {
   base::Task<void> take_away_apart(DevicePtr device, bool force);
   base::Result<bnbd::DetachMode> may_unmap(const MappedDevice& device) const;
   void insist(const DevicePtr& device);
+  void give_up_mapping(const DevicePtr& device);
+  static constexpr uint64_t kPatienceTickNs = 100 * base::kMillisecond;
   void begin_close(const DevicePtr& device);
   base::Task<void> close_remote(DevicePtr device);
   base::Task<void> dismantle(DevicePtr device);

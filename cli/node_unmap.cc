@@ -17,7 +17,8 @@ using nlohmann::json;
 
 namespace {
 
-constexpr uint64_t kPatienceTickNs = 100 * base::kMillisecond;
+// With a device that was not there yet nothing can be lost: for CLOSE to be answered.
+constexpr uint64_t kMappingPatienceNs = base::kSecond;
 
 }  // namespace
 
@@ -55,13 +56,19 @@ Task<Result<json>> NodeState::unmap(json params, CallerGone gone) {
   if (gone && gone()) co_return Error(Errc::kCanceled, "the caller has gone");
   const DevicePtr device = device_named(name);
   if (device == nullptr) co_return make_error(Errc::kNotFound, "no mapped device \"{}\"", name);
-  if (device->phase == DevicePhase::kMapping)
-    co_return make_error(Errc::kBusy, "\"{}\" {}", name, phase_text(*device));
+  if (device->phase == DevicePhase::kMapping && !force)
+    co_return make_error(Errc::kBusy, "\"{}\" {}; --force gives it up", name, phase_text(*device));
   if (device->phase == DevicePhase::kUnmapping && !force)
     co_return make_error(Errc::kBusy, "\"{}\" {}{}; --force gives up what is not written back yet",
                          name, phase_text(*device),
                          device->remote ? " (" + device->remote->explain() + ")" : "");
   json was{{"name", device->name}, {"device", device->path}, {"target", device->target}};
+  if (device->phase == DevicePhase::kMapping) {
+    give_up_mapping(device);
+    while (device->phase == DevicePhase::kMapping) co_await device->changed.wait();
+    was["lost"] = "";
+    co_return was;
+  }
   if (device->phase == DevicePhase::kMapped) {
     BRAID_CO_CHECK(co_await take_away(device, force));
     was["lost"] = device->lost;
@@ -141,11 +148,27 @@ void NodeState::have_patience(MappedDevice& device) {
 void NodeState::patience_tick(base::Timer& timer) {
   auto& device = *static_cast<MappedDevice*>(timer.context);
   auto& node = *static_cast<NodeState*>(device.node);
-  if (const DevicePtr shared = node.device_named(device.name)) node.lose_patience(shared);
+  const DevicePtr shared = node.device_named(device.name);
+  if (!shared) return;
+  const bool wanted = shared->phase == DevicePhase::kMapping && !shared->closing;
+  if (!wanted) return node.lose_patience(shared);
+  if (!node.given_up(*shared).ok()) return node.give_up_mapping(shared);
+  node.reactor_.schedule_after(shared->patience, kPatienceTickNs);
 }
 
-/// Now and again while a device is unmapped by force: the path may be lost meanwhile. The path is
-/// dropped only when no other device needs it: a server whose disk hangs may refuse the next one.
+/// The server may be what holds the mapping up: nothing waits for it any more.
+void NodeState::give_up_mapping(const DevicePtr& device) {
+  device->force = true;
+  if (!device->remote || device->closing) return;
+  reactor_.cancel(device->patience);
+  device->patience_ends_ns = reactor_.now_ns() + kMappingPatienceNs;
+  begin_close(device);
+  lose_patience(device);
+}
+
+/// Now and again while a device is unmapped by force, or its mapping is given up: the path may be
+/// lost meanwhile. The path is dropped only when no other device needs it: a server whose disk
+/// hangs may refuse the next one.
 void NodeState::lose_patience(const DevicePtr& device) {
   if (device->remote->state() != bnbd::RemoteState::kOpen) return begin_close(device);
   const bool answers =
@@ -160,7 +183,7 @@ void NodeState::lose_patience(const DevicePtr& device) {
     const bool needed = std::any_of(devices_.begin(), devices_.end(), [&](const DevicePtr& other) {
       return other->session == device->session && !other->closing;
     });
-    if (!needed) return device->session->session->drop_path("its last device is unmapped by force");
+    if (!needed) return device->session->session->drop_path("its last device is given up");
   }
   reactor_.schedule_after(device->patience, kPatienceTickNs);
 }

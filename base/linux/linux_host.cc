@@ -106,7 +106,7 @@ class LinuxHost : public Host {
   }
 
   void execute(std::function<void()> work) override {
-    const SignalsBlocked blocked;  // for the threads that the first work starts
+    const SignalsBlocked blocked;  // for the threads that this may start
     executor_.execute(std::move(work));
   }
 

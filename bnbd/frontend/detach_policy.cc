@@ -79,14 +79,14 @@ class GiveUp {
 /// What is lost when a device goes by force whose users were given the time to write; empty:
 /// nothing.
 base::Task<std::string> save_what_can_be(base::Reactor& reactor, std::shared_ptr<DetachSteps> steps,
-                                         const GiveUp& give_up, Status refusal) {
+                                         const GiveUp& give_up, uint64_t errors_before,
+                                         Status refusal) {
   const std::string too_late =
       fmt::format("not all its dirty pages were written, and it answered nothing for {:.3g} s",
                   static_cast<double>(steps->force_flush_timeout_ns) / base::kSecond);
   if (give_up.given_up()) co_return too_late;
   if (refusal.code() != Errc::kBusy) co_return refusal.error().message();
   if (!steps->write_back) co_return "the kernel had cut it off before";
-  const uint64_t errors_before = steps->errors();
   const std::function<Status()> write_back = steps->write_back;
   const Status written = co_await offloaded<void>(reactor, write_back);
   if (give_up.given_up()) co_return too_late;
@@ -104,6 +104,7 @@ base::Task<Result<Detached>> run_detach(base::Reactor& reactor, DetachSteps aske
   const std::function<Status()> remove = [steps] { return try_removal(*steps); };
   const bool force = steps->mode == DetachMode::kForce;
   GiveUp give_up(reactor, steps);
+  const uint64_t errors_before = steps->errors();
 
   Status status;
   uint64_t patience_ends_ns = base::kNever;
@@ -120,7 +121,7 @@ base::Task<Result<Detached>> run_detach(base::Reactor& reactor, DetachSteps aske
   if (!force) co_return status.error();
 
   Detached detached;
-  detached.lost = co_await save_what_can_be(reactor, steps, give_up, status);
+  detached.lost = co_await save_what_can_be(reactor, steps, give_up, errors_before, status);
   reactor.log().warning("{}: taken away by force; {}; {}", steps->name, status.error().message(),
                         detached.lost.empty() ? "what was dirty has been written"
                                               : "data may be lost: " + detached.lost);

@@ -14,8 +14,8 @@ using base::Status;
 
 namespace {
 
-// Each hanging opening takes one of the host's worker threads for as long as it hangs.
-constexpr unsigned kStuckMax = 4;
+// Each hanging opening takes one of the host's worker threads (256) for as long as it hangs.
+constexpr unsigned kStuckMax = 64;
 constexpr uint64_t kStuckNs = 3 * base::kSecond;
 // Longer than a client takes to ask again.
 constexpr uint64_t kUnclaimedNs = 15 * base::kSecond;

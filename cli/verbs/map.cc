@@ -84,6 +84,13 @@ struct UnmapArguments {
   bool force = false;
 };
 
+void print_unmapped(const json& thing) {
+  std::cout << "unmapped " << text_of(thing.at("name"));
+  if (const json& device = thing.at("device"); !device.is_null())  // it was still being mapped
+    std::cout << " (" << text_of(device) << ")";
+  std::cout << "\n";
+}
+
 void unmap(Context& context, const UnmapArguments& arguments) {
   auto found = find(context, arguments.name);
   if (!found.ok()) return report(context, found.error());
@@ -99,8 +106,7 @@ void unmap(Context& context, const UnmapArguments& arguments) {
   if (context.json)
     print_json(*gone);
   else
-    std::cout << "unmapped " << text_of(thing.at("name")) << " (" << text_of(thing.at("device"))
-              << ")\n";
+    print_unmapped(thing);
   // A node of another version does not tell.
   const auto lost = gone->find("lost");
   if (lost != gone->end() && *lost != "")

@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+"""What ctest's JUnit file tells.
+
+results.py skipped RESULTS.xml   which tests did not run here, and why
+results.py again RESULTS.xml     why the failed tests may not run again; exit code 0: they may
+"""
+
+import re
+import sys
+import xml.etree.ElementTree as tree
+from collections import defaultdict
+
+# What must not fail even once: it follows from its seed alone, or it compares data.
+NEVER_AGAIN = re.compile(
+    r"^(sim|explore|fuzz|lint):|KernelDevice|system:(demo|memory_pressure)_test"
+)
+# Load may break an expectation. It never makes a program crash or a sanitizer find something.
+ENDED_BY_ITSELF = re.compile(r"^\[  FAILED  \]|^FAILED: ", re.MULTILINE)
+FOUND_A_BUG = re.compile(r"Sanitizer|runtime error:|assertion .*failed|panic", re.IGNORECASE)
+FAILED_MAX = 3
+
+
+def cases(path, element):
+    for case in tree.parse(path).getroot().iter("testcase"):
+        if case.find(element) is not None:
+            yield case.get("name").split("  # ")[0], case.findtext("system-out") or ""
+
+
+def reason(output):
+    """The words of the test itself: GTEST_SKIP's message, or the line of a script's skip()."""
+    lines = [line.strip() for line in output.splitlines()]
+    for at, line in enumerate(lines):
+        if line.startswith("skipped: "):
+            return line.removeprefix("skipped: ")
+        if re.search(r"\.(cc|h):\d+: Skipped$", line):
+            return " ".join(filter(None, lines[at + 1 : at + 2])) or "no reason given"
+    return "no reason given"
+
+
+def print_skipped(path):
+    skipped = defaultdict(list)
+    for name, output in cases(path, "skipped"):
+        skipped[reason(output)].append(name)
+    for why, names in sorted(skipped.items(), key=lambda item: -len(item[1])):
+        more = f" and {len(names) - 2} more" if len(names) > 2 else ""
+        print(f"NOT TESTED HERE ({len(names)}): {why}: {', '.join(names[:2])}{more}")
+
+
+def why_not_again(name, output):
+    if NEVER_AGAIN.search(name):
+        return "does not depend on load"
+    if found := FOUND_A_BUG.search(output):
+        return f'says "{found.group()}"'
+    if not ENDED_BY_ITSELF.search(output):
+        return "crashed, or did not end in time"
+    return None
+
+
+def print_final(path):
+    failed = list(cases(path, "failure"))
+    final = [f"{name} {why}" for name, output in failed if (why := why_not_again(name, output))]
+    if not 1 <= len(failed) <= FAILED_MAX:
+        final.append(f"{len(failed)} tests failed")
+    print("\n".join(final))
+    return 1 if final else 0
+
+
+if sys.argv[1] == "skipped":
+    print_skipped(sys.argv[2])
+else:
+    sys.exit(print_final(sys.argv[2]))
