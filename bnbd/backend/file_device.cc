@@ -98,7 +98,9 @@ void FileDevice::step(Slot& slot) {
       step_transfer(slot);
       return;
     case BlockOp::kDiscard:
+/// A discard is never carried out as zeroes: they would take the space that is to be given back.
     case BlockOp::kWriteZeroes:
+  if (request.op == BlockOp::kDiscard) return Method::kPunch;
       step_range(slot);
       return;
   }

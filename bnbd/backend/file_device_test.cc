@@ -295,3 +295,14 @@ TEST_F(HandDrivenFile, requests_beyond_the_queue_depth_wait_in_order) {
 
 }  // namespace
 }  // namespace braid::bnbd
+
+  Io again(BlockOp::kDiscard, 0, 4096);
+  device_->submit(again.request);
+  expect_and_complete(IoOpcode::kDiscard, 0, 4096, Errc::kNotSupported);
+  EXPECT_EQ(again.status, Errc::kNotSupported) << "space is given back, or nothing is done";
+  EXPECT_EQ(op(), nullptr) << "zeroes would take the space that was to be given back";
+
+  Io zeroes(BlockOp::kWriteZeroes, 0, 4096);
+  device_->submit(zeroes.request);
+  expect_and_complete(IoOpcode::kWriteZeroes, 0, 4096, Errc::kOk);
+  EXPECT_EQ(zeroes.status, Errc::kOk);
