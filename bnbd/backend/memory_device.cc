@@ -18,6 +18,10 @@ using base::Result;
 namespace {
 
 constexpr uint64_t kPageBytes = 4096;
+// A range is cleared inside submit(), and nothing else of the reactor runs meanwhile, heartbeats
+// neither: it may take no longer than the longest write. Memory that was never touched before takes
+// a page fault for each page, 0.9 ms for a MiB (measured).
+constexpr uint64_t kRangeMax = 1 << 20;
 constexpr uint64_t kSizeMax = uint64_t{1} << 46;
 
 class MemoryDevice : public BlockDevice {
@@ -109,8 +113,8 @@ Result<std::unique_ptr<BlockDevice>> create_memory_device(base::Host& host,
   info.logical_block_bytes = options.logical_block_bytes;
   info.physical_block_bytes = std::max<uint32_t>(options.logical_block_bytes, kPageBytes);
   info.max_io_bytes = options.max_io_bytes;
-  info.max_discard_bytes = uint64_t{1} << 30;
-  info.max_write_zeroes_bytes = uint64_t{1} << 30;
+  info.max_discard_bytes = kRangeMax;
+  info.max_write_zeroes_bytes = kRangeMax;
   info.discard_granularity_bytes = kPageBytes;
   info.queue_depth = options.queue_depth;
   info.write_cache = false;  // whoever survives to flush has lost nothing

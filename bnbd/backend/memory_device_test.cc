@@ -78,6 +78,21 @@ TEST_F(MemoryDevice, refuses_what_breaks_a_rule_and_changes_nothing) {
   EXPECT_TRUE(reads_as(0, 1 << 20, 0));
 }
 
+// A request is done inside submit(), and so keeps the reactor from everything else: heartbeats too.
+TEST_F(MemoryDevice, no_request_is_long_enough_to_hold_up_its_reactor) {
+  MemoryDeviceOptions options;
+  options.size_bytes = 16 << 20;
+  auto large = std::move(create_memory_device(process_.host(), options)).value();
+  EXPECT_LE(large->info().max_discard_bytes, 1u << 20);
+  EXPECT_LE(large->info().max_write_zeroes_bytes, 1u << 20);
+  for (BlockOp op : {BlockOp::kDiscard, BlockOp::kWriteZeroes}) {
+    Io long_range(op);
+    long_range.request.length_bytes = options.size_bytes;
+    large->submit(long_range.request);
+    EXPECT_EQ(long_range.status, Errc::kInvalid);
+  }
+}
+
 TEST_F(MemoryDevice, every_life_is_another_disk) {
   MemoryDeviceOptions options;
   options.size_bytes = 4096;
