@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "bnbd/test_rig.h"
@@ -268,6 +270,39 @@ TEST_F(RawPeer, a_close_is_answered_though_the_disk_hangs_and_the_device_stays_h
   EXPECT_EQ(try_open(second, {.name = "disk.img"}).code(), Errc::kBusy);
   ASSERT_TRUE(until([&] { return ended; }));
   EXPECT_TRUE(try_open(second, {.name = "disk.img"}).ok());
+}
+
+TEST_F(RawPeer, opens_beside_each_other_do_not_pass_the_limit_of_a_session) {
+  constexpr size_t kMost = 256;
+  constexpr size_t kAtOnce = 8;
+  std::vector<wire::Open> opens;
+  for (size_t i = 0; i < kMost - 2 + kAtOnce; ++i) {
+    const std::string name = "disk" + std::to_string(i);
+    server_machine.add_disk("/exports/" + name, {.size_bytes = 4096});
+    opens.push_back(wire::make_open(name, AccessMode::kReadOnly).value());
+  }
+  for (size_t i = 0; i < kMost - 2; ++i) {
+    ASSERT_EQ(admin(Direction::kRead, wire::bytes_of(opens[i]), 56), Errc::kOk);
+  }
+  std::vector<Errc> ends;
+  std::array<trs::ClientRequest, kAtOnce> requests;
+  for (size_t i = 0; i < kAtOnce; ++i) {
+    requests[i].user_header = wire::bytes_of(opens[kMost - 2 + i]);
+    requests[i].data = buffer(56);
+    requests[i].context = &ends;
+    requests[i].done = [](trs::ClientRequest& r, Errc s) {
+      static_cast<std::vector<Errc>*>(r.context)->push_back(s);
+    };
+  }
+  raw->home().post([&] {
+    for (trs::ClientRequest& request : requests) {
+      request.permit = raw->session->queue(0).acquire();
+      raw->session->queue(0).submit(request);
+    }
+  });
+  ASSERT_TRUE(until([&] { return ends.size() == kAtOnce; }));
+  EXPECT_EQ(std::count(ends.begin(), ends.end(), Errc::kOk), 2);
+  EXPECT_EQ(std::count(ends.begin(), ends.end(), Errc::kNoMemory), kAtOnce - 2);
 }
 
 TEST_F(RawPeer, an_open_without_a_name_is_refused) {

@@ -19,6 +19,12 @@ constexpr uint64_t kOpenPatienceNs = 250 * base::kMillisecond;
 constexpr uint64_t kForeignOpenPatienceNs = 3 * base::kSecond;
 constexpr uint64_t kClosePatienceNs = 250 * base::kMillisecond;
 
+base::Status check_room(const Session& session) {
+  if (session.devices().size() < kDevicesMax) return {};
+  return make_error(Errc::kNoMemory, "the session has {} devices open, the most there may be",
+                    kDevicesMax);
+}
+
 base::Task<bool> idle(SessionDevice& device) {
   while (device.in_flight > 0) co_await device.idle.wait();
   co_return true;
@@ -74,10 +80,7 @@ base::Task<void> ServerImpl::open(RequestSlot& slot) {
 
 base::Task<Result<SessionDevice*>> ServerImpl::open_device(Session& session,
                                                            wire::OpenRequest request) {
-  if (session.devices().size() >= kDevicesMax) {
-    co_return make_error(Errc::kNoMemory, "the session has {} devices open, the most there may be",
-                         kDevicesMax);
-  }
+  BRAID_CO_CHECK(check_room(session));
   const uint64_t patience_ns = session.braid_peer() ? kOpenPatienceNs : kForeignOpenPatienceNs;
   auto found = co_await exports_.open(request.name, patience_ns);
   // In a refusal some codes speak of the device's life, and must not come from a disk.
@@ -96,6 +99,7 @@ base::Task<Result<SessionDevice*>> ServerImpl::open_device(Session& session,
                          exported->name, wire::to_string(held->mode));
   }
   if (home_.host().mutant("second-writer") && status.code() == Errc::kBusy) status = {};
+  if (status.ok()) status = check_room(session);  // others were opened meanwhile
   if (status.ok()) status = share_memory(*exported);
   if (!status.ok()) {
     exports_.release(*exported);
