@@ -17,6 +17,15 @@ constexpr size_t kZeroBytes = 1 << 20;
 // Longer ranges go in pieces, so that one of them does not hold a kernel worker for long.
 constexpr uint64_t kRangePieceBytes = uint64_t{128} << 20;
 
+size_t round_up(size_t value, size_t block) {
+  return (value + block - 1) / block * block;
+}
+
+/// From one bounce buffer to the next: whole blocks, as direct I/O wants each to begin at one.
+size_t bounce_bytes(const BlockInfo& info) {
+  return round_up(info.max_io_bytes, info.logical_block_bytes);
+}
+
 bool changes_range(BlockOp op) {
   return op == BlockOp::kDiscard || op == BlockOp::kWriteZeroes;
 }
@@ -24,7 +33,8 @@ bool changes_range(BlockOp op) {
 }  // namespace
 
 size_t FileDevice::scratch_bytes(const BlockInfo& info) {
-  return kBounceBuffers * size_t{info.max_io_bytes} + kZeroBytes;
+  // A segment begins at a page, and a block may be longer.
+  return kBounceBuffers * bounce_bytes(info) + kZeroBytes + info.logical_block_bytes;
 }
 
 FileDevice::FileDevice(base::Reactor& reactor, std::unique_ptr<base::File> file,
@@ -48,11 +58,17 @@ FileDevice::FileDevice(base::Reactor& reactor, std::unique_ptr<base::File> file,
     free_.push_back(slot);
   }
   for (size_t i = 0; i < kBounceBuffers; ++i) {
-    bounce_free_.push_back(scratch_->data() + i * info_.max_io_bytes);
+    bounce_free_.push_back(scratch_at(i * bounce_bytes(info_)));
   }
 }
 
 FileDevice::~FileDevice() = default;
+
+/// A place in the scratch memory, counted from its first whole block.
+std::byte* FileDevice::scratch_at(size_t offset) const {
+  const auto begin = reinterpret_cast<uintptr_t>(scratch_->data());
+  return scratch_->data() + (round_up(begin, info_.logical_block_bytes) - begin) + offset;
+}
 
 base::Result<std::unique_ptr<Region>> FileDevice::create_region(size_t size_bytes) {
   return LocalRegion::create(reactor_.host(), size_bytes);
@@ -82,7 +98,9 @@ void FileDevice::start(Slot& slot, BlockRequest& request) {
   }
 }
 
+/// A discard is never carried out as zeroes: they would take the space that is to be given back.
 FileDevice::Method FileDevice::first_method(const BlockRequest& request) const {
+  if (request.op == BlockOp::kDiscard) return Method::kPunch;
   if (can_punch_ && !request.no_unmap) return Method::kPunch;
   return can_zero_range_ ? Method::kZeroRange : Method::kWrite;
 }
@@ -98,9 +116,7 @@ void FileDevice::step(Slot& slot) {
       step_transfer(slot);
       return;
     case BlockOp::kDiscard:
-/// A discard is never carried out as zeroes: they would take the space that is to be given back.
     case BlockOp::kWriteZeroes:
-  if (request.op == BlockOp::kDiscard) return Method::kPunch;
       step_range(slot);
       return;
   }
@@ -163,7 +179,7 @@ void FileDevice::step_range(Slot& slot) {
                    : slot.method == Method::kPunch ? IoOpcode::kDiscard
                                                    : IoOpcode::kWriteZeroes;
   slot.op.force_unit_access = false;  // one flush at the end is cheaper
-  slot.op.buffer = by_hand ? scratch_->data() + kBounceBuffers * info_.max_io_bytes : nullptr;
+  slot.op.buffer = by_hand ? scratch_at(kBounceBuffers * bounce_bytes(info_)) : nullptr;
   slot.op.offset_bytes = request.offset_bytes + slot.done_bytes;
   slot.op.length_bytes = slot.piece_bytes;
   reactor_.io().submit(slot.op);

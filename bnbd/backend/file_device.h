@@ -62,6 +62,7 @@ class FileDevice : public BlockDevice {
   bool take_bounce(Slot& slot);
   void give_bounce_back(Slot& slot);
   bool aligned(const BlockRequest& request) const;
+  std::byte* scratch_at(size_t offset) const;
 
   base::Reactor& reactor_;
   base::Logger log_;

@@ -130,6 +130,32 @@ TEST_F(SimFileDevice, misaligned_buffers_are_copied_and_counted) {
   EXPECT_EQ(device_->statistics().copies, 2u);
 }
 
+TEST_F(SimFileDevice, copies_are_aligned_whatever_the_longest_io) {
+  process_.on_reactor([this] { device_.reset(); });
+  machine_.add_disk("/exports/wide.img", {.logical_block_bytes = 32768});
+  FileDeviceOptions options{.root = "/exports", .name = "wide.img", .max_io_bytes = 36 << 10};
+  device_ = std::move(process_.await(open_file_device(process_.reactor(), options))).value();
+  std::deque<Io> ios;
+  for (uint64_t i = 0; i < 4; ++i) {
+    ios.emplace_back(BlockOp::kWrite, i * 32768, 32768, static_cast<int>(i + 1));
+    process_.submit(*device_, ios.back().misaligned());
+  }
+  for (Io& io : ios) EXPECT_EQ(process_.wait(io), Errc::kOk);
+  for (uint64_t i = 0; i < 4; ++i) {
+    Io read(BlockOp::kRead, i * 32768, 32768);
+    EXPECT_EQ(process_.run(*device_, read.misaligned()), Errc::kOk);
+    EXPECT_TRUE(read.all(static_cast<int>(i + 1)));
+  }
+}
+
+TEST_F(SimFileDevice, a_file_whose_blocks_are_longer_than_the_longest_io_is_refused_with_words) {
+  machine_.add_disk("/exports/wide.img", {.logical_block_bytes = 8192});
+  FileDeviceOptions options{.root = "/exports", .name = "wide.img", .max_io_bytes = 4096};
+  auto wide = process_.await(open_file_device(process_.reactor(), options));
+  ASSERT_EQ(wide.code(), Errc::kInvalid);
+  EXPECT_NE(wide.error().message().find("8192"), std::string::npos) << wide.error().message();
+}
+
 TEST_F(SimFileDevice, aligned_buffers_are_never_copied) {
   ASSERT_EQ(run(Io(BlockOp::kWrite, 0, 1 << 20, 6)), Errc::kOk);
   EXPECT_TRUE(reads_as(0, 1 << 20, 6));
@@ -279,6 +305,17 @@ TEST_F(HandDrivenFile, a_discard_that_the_medium_refuses_is_not_supported) {
   device_->submit(io.request);
   expect_and_complete(IoOpcode::kDiscard, 0, 4096, Errc::kNotSupported);
   EXPECT_EQ(io.status, Errc::kNotSupported);
+
+  Io again(BlockOp::kDiscard, 0, 4096);
+  device_->submit(again.request);
+  expect_and_complete(IoOpcode::kDiscard, 0, 4096, Errc::kNotSupported);
+  EXPECT_EQ(again.status, Errc::kNotSupported) << "space is given back, or nothing is done";
+  EXPECT_EQ(op(), nullptr) << "zeroes would take the space that was to be given back";
+
+  Io zeroes(BlockOp::kWriteZeroes, 0, 4096);
+  device_->submit(zeroes.request);
+  expect_and_complete(IoOpcode::kWriteZeroes, 0, 4096, Errc::kOk);
+  EXPECT_EQ(zeroes.status, Errc::kOk);
 }
 
 TEST_F(HandDrivenFile, requests_beyond_the_queue_depth_wait_in_order) {
@@ -295,14 +332,3 @@ TEST_F(HandDrivenFile, requests_beyond_the_queue_depth_wait_in_order) {
 
 }  // namespace
 }  // namespace braid::bnbd
-
-  Io again(BlockOp::kDiscard, 0, 4096);
-  device_->submit(again.request);
-  expect_and_complete(IoOpcode::kDiscard, 0, 4096, Errc::kNotSupported);
-  EXPECT_EQ(again.status, Errc::kNotSupported) << "space is given back, or nothing is done";
-  EXPECT_EQ(op(), nullptr) << "zeroes would take the space that was to be given back";
-
-  Io zeroes(BlockOp::kWriteZeroes, 0, 4096);
-  device_->submit(zeroes.request);
-  expect_and_complete(IoOpcode::kWriteZeroes, 0, 4096, Errc::kOk);
-  EXPECT_EQ(zeroes.status, Errc::kOk);

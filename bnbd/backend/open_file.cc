@@ -50,10 +50,17 @@ BlockInfo describe(const base::File::Info& file, const FileDeviceOptions& option
 }
 
 base::Status check_blocks(const BlockInfo& info, const std::string& name) {
-  if (info.logical_block_bytes <= kBlockBytesMax) return {};
-  return base::make_error(Errc::kNotSupported,
-                          "'{}' is on a disk with blocks of {} bytes: at most {} can be exported",
-                          name, info.logical_block_bytes, kBlockBytesMax);
+  const uint32_t block = info.logical_block_bytes;
+  if (block > kBlockBytesMax) {
+    return base::make_error(Errc::kNotSupported,
+                            "'{}' is on a disk with blocks of {} bytes: at most {} can be exported",
+                            name, block, kBlockBytesMax);
+  }
+  if (block <= info.max_io_bytes) return {};
+  return base::make_error(Errc::kInvalid,
+                          "'{}' is on a disk with blocks of {} bytes, and the server's longest I/O "
+                          "has {}: must be at least one block",
+                          name, block, info.max_io_bytes);
 }
 
 /// A tail that no request can reach would be missing from the disk, and with it what programs keep
