@@ -115,8 +115,8 @@ class File {
     bool read_only = false;
     bool can_discard = false;
     bool can_write_zeroes = false;
-    std::string identity;  // names the same bytes across restarts: "file:<fs id>:<inode>:<birth>"
-                           // or the disk's serial
+    std::string identity;  // names the same bytes across restarts: "file:<fs id>:<inode>:<birth>",
+                           // where it has no birth its generation; or the disk's serial
   };
   virtual const Info& info() const = 0;
   /// A word kept beside the content, for as long as that (an extended attribute): what set_note()

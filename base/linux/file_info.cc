@@ -4,7 +4,6 @@
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +14,7 @@
 
 #include "base/linux/disk_identity.h"
 #include "base/linux/file.h"
+#include "base/linux/file_identity.h"
 
 #ifndef STATX_DIOALIGN
 #error "The kernel headers are too old: Linux 6.1 or newer is needed to build"
@@ -87,16 +87,7 @@ Status examine_regular(int fd, const struct stat& what, bool direct, File::Info&
         return ::fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, behind, kPageBytes);
       }) == 0;
   info.can_write_zeroes = info.can_discard;
-
-  struct statfs system;
-  struct statx birth;
-  if (::fstatfs(fd, &system) != 0 ||
-      ::statx(fd, "", AT_EMPTY_PATH, STATX_BTIME | STATX_INO, &birth) != 0) {
-    return sys_error(errno, "cannot identify a file");
-  }
-  const auto* const id = reinterpret_cast<const unsigned*>(&system.f_fsid);
-  info.identity = fmt::format("file:{:08x}{:08x}:{}:{}.{:09}", id[0], id[1], birth.stx_ino,
-                              birth.stx_btime.tv_sec, birth.stx_btime.tv_nsec);
+  BRAID_TRY(info.identity, identify_file(fd));
   return {};
 }
 
