@@ -44,12 +44,9 @@ int run(braid::cli::Context& context, int argc, char** argv) {
     if (const std::string verb = unknown_verb(app, argc, argv); !verb.empty()) {
       report(context, braid::base::make_error(braid::base::Errc::kInvalid,
                                               "unknown verb \"{}\"; see braid --help", verb));
-    } else if (context.json) {
-      report(context, braid::base::Error(braid::base::Errc::kInvalid, wrong.what()), kUsage);
-    } else {
-      app.exit(wrong);
+      return kUsage;
     }
-    return kUsage;
+    return refuse_usage(app, context, wrong);
   }
   return context.exit_code;
 }

@@ -1,8 +1,11 @@
 // `braidd`: the daemon of a host. It maps devices when `braid map` asks, and exports disks if told
 // to.
 #include <CLI/CLI.hpp>
+#include <array>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <span>
+#include <string>
 
 #include "cli/foreground.h"
 #include "cli/program.h"
@@ -10,6 +13,15 @@
 #include "cli/verbs/verbs.h"
 
 namespace {
+
+constexpr std::array kHowToServe = {"--listen", "--read-only", "--block-devices", "--queue-depth",
+                                    "--max-io"};
+
+std::string first_given_of(const CLI::App& app, std::span<const char* const> options) {
+  for (const char* option : options)
+    if (app.count(option) > 0) return option;
+  return {};
+}
 
 int run(braid::cli::Context& context, int argc, char** argv) {
   using namespace braid::cli;
@@ -34,8 +46,7 @@ int run(braid::cli::Context& context, int argc, char** argv) {
   } catch (const CLI::Success& help) {
     return app.exit(help);
   } catch (const CLI::ParseError& wrong) {
-    app.exit(wrong);
-    return kUsage;
+    return refuse_usage(app, context, wrong);
   }
   NodeOptions options;
   options.name = context.node_name;
@@ -48,6 +59,14 @@ int run(braid::cli::Context& context, int argc, char** argv) {
       return context.exit_code;
     }
     options.serve = std::move(*serve);
+  } else if (const std::string option = first_given_of(app, kHowToServe); !option.empty()) {
+    report(context,
+           braid::base::make_error(braid::base::Errc::kInvalid,
+                                   "{} says how to export, but nothing is to be exported: add "
+                                   "--serve DIRECTORY, --memory NAME=SIZE or --null NAME=SIZE",
+                                   option),
+           kUsage);
+    return context.exit_code;
   }
   return run_node(context, std::move(options), [&](const nlohmann::json& status) {
     if (context.json) return print_json(status);

@@ -2,7 +2,9 @@
 
 #include <signal.h>
 
+#include <algorithm>
 #include <exception>
+#include <string_view>
 
 #include "base/result.h"
 
@@ -11,6 +13,9 @@ namespace braid::cli {
 int run_program(int argc, char** argv, int (*work)(Context& context, int argc, char** argv)) {
   ::signal(SIGPIPE, SIG_IGN);
   Context context;
+  // Already now: an error in what stands before the option leaves it unread.
+  context.json =
+      std::any_of(argv + 1, argv + argc, [](std::string_view word) { return word == "--json"; });
   try {
     return work(context, argc, argv);
   } catch (const std::exception& escaped) {
@@ -18,6 +23,14 @@ int run_program(int argc, char** argv, int (*work)(Context& context, int argc, c
            base::make_error(base::Errc::kProtocol, "an unexpected failure: {}", escaped.what()));
     return context.exit_code;
   }
+}
+
+int refuse_usage(CLI::App& app, Context& context, const CLI::ParseError& wrong) {
+  if (context.json)
+    report(context, base::Error(base::Errc::kInvalid, wrong.what()), kUsage);
+  else
+    app.exit(wrong);
+  return kUsage;
 }
 
 }  // namespace braid::cli

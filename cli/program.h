@@ -1,6 +1,8 @@
 // What `braid` and `braidd` do around their work.
 #pragma once
 
+#include <CLI/CLI.hpp>
+
 #include "cli/verbs/verbs.h"
 
 namespace braid::cli {
@@ -9,5 +11,8 @@ namespace braid::cli {
 /// (`braidd | head`) does not end the process: a daemon has disks to serve. An exception that
 /// escapes is told in words, with exit code 1.
 int run_program(int argc, char** argv, int (*work)(Context& context, int argc, char** argv));
+
+/// Tells what is wrong with the arguments, in words or in JSON; gives the exit code.
+int refuse_usage(CLI::App& app, Context& context, const CLI::ParseError& wrong);
 
 }  // namespace braid::cli

@@ -122,16 +122,16 @@ TEST_F(Session, RequestBeyondTheLimitsIsRefusedAndDisturbsNobody) {
 
 TEST_F(Session, EachIoIsTwoMessagesAndCompletesOnce) {
   connect();
-  constexpr unsigned io_count = 3000;
-  constexpr unsigned depth = 15;
+  constexpr unsigned kIoCount = 3000;
+  constexpr unsigned kDepth = 15;
   std::vector<std::unique_ptr<Io>> ios;
   unsigned started = 0, finished = 0, wrong = 0;
-  // Each of `depth` lanes writes a block of its own, reads it back, and so on.
+  // Each of `kDepth` lanes writes a block of its own, reads it back, and so on.
   const auto start = [&](Io& io) {
     ++started;
     client->submit(io);
   };
-  for (unsigned lane = 0; lane < depth; ++lane) {
+  for (unsigned lane = 0; lane < kDepth; ++lane) {
     ios.push_back(client->make_io(Direction::kWrite, lane * 8192, 512 + lane * 300));
     fill(ios.back()->buffer, lane);
     ios.back()->after = [&, lane](Io& io) {
@@ -143,12 +143,12 @@ TEST_F(Session, EachIoIsTwoMessagesAndCompletesOnce) {
       const bool was_write = io.request.direction == Direction::kWrite;
       io.request.direction = was_write ? Direction::kRead : Direction::kWrite;
       if (was_write) std::memset(io.buffer.data(), 0, io.buffer.size());
-      if (started < io_count) start(io);
+      if (started < kIoCount) start(io);
     };
   }
   const ClientStatistics before = client->session->queue(0).statistics();
   for (auto& io : ios) start(*io);
-  ASSERT_TRUE(until([&] { return finished == started && finished >= io_count; }));
+  ASSERT_TRUE(until([&] { return finished == started && finished >= kIoCount; }));
   EXPECT_EQ(wrong, 0u);
   const ClientStatistics after = client->session->queue(0).statistics();
   EXPECT_EQ(after.messages_sent - before.messages_sent, finished);

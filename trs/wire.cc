@@ -61,7 +61,7 @@ std::string to_string(const Uuid& uuid) {
 }
 
 base::Result<ConnReq> parse_conn_req(std::span<const std::byte> private_data) {
-  constexpr std::string_view what = "connect request";
+  const std::string_view what = "connect request";
   BRAID_TRY(const ConnReq req, take<ConnReq>(private_data, what));
   BRAID_CHECK(check_magic(req, what));
   BRAID_CHECK(check_reserved(req, what));
@@ -80,7 +80,7 @@ base::Result<ConnReq> parse_conn_req(std::span<const std::byte> private_data) {
 }
 
 base::Result<ConnRsp> parse_accept(std::span<const std::byte> private_data) {
-  constexpr std::string_view what = "connect answer";
+  const std::string_view what = "connect answer";
   BRAID_TRY(const ConnRsp rsp, take<ConnRsp>(private_data, what));
   BRAID_CHECK(check_magic(rsp, what));
   BRAID_CHECK(check_reserved(rsp, what));
@@ -113,7 +113,7 @@ base::Result<ConnRsp> parse_accept(std::span<const std::byte> private_data) {
 }
 
 base::Result<int> parse_reject(std::span<const std::byte> private_data) {
-  constexpr std::string_view what = "reject";
+  const std::string_view what = "reject";
   BRAID_TRY(const ConnRsp rsp, take<ConnRsp>(private_data, what));
   if (rsp.magic != kMagic) {
     return make_error(Errc::kProtocol, "{} with magic {:#06x}; {:#06x} is right", what,
@@ -124,7 +124,7 @@ base::Result<int> parse_reject(std::span<const std::byte> private_data) {
 }
 
 base::Result<ParsedInfoReq> parse_info_req(std::span<const std::byte> message) {
-  constexpr std::string_view what = "info request";
+  const std::string_view what = "info request";
   if (message.size() != sizeof(InfoReq)) {
     return make_error(Errc::kProtocol, "{} of {} bytes; it has {}", what, message.size(),
                       sizeof(InfoReq));
@@ -150,7 +150,7 @@ base::Result<ParsedInfoReq> parse_info_req(std::span<const std::byte> message) {
 
 base::Status parse_info_rsp(std::span<const std::byte> message, uint32_t chunk_bytes,
                             std::span<ChunkRegion> chunks) {
-  constexpr std::string_view what = "info answer";
+  const std::string_view what = "info answer";
   BRAID_TRY(const InfoRsp rsp, take<InfoRsp>(message, what));
   if (rsp.type != static_cast<uint16_t>(MessageType::kInfoRsp)) {
     return make_error(Errc::kProtocol, "message of type {} where an {} is due", uint16_t{rsp.type},

@@ -19,7 +19,7 @@ const std::map<std::pair<ibv_qp_state, ibv_qp_state>, Move>& moves() {
   constexpr int kInit = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
   constexpr int kRts = IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER |
                        IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE;
-  static const std::map<std::pair<ibv_qp_state, ibv_qp_state>, Move> all = {
+  static const std::map<std::pair<ibv_qp_state, ibv_qp_state>, Move> kAll = {
       {{IBV_QPS_RESET, IBV_QPS_RESET}, {}},
       {{IBV_QPS_RESET, IBV_QPS_INIT}, {kInit, 0}},
       {{IBV_QPS_INIT, IBV_QPS_RESET}, {}},
@@ -49,7 +49,7 @@ const std::map<std::pair<ibv_qp_state, ibv_qp_state>, Move>& moves() {
                IBV_QP_PATH_MIG_STATE}},
       {{IBV_QPS_ERR, IBV_QPS_RESET}, {}},
       {{IBV_QPS_ERR, IBV_QPS_ERR}, {}}};
-  return all;
+  return kAll;
 }
 
 // Optional in the table, but no software HCA has them.

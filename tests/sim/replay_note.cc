@@ -9,6 +9,7 @@
 #include <cstring>
 
 // Weak: there in sanitizer builds only.
+// NOLINTNEXTLINE(readability-identifier-naming): the sanitizers' name
 extern "C" __attribute__((weak)) void __sanitizer_set_death_callback(void (*callback)());
 
 namespace braid::sim {
@@ -43,7 +44,7 @@ void limit_cpu_time(unsigned seconds) {
 }
 
 void install_once() {
-  static const bool installed = [] {
+  static const bool kInstalled = [] {
     const bool sanitized = __sanitizer_set_death_callback != nullptr;
     if (sanitized) __sanitizer_set_death_callback(&say);
     for (const int number : {SIGABRT, SIGPROF}) signal(number, &on_signal);
@@ -52,7 +53,7 @@ void install_once() {
       for (const int number : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) signal(number, &on_signal);
     return true;
   }();
-  (void)installed;
+  (void)kInstalled;
 }
 
 }  // namespace

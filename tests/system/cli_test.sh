@@ -21,6 +21,10 @@ expect 1 "$work/missing" "$braid" serve "$work/missing" --listen 127.0.0.1:0
 expect 2 "max-io" "$braid" serve "$work" --max-io 5000
 expect 2 'size "x"' "$braid" serve --memory ram=x
 expect 2 "NAME=SIZE" "$braid" serve --memory ram
+expect 2 '"kind": "invalid"' "$braid" map --name --json
+expect 2 '"kind": "invalid"' "$braid" nonsense --json
+expect 2 '"kind": "invalid"' "$braidd" --nonsense --json
+expect 2 "nothing is to be exported" "$braidd" --listen 127.0.0.1:0
 expect 2 "export is missing" "$braid" map 127.0.0.1
 expect 1 "no Braid node named \"none.$$\"" "$braid" --control "none.$$" map 127.0.0.1/x
 expect 1 "no Braid node named" ctl show x

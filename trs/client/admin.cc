@@ -33,7 +33,7 @@ uint32_t admin_permits(const wire::ConnRsp& granted) {
 /// For good: the memory outlives every path.
 base::Status Session::make_admin_slots() {
   const uint32_t count = limits_.admin_permits;
-  constexpr int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+  const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
   BRAID_TRY(admin_memory_,
             home_.host().create_segment(size_t{count} * kAdminBytesMax, "trs admin answers"));
   BRAID_TRY(admin_mr_, pd_.reg_mr(admin_memory_->data(), admin_memory_->size(), access));

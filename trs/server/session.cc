@@ -5,7 +5,6 @@
 namespace braid::trs::server {
 
 using base::Errc;
-using base::make_error;
 
 namespace {
 

@@ -44,7 +44,7 @@ struct End {
 
   End() = default;
   End(End&&) = default;
-  End& operator=(End&& other) {
+  End& operator=(End&& other) noexcept {
     clear();
     std::destroy_at(this);
     return *std::construct_at(this, std::move(other));

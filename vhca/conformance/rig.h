@@ -50,7 +50,7 @@ struct RigFactory {
 std::vector<RigFactory> rigs();
 
 /// For the names of parameters in the output of failed tests.
-inline void PrintTo(const RigFactory& factory, std::ostream* out) {
+inline void PrintTo(const RigFactory& factory, std::ostream* out) {  // NOLINT: gtest's name
   *out << factory.name;
 }
 

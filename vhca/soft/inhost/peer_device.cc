@@ -2,8 +2,6 @@
 
 namespace braid::vhca::soft::inhost {
 
-using base::Errc;
-using base::make_error;
 using base::Result;
 using base::Status;
 
