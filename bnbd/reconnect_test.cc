@@ -402,6 +402,35 @@ TEST_F(GiveUp, an_absence_shorter_than_the_limit_costs_no_error_and_the_next_cou
   }
 }
 
+// Opened again, but no request has passed: it has been away all the time.
+TEST_F(GiveUp, a_path_that_dies_while_devices_are_opened_again_does_not_end_the_limit) {
+  RemoteDevice& device = open_for(10 * base::kSecond, "void");
+  RemoteDevice& other = open(*client);
+  kill_server();
+  ASSERT_TRUE(reaches(device, RemoteState::kPathDown));
+  const uint64_t down_ns = world.now_ns();
+  for (uint64_t turns = 1; turns <= 3; ++turns) {
+    start_server();
+    ASSERT_TRUE(until([&] { return device.status().reopened == turns; }));
+    ASSERT_EQ(other.state(), RemoteState::kPathDown) << "the turn has not ended";
+    EXPECT_NE(device.explain().find("waits for its path"), std::string::npos) << device.explain();
+    kill_server();
+    world.run_for(base::kSecond);
+  }
+  Io held(BlockOp::kRead, 0, 4096);
+  EXPECT_EQ(run(*client, device, held), Errc::kTimedOut);
+  EXPECT_LT(world.now_ns() - down_ns, 11 * base::kSecond);
+  EXPECT_TRUE(device.status().gave_up);
+  EXPECT_NE(device.explain().find("waits for its path"), std::string::npos) << device.explain();
+  start_server();
+  ASSERT_TRUE(until([&] { return device.status().reopened == 4; }));
+  kill_server();
+  EXPECT_EQ(run(*client, device, Io(BlockOp::kRead, 0, 4096)), Errc::kTimedOut);
+  start_server();
+  ASSERT_TRUE(until([&] { return !device.status().gave_up; }));
+  EXPECT_TRUE(reads_as(*client, device, 0, 4096, 0));
+}
+
 TEST_F(GiveUp, a_device_that_the_server_refuses_or_replaced_gives_up_too) {
   RemoteDevice& refused = open_for(5 * base::kSecond);
   RemoteDevice& replaced = open_for(5 * base::kSecond, "ram");

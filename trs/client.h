@@ -104,8 +104,11 @@ class SessionUser {
   /// retried). Should the path be lost meanwhile, or the session closed, admin requests fail and
   /// the task must end soon.
   virtual base::Task<base::Status> reconnected() = 0;
-  /// The path over which requests flowed is lost; each such call is followed by one
-  /// requests_returned() and one or more of reconnected(), or by nothing if the session is closed.
+  /// The task of reconnected() ended well and the path still stood: requests flow from here on.
+  virtual void restored() {}
+  /// The path is lost: that over which requests flowed, or one on which reconnected() was begun and
+  /// restored() was not reached. Each such call is followed by one requests_returned(), and then by
+  /// reconnected() when there is a path again, or by nothing if the session is closed.
   virtual void disconnected(const base::Error& why) = 0;
   /// What was on the wire of the lost path is held now: cancel() reaches it. May be long after
   /// disconnected(): a server that was stopped in the middle of a copy still has our memory.

@@ -169,7 +169,9 @@ TEST_F(SessionFault, UserWhoFailsInItsTurnIsAskedAgain) {
   };
   ASSERT_TRUE(until([&] { return client->reconnected_calls == 3; }));
   ASSERT_TRUE(until_connected());
-  EXPECT_EQ(client->disconnected_calls, 1u);
+  EXPECT_EQ(client->disconnected_calls, 3u) << "once for the loss, once for each turn that failed";
+  EXPECT_EQ(client->returned_calls, 3u);
+  EXPECT_EQ(client->restored_calls, 1u);
 }
 
 TEST_F(SessionFault, PathLostInTheUsersTurnFailsItsAdminRequest) {
@@ -185,10 +187,28 @@ TEST_F(SessionFault, PathLostInTheUsersTurnFailsItsAdminRequest) {
   };
   ASSERT_TRUE(until([&] { return server->held.size() == 1; }));
   store.hold = false;
-  restart_server();
+  EXPECT_EQ(client->disconnected_calls, 1u);
+  kill_server();
+  ASSERT_TRUE(until_lost(2)) << "told, though no server is there to make a new path with";
+  EXPECT_EQ(client->restored_calls, 0u);
+  start_server();
   ASSERT_TRUE(until_connected());
   EXPECT_EQ(first, Errc::kDisconnected);
   EXPECT_EQ(client->reconnected_calls, 2u);
+  EXPECT_EQ(client->restored_calls, 1u);
+}
+
+TEST_F(SessionFault, PathLostAtTheEndOfTheUsersTurnIsTold) {
+  connect();
+  restart_server();
+  client->on_reconnected = [&]() -> base::Task<base::Status> {
+    if (client->reconnected_calls == 1) client->session->drop_path("the test asks for it");
+    co_return base::Status();
+  };
+  ASSERT_TRUE(until([&] { return client->reconnected_calls == 2; }));
+  ASSERT_TRUE(until_connected());
+  EXPECT_EQ(client->disconnected_calls, 2u);
+  EXPECT_EQ(client->restored_calls, 1u);
 }
 
 TEST_F(SessionFault, ServerThatComesBackSmallerIsNotUsed) {

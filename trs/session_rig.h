@@ -244,6 +244,7 @@ class ClientProcess final : public Process, private SessionUser {
   bool opened = false, closed = false;
   std::optional<base::Error> open_error;
   unsigned reconnected_calls = 0, disconnected_calls = 0, gave_up_calls = 0;
+  unsigned restored_calls = 0, returned_calls = 0;
   uint64_t disconnected_at_ns = 0;
   std::string disconnected_why;
   std::string gave_up_why;
@@ -275,6 +276,8 @@ class ClientProcess final : public Process, private SessionUser {
     disconnected_at_ns = home().now_ns();
     disconnected_why = why.message();
   }
+  void restored() override { ++restored_calls; }
+  void requests_returned() override { ++returned_calls; }
   void gave_up(const base::Error& why) override {
     ++gave_up_calls;
     gave_up_why = why.message();

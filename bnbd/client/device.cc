@@ -49,13 +49,18 @@ void DeviceImpl::set_state(RemoteState state, std::string why) {
     log_.info("{}: {} -> {}{}{}", options_.name, to_string(state_), to_string(state),
               why.empty() ? "" : ": ", why);
   }
-  const bool was_open = std::exchange(state_, state) == RemoteState::kOpen;
+  state_ = state;
   why_ = std::move(why);
-  const bool down = state != RemoteState::kOpen && state != RemoteState::kClosed;
-  if (!down) {
+  count_absence();
+}
+
+/// An absence begins when the device is not open, and ends when it is and requests flow. What was
+/// opened again on a path that is lost before that has been away all the time.
+void DeviceImpl::count_absence() {
+  if (state() == RemoteState::kOpen || state_ == RemoteState::kClosed) {
     gave_up_ = false;
     session_.home().cancel(give_up_timer_);
-  } else if (was_open && options_.give_up_after_ns != base::kNever) {
+  } else if (!gave_up_ && !give_up_timer_.pending() && options_.give_up_after_ns != base::kNever) {
     session_.home().schedule_after(give_up_timer_, options_.give_up_after_ns);
   }
 }
@@ -145,10 +150,15 @@ void DeviceImpl::refused(const base::Error& why) {
 }
 
 void DeviceImpl::path_restored() {
+  count_absence();
+}
+
+void DeviceImpl::address_held() {
   const uint32_t id = state_ == RemoteState::kOpen ? device_id_ : 0;
   for (Part& part : parts_) {
     if (!part.on_wire) continue;
     part.message.device_id = id;
+    if (part.recall != Recall::kNone) continue;  // it ends in the next turn
     if (id == 0 || part.sent_bytes <= request_bytes_max(*part.op)) continue;
     part.recall = Recall::kCut;
     session_.queue().cancel(part.request);
@@ -192,7 +202,7 @@ base::Task<void> DeviceImpl::close() {
   const std::shared_ptr<base::Signal> idle = idle_;
   closing_ = true;
   ListNode::unlink();
-  const bool open_at_server = state_ == RemoteState::kOpen;
+  const bool opened = open_at_server();
   const uint32_t id = device_id_;
   session_.home().cancel(give_up_timer_);
   end_held(Errc::kCanceled);
@@ -208,7 +218,7 @@ base::Task<void> DeviceImpl::close() {
     }
   }
   session_.home().cancel(close_timer_);
-  if (open_at_server && session_.path_up() && id == device_id_) co_await session_.send_close(id);
+  if (opened && session_.path_up() && id == device_id_) co_await session_.send_close(id);
   set_state(RemoteState::kClosed, "closed by its user");
   session_.forget(*this);
 }
@@ -242,7 +252,7 @@ std::string DeviceImpl::held_text() const {
 
 std::string DeviceImpl::explain() const {
   const std::string held = held_text();
-  switch (state_) {
+  switch (state()) {
     case RemoteState::kOpen: {
       std::string notes;
       if (ledger_.loss_unreported()) {
@@ -281,7 +291,7 @@ RemoteDeviceStatus DeviceImpl::status() const {
   status.name = options_.name;
   status.server = session_.server_text();
   status.mode = wire::to_string(options_.mode);
-  status.state = state_;
+  status.state = state();
   status.explanation = explain();
   status.info = info_;
   status.statistics = statistics_;

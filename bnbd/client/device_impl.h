@@ -40,7 +40,11 @@ class DeviceImpl final : public RemoteDevice, public base::ListNode {
   // --- RemoteDevice
   const std::string& name() const override { return options_.name; }
   wire::AccessMode mode() const override { return options_.mode; }
-  RemoteState state() const override { return state_; }
+  /// Opened again, but not all devices are yet: its I/O is still held.
+  RemoteState state() const override {
+    const bool held = state_ == RemoteState::kOpen && !session_.path_up();
+    return held ? RemoteState::kPathDown : state_;
+  }
   RemoteDeviceStatus status() const override;
   const LatencyHistogram& latency(LatencyKind kind) const override {
     return latency_[static_cast<size_t>(kind)];
@@ -56,6 +60,7 @@ class DeviceImpl final : public RemoteDevice, public base::ListNode {
   }
   uint32_t permits_held() const { return permits_held_; }
   bool closing() const { return closing_; }
+  bool open_at_server() const { return state_ == RemoteState::kOpen; }
   /// It has an id at the server, or will ask for one.
   bool wants_id() const { return state_ == RemoteState::kOpen || wants_reopening(); }
   bool has_work() const {
@@ -68,7 +73,9 @@ class DeviceImpl final : public RemoteDevice, public base::ListNode {
   void reopened(const wire::OpenedDevice& opened);
   void refused(const base::Error& why);
   void superseded(std::string why);
-  /// The path is up: what the transport still holds goes out under the present id, or under none.
+  /// What the transport still holds goes out under the present id, or under none.
+  void address_held();
+  /// Requests flow: a device that is open has been away no longer.
   void path_restored();
 
  private:
@@ -116,6 +123,7 @@ class DeviceImpl final : public RemoteDevice, public base::ListNode {
 
   // --- device.cc
   void set_state(RemoteState state, std::string why);
+  void count_absence();
   void take_over(const wire::OpenedDevice& opened);
   static void give_up(base::Timer& timer);
   static void close_due(base::Timer& timer);

@@ -17,7 +17,8 @@ void SessionImpl::requests_returned() {
   for (DeviceImpl* device : devices_) device->requests_returned();
 }
 
-/// What was open on the former path is not any more.
+/// What was open on the former path is not any more, nor what a turn had opened before it broke
+/// off.
 void SessionImpl::forget_path() {
   path_up_ = false;
   ++path_generation_;
@@ -28,18 +29,20 @@ void SessionImpl::forget_path() {
 /// Runs while TRS holds all I/O. What the server refuses is one device's trouble; only what breaks
 /// the path itself is told to TRS.
 base::Task<base::Status> SessionImpl::reconnected() {
-  // An earlier turn may have opened some devices on a path that was lost before the turn ended.
-  forget_path();
   BRAID_CO_CHECK(co_await exchange_versions());
   std::vector<uint64_t> serials;
   for (const DeviceImpl* device : devices_) serials.push_back(device->serial());
   for (const uint64_t serial : serials) BRAID_CO_CHECK(co_await reopen(serial));
+  // Requests of devices that are not open must not reach another: they go out with id 0.
+  for (DeviceImpl* device : devices_) device->address_held();
+  co_return base::ok_status();
+}
+
+void SessionImpl::restored() {
   path_up_ = true;
   log_.info("path to {} is back", server_text());
-  // Requests of devices that are not open must not reach another: they go out with id 0.
   for (DeviceImpl* device : devices_) device->path_restored();
   serve();
-  co_return base::ok_status();
 }
 
 /// Opens a device again on the present path. An error means that the path is gone.
@@ -63,7 +66,7 @@ base::Task<base::Status> SessionImpl::reopen(uint64_t serial) {
   }
   device = find(serial);
   // Closed by its user meanwhile, or not the device it was: nobody else must find it taken.
-  const bool kept = wanted && device != nullptr && device->state() == RemoteState::kOpen;
+  const bool kept = wanted && device != nullptr && device->open_at_server();
   if (reply.answer.ok() && !kept) co_await send_close(reply.answer->device_id);
   co_return base::ok_status();
 }

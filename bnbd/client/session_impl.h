@@ -84,6 +84,7 @@ class SessionImpl final : public RemoteSession, private trs::SessionUser {
  private:
   // trs::SessionUser
   base::Task<base::Status> reconnected() override;
+  void restored() override;
   void disconnected(const base::Error& why) override;
   void requests_returned() override;
 

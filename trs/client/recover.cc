@@ -63,12 +63,12 @@ base::Task<bool> Session::reconnect() {
       status = co_await users_turn();
       if (status.ok() && !lost_) {
         go_up();
+        user_.restored();
         co_return true;
       }
       if (status.ok()) status = *why_;
-      lose(status.error());
-      if (gave_up_ && !closing_) give_up_now();
-      if (!closing_) path_.set(ClientPathState::kReconnecting, status.error().message());
+      const base::Error why = status.error();
+      co_await turn_failed(why);
     } else {
       if (status.ok()) status = *why_;
       lose(status.error());
@@ -79,6 +79,18 @@ base::Task<bool> Session::reconnect() {
     if (closing_) co_return false;
     why_ = status.error();
   }
+}
+
+/// For its user this is the loss of a path like any other: it may have come to rely on it.
+base::Task<void> Session::turn_failed(base::Error why) {
+  lose(why);
+  if (!closing_) {
+    path_.set(ClientPathState::kReconnecting, why.message());
+    user_.disconnected(why);
+    if (gave_up_) give_up_now();
+  }
+  co_await fence_all();
+  if (!closing_) user_.requests_returned();
 }
 
 /// What its user submits meanwhile is held, however long there was no path.

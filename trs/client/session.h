@@ -64,6 +64,7 @@ class Session final : public ClientSession {
   base::Task<void> maintain();
   base::Task<bool> reconnect();
   base::Task<base::Status> users_turn();
+  base::Task<void> turn_failed(base::Error why);
   base::Task<base::Status> attempt();
   base::Task<base::Status> make_connections(uint64_t deadline_ns);
   base::Task<ConnectOutcome> connect_queue(Queue& queue, uint64_t deadline_ns);
