@@ -76,10 +76,13 @@ void InHostLink::qp_changed(uint32_t access, uint8_t min_rnr_timer) {
 // --- receive side
 
 Next InHostLink::next_arrival(Arrival& arrival) {
-  const Next next = inbound_.next(arrival);
+  Next next = inbound_.next(arrival);
   if (next == Next::kNone) [[likely]] {
-    // What the peer had sent before it went has been delivered.
-    return gone_.load(std::memory_order_acquire) ? Next::kBroken : Next::kNone;
+    if (!gone_.load(std::memory_order_acquire)) [[likely]]
+      return Next::kNone;
+    // What the peer had sent before it went is delivered, also what came after our look.
+    next = inbound_.next(arrival);
+    if (next == Next::kNone) return Next::kBroken;
   }
   if (next == Next::kBroken && !gone_.exchange(true)) {
     channel_->fail(fmt::format("the peer broke a rule of the ring: {}", inbound_.broken_rule()));
