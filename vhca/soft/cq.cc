@@ -138,7 +138,8 @@ void SoftCq::arm(bool solicited_only) {
     const std::lock_guard guard(ring_lock_);
     // Asking for less does not undo having asked for more.
     if (armed_.load(std::memory_order_relaxed) != Armed::kNext) {
-      armed_.store(solicited_only ? Armed::kSolicited : Armed::kNext, std::memory_order_relaxed);
+      // Before the look whether QPs have links: who is given one meanwhile looks whether we sleep.
+      armed_.store(solicited_only ? Armed::kSolicited : Armed::kNext, std::memory_order_seq_cst);
     }
   }
   bool fence = false;
@@ -153,8 +154,9 @@ void SoftCq::arm(bool solicited_only) {
 
 bool SoftCq::arm_links(bool armed, bool solicited_only) {
   bool any = false;
+  const auto order = armed ? std::memory_order_seq_cst : std::memory_order_relaxed;
   for (SoftQp* qp : members_) {
-    if (qp->needs_progress() && qp->arm_link(armed, solicited_only, *this)) any = true;
+    if (qp->needs_progress(order) && qp->arm_link(armed, solicited_only, *this)) any = true;
   }
   links_armed_.store(any && armed, std::memory_order_relaxed);
   return any;

@@ -87,7 +87,9 @@ class SoftCq final : public Cq, public base::ListNode {
   }
   /// A link that was given while the CQ sleeps has been armed.
   void link_was_armed() { links_armed_.store(true, std::memory_order_relaxed); }
-  bool armed() const { return armed_.load(std::memory_order_relaxed) != Armed::kNo; }
+  bool armed(std::memory_order order = std::memory_order_relaxed) const {
+    return armed_.load(order) != Armed::kNo;
+  }
   bool armed_solicited_only() const {
     return armed_.load(std::memory_order_relaxed) == Armed::kSolicited;
   }

@@ -91,10 +91,16 @@ SoftQp::SoftQp(SoftPd& pd, const QpOptions& options, uint32_t number)
 }
 
 SoftQp::~SoftQp() {
+  std::unique_ptr<Link> link;
+  {
+    const std::lock_guard guard(lock_);
+    enter_reset("destroyed");
+    link = take_link();
+  }
+  link.reset();  // nobody calls from its channel any more
+  device_.stall_clock().forget(*this);
   send_cq_->detach(*this);
   recv_cq_->detach(*this);
-  device_.stall_clock().forget(*this);
-  link_.reset();
   device_.wire().release_qp_number(number_);
 }
 
@@ -167,7 +173,8 @@ void SoftQp::attach_link(std::unique_ptr<Link> link) {
     const RqEntry& entry = rq_entry(at);
     direct_link_->receive_posted(static_cast<uint32_t>(entry.length), receive_usable(entry));
   }
-  if (recv_cq_->armed()) {
+  // The CQ's arm() looks the other way round: one of the two sees the other.
+  if (recv_cq_->armed(std::memory_order_seq_cst)) {
     direct_link_->arm(true, recv_cq_->armed_solicited_only());
     recv_cq_->link_was_armed();
     wake();  // what the peer did before it saw us armed
@@ -178,7 +185,7 @@ void SoftQp::update_needs_progress() {
   direct_link_ = link_ != nullptr && link_->family == LinkFamily::kDirect ? link_.get() : nullptr;
   const bool live = state_ == IBV_QPS_RTR || state_ == IBV_QPS_RTS || state_ == IBV_QPS_SQD;
   needs_progress_.store((live && direct_link_ != nullptr) || stall_ != Stall::kNone,
-                        std::memory_order_relaxed);
+                        std::memory_order_seq_cst);
 }
 
 void SoftQp::broken() {
@@ -247,8 +254,11 @@ void SoftQp::try_again() {
 // --- states
 
 Status SoftQp::modify(const QpAttr& attr, int mask) {
+  std::unique_ptr<Link> former;  // ends after the guard
   const std::lock_guard guard(lock_);
-  return modify_locked(attr, mask);
+  BRAID_CHECK(modify_locked(attr, mask));
+  if (state_ == IBV_QPS_RESET) former = take_link();
+  return base::ok_status();
 }
 
 Status SoftQp::modify_locked(const QpAttr& attr, int mask) {
@@ -258,7 +268,7 @@ Status SoftQp::modify_locked(const QpAttr& attr, int mask) {
   apply(attr, mask);
   if (next == state_) return base::ok_status();
   if (next == IBV_QPS_RESET) {
-    enter_reset();
+    enter_reset("modified");
   } else if (next == IBV_QPS_ERR) {
     enter_error("modified");
   } else if (next == IBV_QPS_RTR) {
@@ -376,11 +386,12 @@ void SoftQp::close_link() {
   send_failure_ = receive_failure_ = IBV_WC_WR_FLUSH_ERR;
 }
 
-void SoftQp::enter_reset() {
+/// Who calls this takes the link, too.
+void SoftQp::enter_reset(std::string_view cause) {
   stall_ = Stall::kNone;
   send_failure_ = receive_failure_ = IBV_WC_WR_FLUSH_ERR;
-  set_state(IBV_QPS_RESET, "modified");
-  attach_link(nullptr);
+  if (link_ != nullptr) (void)link_->close();
+  set_state(IBV_QPS_RESET, cause);
   head_ = sent_ = done_ = tail_ = 0;
   rq_head_ = rq_tail_ = 0;
   expected_ = 0;
@@ -390,6 +401,14 @@ void SoftQp::enter_reset() {
   attr_.min_rnr_timer = rnr_timer;
   send_cq_->drop_completions(number_);
   if (recv_cq_ != send_cq_) recv_cq_->drop_completions(number_);
+}
+
+/// To be ended without the lock: a link waits for whoever is calling us from its channel, and that
+/// one may be waiting for the lock.
+std::unique_ptr<Link> SoftQp::take_link() {
+  std::unique_ptr<Link> link = std::move(link_);
+  update_needs_progress();
+  return link;
 }
 
 }  // namespace braid::vhca::soft

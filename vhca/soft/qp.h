@@ -63,7 +63,9 @@ class SoftQp final : public Qp, public LinkEnd, public Stalled {
   /// Arrivals to completions, at most `budget`, and stalled sends again. The number of arrivals.
   uint32_t progress(uint32_t budget, const SoftCq& cq);
   /// Cheap: whether progress() and arm_link() have anything to do.
-  bool needs_progress() const { return needs_progress_.load(std::memory_order_relaxed); }
+  bool needs_progress(std::memory_order order = std::memory_order_relaxed) const {
+    return needs_progress_.load(order);
+  }
   /// Before and after the CQ sleeps. True if a direct link was told.
   bool arm_link(bool armed, bool solicited_only, const SoftCq& cq);
   void stall_over() override;
@@ -122,7 +124,8 @@ class SoftQp final : public Qp, public LinkEnd, public Stalled {
   void enter_error(std::string_view cause);
   void close_link();
   void try_again();
-  void enter_reset();
+  void enter_reset(std::string_view cause);
+  std::unique_ptr<Link> take_link();
   void attach_link(std::unique_ptr<Link> link);
   void update_needs_progress();
 

@@ -49,6 +49,9 @@ class Threads : public ::testing::Test {
     side.mr = std::move(*side.pd->reg_mr(side.memory->data(), side.memory->size(),
                                          IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE));
     side.cq = std::move(*side.device->create_cq({.capacity = 4 * kDepth}));
+    make_qp(side);
+  }
+  static void make_qp(Side& side) {
     QpOptions qp;
     qp.send_cq = qp.recv_cq = side.cq.get();
     qp.cap.max_send_wr = qp.cap.max_recv_wr = kDepth;
@@ -169,6 +172,52 @@ TEST_F(Threads, SeveralOnEachEndPostAndPollOneQpAndLoseNothing) {
     EXPECT_FALSE(tallies[s].failed.load());
     EXPECT_EQ(tallies[s].received.load(), kTotal);
     EXPECT_EQ(tallies[s].sent.load(), kTotal);
+  }
+}
+
+TEST_F(Threads, OneResetsAQpWhileTheOtherDisconnectsIt) {
+  for (int round = 0; round < 300; ++round) {
+    std::atomic<int> ready{0};
+    const auto both_ready = [&ready] {
+      for (++ready; ready < 2;) std::this_thread::yield();
+    };
+    QpAttr reset{};
+    reset.qp_state = IBV_QPS_RESET;
+    std::thread other([&] {
+      both_ready();
+      EXPECT_TRUE(sides[0].qp->modify(reset, IBV_QP_STATE).ok());
+    });
+    both_ready();
+    sides[0].connection->disconnect();
+    other.join();
+    EXPECT_EQ(sides[0].qp->query().qp_state, IBV_QPS_RESET);
+    for (Side& side : sides) side.connection.reset();
+    ASSERT_TRUE(sides[1].qp->modify(reset, IBV_QP_STATE).ok());
+    connect();
+  }
+}
+
+TEST_F(Threads, OneDestroysAQpWhileTheOtherDisconnectsIt) {
+  for (int round = 0; round < 300; ++round) {
+    std::atomic<int> ready{0};
+    const auto both_ready = [&ready] {
+      for (++ready; ready < 2;) std::this_thread::yield();
+    };
+    RecvWr recv{};
+    const RecvWr* bad = nullptr;
+    ASSERT_EQ(sides[0].qp->post_recv(&recv, &bad), 0);
+    std::thread other([&] {
+      both_ready();
+      sides[0].qp.reset();
+    });
+    both_ready();
+    sides[0].connection->disconnect();
+    other.join();
+    Wc wc;
+    EXPECT_EQ(sides[0].cq->poll({&wc, 1}), 0) << "of a QP that is no more";
+    for (Side& side : sides) side.connection.reset();
+    for (Side& side : sides) make_qp(side);
+    connect();
   }
 }
 
