@@ -105,6 +105,11 @@ base::Result<ConnRsp> parse_accept(std::span<const std::byte> private_data) {
                       what, uint16_t{rsp.queue_depth}, uint32_t{rsp.max_io_size},
                       uint32_t{rsp.max_hdr_size}, kChunkBytesMin);
   }
+  if (rsp.max_hdr_size < kHeadersBytesMax) {
+    return make_error(Errc::kProtocol,
+                      "{} that leaves {} bytes behind the data for headers; they have up to {}",
+                      what, uint32_t{rsp.max_hdr_size}, kHeadersBytesMax);
+  }
   if (!ImmCodec::fits(rsp.queue_depth, chunk_bytes)) {
     return make_error(Errc::kProtocol, "{} with {} chunks of {} bytes, more than {} bits address",
                       what, uint16_t{rsp.queue_depth}, chunk_bytes, kImmPayloadBits);

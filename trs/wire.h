@@ -158,6 +158,8 @@ static_assert(offsetof(ReadMsg, flags) == 4 && offsetof(ReadMsg, sg_cnt) == 6);
 
 /// The longest of them.
 inline constexpr uint32_t kMessageBytesMax = sizeof(ReadMsg) + sizeof(SgDescriptor);
+/// What stands behind the data in a chunk, at most.
+inline constexpr uint32_t kHeadersBytesMax = kUserHeaderBytesMax + kMessageBytesMax;
 
 struct RkeyRsp {
   base::le16 type = uint16_t{4};

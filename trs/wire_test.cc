@@ -138,6 +138,7 @@ TEST(Wire, EveryBadFieldOfAConnectAnswerIsNamed) {
       {"error", 4, {0xfa, 0xff}, "error -6"},
       {"no chunks", 6, {0, 0}, "0 chunks"},
       {"chunk not a power of two", 8, {1}, "power of two"},
+      {"no room for headers", 8, {0xf0, 0xff, 0x01, 0x00, 0x10, 0x00}, "leaves 16 bytes"},
       {"too much for the immediate", 6, {0x00, 0x20}, "28 bits"},
       {"flags", 16, {4}, "unknown flags"},
       {"reserved", 50, {1}, "reserved"},
