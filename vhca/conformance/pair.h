@@ -16,8 +16,8 @@
 namespace braid::vhca::conformance {
 
 inline constexpr size_t kBufferBytes = 1 << 20;
-inline constexpr int kAllAccess =
-    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+inline constexpr int kAllAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+                                  IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 
 /// How the ends of a test differ from the usual.
 struct EndOptions {

@@ -56,7 +56,7 @@ DeviceAttr SoftDevice::query() const {
   attr.max_qp_rd_atom = kMaxReadsOutstanding;
   attr.max_qp_init_rd_atom = kMaxReadsOutstanding;
   attr.max_res_rd_atom = kMaxReadsOutstanding << 16;
-  attr.atomic_cap = IBV_ATOMIC_NONE;
+  attr.atomic_cap = IBV_ATOMIC_HCA;
   attr.max_pkeys = 1;
   attr.phys_port_cnt = wire_->port_count();
   return attr;

@@ -127,7 +127,9 @@ Status SoftQp::establish(std::unique_ptr<Link> link, uint32_t peer_qp_number,
     init.qp_state = IBV_QPS_INIT;
     init.port_num = 1;
     init.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
-    if (parameters.responder_resources > 0) init.qp_access_flags |= IBV_ACCESS_REMOTE_READ;
+    if (parameters.responder_resources > 0) {
+      init.qp_access_flags |= IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+    }
     BRAID_CHECK(
         modify_locked(init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
   }
@@ -167,7 +169,7 @@ void SoftQp::attach_link(std::unique_ptr<Link> link) {
   link_ = std::move(link);
   update_needs_progress();
   if (link_ == nullptr) return;
-  link_->qp_changed(static_cast<uint32_t>(attr_.qp_access_flags), attr_.min_rnr_timer);
+  link_->qp_changed(remote_access(), attr_.min_rnr_timer);
   if (direct_link_ == nullptr) return;
   for (uint64_t at = rq_tail_; at != rq_head_; ++at) {
     const RqEntry& entry = rq_entry(at);
@@ -179,6 +181,13 @@ void SoftQp::attach_link(std::unique_ptr<Link> link) {
     recv_cq_->link_was_armed();
     wake();  // what the peer did before it saw us armed
   }
+}
+
+/// What the peer may do. Without responder resources that is nothing that returns data.
+uint32_t SoftQp::remote_access() const {
+  const auto access = static_cast<uint32_t>(attr_.qp_access_flags);
+  if (attr_.max_dest_rd_atomic != 0) return access;
+  return access & ~uint32_t{IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC};
 }
 
 void SoftQp::update_needs_progress() {
@@ -344,8 +353,9 @@ void SoftQp::apply(const QpAttr& attr, int mask) {
   take(IBV_QP_RNR_RETRY, &QpAttr::rnr_retry);
   take(IBV_QP_MAX_QP_RD_ATOMIC, &QpAttr::max_rd_atomic);
   take(IBV_QP_MAX_DEST_RD_ATOMIC, &QpAttr::max_dest_rd_atomic);
-  if (link_ != nullptr && (mask & (IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER)) != 0) {
-    link_->qp_changed(static_cast<uint32_t>(attr_.qp_access_flags), attr_.min_rnr_timer);
+  constexpr int kPublished = IBV_QP_ACCESS_FLAGS | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+  if (link_ != nullptr && (mask & kPublished) != 0) {
+    link_->qp_changed(remote_access(), attr_.min_rnr_timer);
   }
 }
 
@@ -395,6 +405,7 @@ void SoftQp::enter_reset(std::string_view cause) {
   head_ = sent_ = done_ = tail_ = 0;
   rq_head_ = rq_tail_ = 0;
   expected_ = 0;
+  atomics_executed_ = 0;
   reads_outstanding_ = 0;
   const uint8_t rnr_timer = kDefaultRnrTimer;
   attr_ = {};

@@ -16,6 +16,7 @@
 // Threads: any (lock()); with a Td that thread, without a lock. Wires: see soft/wire.h.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -94,7 +95,7 @@ class SoftQp final : public Qp, public LinkEnd, public Stalled {
   void fail_at(uint64_t sequence, ibv_wc_status status);
   void complete_in_order();
   void complete_send(uint64_t wr_id, ibv_wr_opcode opcode, uint32_t length, ibv_wc_status status);
-  bool read_done(const SqEntry& entry, uint64_t sequence, std::span<const std::byte> data);
+  bool data_landed(const SqEntry& entry, uint64_t sequence, std::span<const std::byte> data);
   void flush_sends();
   SqEntry& sq_entry(uint64_t sequence) const;
   Piece* sq_pieces(uint64_t sequence) const;
@@ -106,6 +107,7 @@ class SoftQp final : public Qp, public LinkEnd, public Stalled {
   ibv_wc_status access_memory(const Request& request, std::span<const std::byte> payload,
                               std::span<const std::byte>* read_result);
   uint32_t drain_arrivals(uint32_t budget);
+  void repeat_atomic(uint64_t sequence, Answer& answer, std::span<const std::byte>* result) const;
   /// Lands a message in the next receive and completes it. Not SUCCESS: what the requester reports;
   /// the receive fails with the error that fits when the QP goes to ERR, which must follow.
   ibv_wc_status receive(const Arrival& arrival);
@@ -127,6 +129,7 @@ class SoftQp final : public Qp, public LinkEnd, public Stalled {
   void enter_reset(std::string_view cause);
   std::unique_ptr<Link> take_link();
   void attach_link(std::unique_ptr<Link> link);
+  uint32_t remote_access() const;
   void update_needs_progress();
 
   // What a post and a poll touch stands first.
@@ -135,8 +138,8 @@ class SoftQp final : public Qp, public LinkEnd, public Stalled {
   Stall stall_ = Stall::kNone;
   const bool signal_all_;
   std::atomic<bool> needs_progress_{false};
-  uint32_t reads_outstanding_ = 0;
-  Link* direct_link_ = nullptr;  // link_ if it is a direct one
+  uint32_t reads_outstanding_ = 0;  // READs and atomics
+  Link* direct_link_ = nullptr;     // link_ if it is a direct one
   std::unique_ptr<Link> link_;
   uint64_t head_ = 0;
   uint64_t sent_ = 0;
@@ -159,7 +162,14 @@ class SoftQp final : public Qp, public LinkEnd, public Stalled {
   const std::unique_ptr<std::byte[]> rq_;      // RqEntry and its SGEs, rq_stride_bytes_ apart
 
   SoftDevice& device_;
-  uint64_t expected_ = 0;       // message links: the peer's next sequence
+  uint64_t expected_ = 0;  // message links: the peer's next sequence
+  // Message links: what the peer's last atomics found, for requests that come again.
+  struct AtomicResult {
+    uint64_t sequence = 0;
+    uint64_t before = 0;
+  };
+  std::array<AtomicResult, kMaxReadsOutstanding> atomic_results_;
+  uint64_t atomics_executed_ = 0;
   uint64_t retry_at_ns_ = 0;    // while stalled
   uint64_t close_wait_ns_ = 0;  // kPeerCopies: until the next look
   uint8_t rnr_left_ = 0;        // tries of the oldest request before RNR_RETRY_EXC

@@ -11,6 +11,8 @@ namespace braid::vhca::soft {
 struct SoftQp::SqEntry {
   uint64_t wr_id = 0;
   uint64_t remote_address = 0;
+  uint64_t compare_add = 0;  // of an atomic
+  uint64_t swap = 0;
   uint32_t length = 0;
   uint32_t imm = 0;  // network byte order, as in the work request
   uint32_t rkey = 0;

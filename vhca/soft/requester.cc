@@ -27,8 +27,19 @@ uint32_t raw_opcode(const SendWr& wr) {
 }
 
 ibv_wc_opcode wc_opcode(ibv_wr_opcode opcode) {
+  if (is_write(opcode)) return IBV_WC_RDMA_WRITE;
+  if (is_send(opcode)) return IBV_WC_SEND;
   if (is_read(opcode)) return IBV_WC_RDMA_READ;
-  return is_write(opcode) ? IBV_WC_RDMA_WRITE : IBV_WC_SEND;
+  return opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ? IBV_WC_FETCH_ADD : IBV_WC_COMP_SWAP;
+}
+
+/// What a Request or an SqEntry holds of an atomic, which lies elsewhere in the work request.
+template <typename To>
+void take_atomic(const SendWr& wr, To& to) {
+  to.remote_address = wr.wr.atomic.remote_addr;
+  to.rkey = wr.wr.atomic.rkey;
+  to.compare_add = wr.wr.atomic.compare_add;
+  to.swap = wr.wr.atomic.swap;
 }
 
 }  // namespace
@@ -65,14 +76,16 @@ int SoftQp::post_one(const SendWr& wr) {
     progress_sends();
     return 0;
   }
-  const Request request{.opcode = wr.opcode,
-                        .solicited = (wr.send_flags & IBV_SEND_SOLICITED) != 0,
-                        .imm = wr.imm_data,
-                        .rkey = wr.wr.rdma.rkey,
-                        .remote_address = wr.wr.rdma.remote_addr,
-                        .length = length,
-                        .sequence = head_,
-                        .pieces = span};
+  Request request{.opcode = wr.opcode,
+                  .solicited = (wr.send_flags & IBV_SEND_SOLICITED) != 0,
+                  .imm = wr.imm_data,
+                  .rkey = wr.wr.rdma.rkey,
+                  .remote_address = wr.wr.rdma.remote_addr,
+                  .length = length,
+                  .sequence = head_,
+                  .pieces = span};
+  if (is_atomic(wr.opcode)) [[unlikely]]
+    take_atomic(wr, request);
   const Execution execution = link_->execute(request);
   if (execution.outcome == Outcome::kDone && done_ == head_) [[likely]] {
     done_ = sent_ = ++head_;
@@ -95,10 +108,10 @@ int SoftQp::check_post(const SendWr& wr) const {
     case IBV_WR_RDMA_WRITE_WITH_IMM:
       break;
     case IBV_WR_RDMA_READ:
-      if ((wr.send_flags & IBV_SEND_INLINE) != 0) return EINVAL;
-      break;
     case IBV_WR_ATOMIC_CMP_AND_SWP:
     case IBV_WR_ATOMIC_FETCH_AND_ADD:
+      if ((wr.send_flags & IBV_SEND_INLINE) != 0) return EINVAL;
+      break;
     case IBV_WR_LOCAL_INV:
     case IBV_WR_BIND_MW:
     case IBV_WR_SEND_WITH_INV:
@@ -130,8 +143,8 @@ int SoftQp::post_in_error(const SendWr& wr) {
 /// Resolves the SGEs to `pieces`, one each. The order of the errors is that of the SGEs.
 ibv_wc_status SoftQp::gather(const SendWr& wr, Piece* pieces, uint32_t& length) const {
   const bool in_line = (wr.send_flags & IBV_SEND_INLINE) != 0;
-  const bool read = is_read(wr.opcode);
-  if (read && attr_.max_rd_atomic == 0) return IBV_WC_LOC_QP_OP_ERR;
+  const bool lands = returns_data(wr.opcode);
+  if (lands && attr_.max_rd_atomic == 0) return IBV_WC_LOC_QP_OP_ERR;
   uint64_t sum = 0;
   for (int i = 0; i < wr.num_sge; ++i) {
     const Sge& sge = wr.sg_list[i];
@@ -140,11 +153,13 @@ ibv_wc_status SoftQp::gather(const SendWr& wr, Piece* pieces, uint32_t& length) 
     if (in_line || sge.length == 0) continue;
     MrView mr;
     if (!mr_table_.find(sge.lkey, mr) || mr.pd != pd_id_ || !mr.holds(sge.addr, sge.length) ||
-        (read && (mr.access & IBV_ACCESS_LOCAL_WRITE) == 0)) {
+        (lands && (mr.access & IBV_ACCESS_LOCAL_WRITE) == 0)) {
       return IBV_WC_LOC_PROT_ERR;
     }
   }
-  if (sum > kMaxMessageBytes) return IBV_WC_LOC_LEN_ERR;
+  if (sum > kMaxMessageBytes || (is_atomic(wr.opcode) && sum != kAtomicBytes)) {
+    return IBV_WC_LOC_LEN_ERR;
+  }
   length = static_cast<uint32_t>(sum);
   return IBV_WC_SUCCESS;
 }
@@ -152,7 +167,7 @@ ibv_wc_status SoftQp::gather(const SendWr& wr, Piece* pieces, uint32_t& length) 
 bool SoftQp::must_wait(ibv_wr_opcode opcode, bool fence) const {
   if (reads_outstanding_ == 0) [[likely]]
     return false;
-  return fence || (is_read(opcode) && reads_outstanding_ >= attr_.max_rd_atomic);
+  return fence || (returns_data(opcode) && reads_outstanding_ >= attr_.max_rd_atomic);
 }
 
 SoftQp::SqEntry& SoftQp::store(const SendWr& wr, std::span<const Piece> pieces, uint32_t length,
@@ -170,6 +185,7 @@ SoftQp::SqEntry& SoftQp::store(const SendWr& wr, std::span<const Piece> pieces, 
            .solicited = (wr.send_flags & IBV_SEND_SOLICITED) != 0,
            .fence = (wr.send_flags & IBV_SEND_FENCE) != 0,
            .status = status};
+  if (is_atomic(wr.opcode)) take_atomic(wr, entry);
   if (status != IBV_WC_SUCCESS) {
     entry.piece_count = 0;
   } else if ((wr.send_flags & IBV_SEND_INLINE) == 0) {
@@ -208,7 +224,9 @@ void SoftQp::progress_sends() {
                           .remote_address = entry.remote_address,
                           .length = entry.length,
                           .sequence = sequence,
-                          .pieces = {sq_pieces(sequence), entry.piece_count}};
+                          .pieces = {sq_pieces(sequence), entry.piece_count},
+                          .compare_add = entry.compare_add,
+                          .swap = entry.swap};
     const Execution unreachable{.outcome = Outcome::kFailed, .status = IBV_WC_RETRY_EXC_ERR};
     if (!settle(sequence, link_ != nullptr ? link_->execute(request) : unreachable)) return;
   }
@@ -226,7 +244,7 @@ bool SoftQp::settle(uint64_t sequence, const Execution& execution) {
       return true;
     case Outcome::kSent:
       sent_ = sequence + 1;
-      if (is_read(static_cast<ibv_wr_opcode>(entry.opcode))) ++reads_outstanding_;
+      if (returns_data(static_cast<ibv_wr_opcode>(entry.opcode))) ++reads_outstanding_;
       return true;
     case Outcome::kNoReceive:
       no_receive(sequence, execution.rnr_timer);
@@ -245,7 +263,7 @@ bool SoftQp::settle(uint64_t sequence, const Execution& execution) {
 /// The peer had no receive for `sequence`: that one and all behind it go again after the timer.
 void SoftQp::no_receive(uint64_t sequence, uint8_t rnr_timer) {
   for (uint64_t at = sequence; at < sent_; ++at) {
-    if (is_read(static_cast<ibv_wr_opcode>(sq_entry(at).opcode))) --reads_outstanding_;
+    if (returns_data(static_cast<ibv_wr_opcode>(sq_entry(at).opcode))) --reads_outstanding_;
   }
   sent_ = sequence;
   if (attr_.rnr_retry != kRnrRetryForEver) {
@@ -324,7 +342,8 @@ void SoftQp::answered(uint64_t sequence, const Answer& answer,
   const bool live = state_ == IBV_QPS_RTS || state_ == IBV_QPS_SQD;
   if (!live || sequence < done_ || sequence >= sent_) return;  // of a life before
   SqEntry& entry = sq_entry(sequence);
-  const bool read = is_read(static_cast<ibv_wr_opcode>(entry.opcode));
+  if (entry.done) return;  // answered before
+  const bool lands = returns_data(static_cast<ibv_wr_opcode>(entry.opcode));
   switch (answer.kind) {
     case Answer::Kind::kOutOfSequence:
       return;
@@ -335,8 +354,8 @@ void SoftQp::answered(uint64_t sequence, const Answer& answer,
       entry.status = answer.status;
       break;
     case Answer::Kind::kAck:
-      if (read) --reads_outstanding_;
-      if (read && !read_done(entry, sequence, read_data)) {
+      if (lands) --reads_outstanding_;
+      if (lands && !data_landed(entry, sequence, read_data)) {
         entry.status = IBV_WC_BAD_RESP_ERR;
         break;
       }
@@ -350,8 +369,8 @@ void SoftQp::answered(uint64_t sequence, const Answer& answer,
   if (sequence == done_) fail_at(sequence, entry.status);
 }
 
-/// Lands the data of a READ. False if the peer sent another length than was asked for.
-bool SoftQp::read_done(const SqEntry& entry, uint64_t sequence, std::span<const std::byte> data) {
+/// Lands the data of a READ or an atomic. False if the peer sent another length than was asked for.
+bool SoftQp::data_landed(const SqEntry& entry, uint64_t sequence, std::span<const std::byte> data) {
   if (data.size() != entry.length) return false;
   const std::byte* from = data.data();
   for (const Piece& piece : std::span(sq_pieces(sequence), entry.piece_count)) {

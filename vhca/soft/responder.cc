@@ -5,6 +5,7 @@
 #include <new>
 #include <utility>
 
+#include "vhca/soft/atomic.h"
 #include "vhca/soft/copy.h"
 #include "vhca/soft/qp_queues.h"
 #include "vhca/soft/remote_check.h"
@@ -167,10 +168,15 @@ Answer SoftQp::respond(const Request& request, std::span<const std::byte> payloa
   }
   if (request.sequence > expected_) return {.kind = Answer::Kind::kOutOfSequence};
   if (request.sequence < expected_) {
-    // A duplicate: executed before. Only a READ is done again, for its data.
-    if (!is_read(request.opcode)) return {};
-    const ibv_wc_status status = access_memory(request, payload, read_result);
-    return status == IBV_WC_SUCCESS ? Answer{} : refuse(status, "a repeated read was refused");
+    // A duplicate: executed before. What returned data returns it again: a READ by reading anew.
+    Answer answer;
+    if (is_read(request.opcode)) {
+      const ibv_wc_status status = access_memory(request, payload, read_result);
+      if (status != IBV_WC_SUCCESS) return refuse(status, "a repeated read was refused");
+    } else if (is_atomic(request.opcode)) {
+      repeat_atomic(request.sequence, answer, read_result);
+    }
+    return answer;
   }
   const Answer answer = respond_checked(request, payload, read_result);
   if (answer.kind == Answer::Kind::kAck) ++expected_;
@@ -184,15 +190,15 @@ Answer SoftQp::refuse(ibv_wc_status requester_status, std::string_view cause) {
 
 Answer SoftQp::respond_checked(const Request& request, std::span<const std::byte> payload,
                                std::span<const std::byte>* read_result) {
-  const auto access = static_cast<uint32_t>(attr_.qp_access_flags);
-  if (check_qp_access(request.opcode, access) != IBV_WC_SUCCESS ||
-      (is_read(request.opcode) && attr_.max_dest_rd_atomic == 0)) {
+  if (check_qp_access(request.opcode, remote_access()) != IBV_WC_SUCCESS) {
     return refuse(IBV_WC_REM_INV_REQ_ERR, "the peer asked for what the QP does not allow");
   }
   if (needs_receive(request.opcode) && rq_tail_ == rq_head_) {
     return {.kind = Answer::Kind::kNoReceive, .rnr_timer = attr_.min_rnr_timer};
   }
-  if (!is_read(request.opcode) && payload.size() != request.length) {
+  const bool fits =
+      is_atomic(request.opcode) ? request.length == kAtomicBytes : payload.size() == request.length;
+  if (!is_read(request.opcode) && !fits) {
     return refuse(IBV_WC_REM_INV_REQ_ERR, "a message of the wire has another length than it says");
   }
   if (!is_send(request.opcode)) {
@@ -212,7 +218,19 @@ Answer SoftQp::respond_checked(const Request& request, std::span<const std::byte
   return {};
 }
 
-/// Reads or writes memory for the peer, if it may.
+/// An atomic came again: its answer was lost on the way, or it was sent twice.
+void SoftQp::repeat_atomic(uint64_t sequence, Answer& answer,
+                           std::span<const std::byte>* result) const {
+  const uint64_t kept = std::min<uint64_t>(atomics_executed_, atomic_results_.size());
+  for (const AtomicResult& each : std::span(atomic_results_).first(kept)) {
+    if (each.sequence != sequence) continue;
+    *result = std::as_bytes(std::span(&each.before, 1));
+    return;
+  }
+  answer.kind = Answer::Kind::kOutOfSequence;  // not to be known any more: say nothing
+}
+
+/// Reads, writes or changes memory for the peer, if it may.
 ibv_wc_status SoftQp::access_memory(const Request& request, std::span<const std::byte> payload,
                                     std::span<const std::byte>* read_result) {
   if (request.length == 0) return IBV_WC_SUCCESS;
@@ -224,6 +242,10 @@ ibv_wc_status SoftQp::access_memory(const Request& request, std::span<const std:
   auto* const memory = reinterpret_cast<std::byte*>(request.remote_address);
   if (is_read(request.opcode)) {
     *read_result = {memory, request.length};
+  } else if (is_atomic(request.opcode)) {
+    AtomicResult& result = atomic_results_[atomics_executed_++ % atomic_results_.size()];
+    result = {.sequence = request.sequence, .before = apply_atomic(request, memory)};
+    *read_result = std::as_bytes(std::span(&result.before, 1));
   } else {
     copy_last_word_last(memory, payload.data(), request.length);
   }

@@ -46,8 +46,11 @@ struct Request {
   uint64_t remote_address = 0;
   uint32_t length = 0;            // sum of the pieces, at most 2^31
   uint64_t sequence = 0;          // counts the QP's requests from 0; names this one in answers
-  std::span<const Piece> pieces;  // source, or for READ the destination; valid during execute(),
-                                  // and for kSent until answered() or close()
+  std::span<const Piece> pieces;  // source, or for what returns data the destination; valid during
+                                  // execute(), and for kSent until answered() or close()
+  // Of an atomic; its length is 8.
+  uint64_t compare_add = 0;  // what is added, or what the word must be
+  uint64_t swap = 0;         // CMP_SWP: what it becomes then
 };
 
 /// What became of a request handed to a link.
@@ -118,8 +121,9 @@ class LinkEnd {
   // --- connecting
   virtual EndInfo info() const = 0;
   /// From RESET or INIT (else kInvalid) to RTR, with this link to the peer. From RESET the access
-  /// flags become remote write and, with responder resources, remote read, as RDMA CM does. Tells
-  /// the link of access flags and of receives posted before. From now on the peer may send.
+  /// flags become remote write and, with responder resources, remote read and atomic, as RDMA CM
+  /// does. Tells the link of access flags and of receives posted before. From now on the peer may
+  /// send.
   virtual base::Status establish(std::unique_ptr<Link> link, uint32_t peer_qp_number,
                                  const ConnectParameters& parameters) = 0;
   /// RTR to RTS: sends may go, with the parameters given to establish().
@@ -128,7 +132,9 @@ class LinkEnd {
   // --- message links
   /// At the responder: checks in the order of verbs, executes, makes completions. `payload` holds
   /// the data of a SEND or WRITE (request.pieces is not looked at). For a READ the data is given in
-  /// `read_result`, valid until anything else happens to the QP or the memory.
+  /// `read_result`, for an atomic the word before it; valid until anything else happens to the QP
+  /// or the memory. A request that comes again is executed once: an atomic is answered as it was
+  /// before, or with kOutOfSequence if 16 others have come since (no initiator asks for that).
   virtual Answer respond(const Request& request, std::span<const std::byte> payload,
                          std::span<const std::byte>* read_result) = 0;
   /// At the requester: the fate of `sequence`, in order. What was sent behind a request that got
@@ -173,7 +179,9 @@ class Link {
   /// Host::heavy_fence() once, then looks for arrivals once more.
   virtual void arm(bool armed, bool solicited_only) = 0;
 
-  /// EndInfo::access or min_rnr_timer changed: publish them. Called when the link is given, too.
+  /// What the peer may do, or min_rnr_timer, changed: publish them. `access` is without the flags
+  /// for reads and atomics if the QP has no responder resources. Called when the link is given,
+  /// too.
   virtual void qp_changed(uint32_t access, uint8_t min_rnr_timer) = 0;
 
   /// Ends the link: what the peer begins from now on is refused. True: nothing of it lands in our

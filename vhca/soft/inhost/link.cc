@@ -105,7 +105,10 @@ Execution InHostLink::execute(const Request& request) {
   if (closed_ || gone_.load(std::memory_order_relaxed)) [[unlikely]] {
     return failed(IBV_WC_RETRY_EXC_ERR);
   }
-  return is_send(request.opcode) ? execute_send(request) : execute_rdma(request);
+  if (is_send(request.opcode)) return execute_send(request);
+  if (is_atomic(request.opcode)) [[unlikely]]
+    return execute_atomic(request);
+  return execute_rdma(request);
 }
 
 /// After a message was pushed: wakes the peer if it sleeps.
@@ -161,14 +164,15 @@ Execution InHostLink::execute_send(const Request& request) {
   return no_room(room, gate);
 }
 
-/// Copies between the request's pieces and the peer's memory, if the rkey allows it.
-ibv_wc_status InHostLink::move_data(const Request& request, uint32_t pd) {
+/// The peer's memory as mapped here, if the rkey allows it; null: foreign memory.
+ibv_wc_status InHostLink::resolve(const Request& request, uint32_t pd, std::byte*& memory) {
   MrView mr;
   if (!read_mr(peer_->entry(request.rkey), request.rkey, mr)) return IBV_WC_REM_ACCESS_ERR;
   const ibv_wc_status status =
       check_mr_access(request.opcode, mr, pd, request.remote_address, request.length);
   if (status != IBV_WC_SUCCESS) return status;
-  if (mr.place.segment == kForeignMemory) return move_foreign(request);
+  memory = nullptr;
+  if (mr.place.segment == kForeignMemory) return IBV_WC_SUCCESS;
   const PeerDevice::Mapping* mapping = peer_->mapping(mr.place.segment);
   if (mapping == nullptr) [[unlikely]] {
     // It was announced before its first rkey could be known to anyone.
@@ -180,7 +184,16 @@ ibv_wc_status InHostLink::move_data(const Request& request, uint32_t pd) {
       request.length > mapping->size_bytes - offset) {
     return IBV_WC_REM_ACCESS_ERR;
   }
-  std::byte* memory = mapping->data + offset;
+  memory = mapping->data + offset;
+  return IBV_WC_SUCCESS;
+}
+
+/// Copies between the request's pieces and the peer's memory, if the rkey allows it.
+ibv_wc_status InHostLink::move_data(const Request& request, uint32_t pd) {
+  std::byte* memory = nullptr;
+  const ibv_wc_status status = resolve(request, pd, memory);
+  if (status != IBV_WC_SUCCESS) return status;
+  if (memory == nullptr) return move_foreign(request);
   for (const Piece& piece : request.pieces) {
     if (is_read(request.opcode)) {
       copy_last_word_last(piece.address, memory, piece.length);

@@ -50,8 +50,13 @@ class InHostLink final : public Link, public ChannelUser {
  private:
   Execution execute_send(const Request& request);
   Execution execute_rdma(const Request& request);
+  ibv_wc_status resolve(const Request& request, uint32_t pd, std::byte*& memory);
   ibv_wc_status move_data(const Request& request, uint32_t pd);
   ibv_wc_status move_foreign(const Request& request);
+  // link_atomic.cc
+  Execution execute_atomic(const Request& request);
+  Execution change_word(const Request& request, uint32_t pd, uint64_t& before);
+  Execution change_foreign(const Request& request, uint64_t& before);
   Execution pushed(bool solicited);
   Execution refuse(ibv_wc_status status, ibv_wc_status for_receive);
   Execution not_open(const Gate& gate);

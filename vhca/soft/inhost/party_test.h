@@ -75,9 +75,9 @@ class Party {
   ~Party() { drop(); }
 
   void register_buffer() {
-    mr = std::move(
-        *pd->reg_mr(buffer.data(), buffer.size(),
-                    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ));
+    mr = std::move(*pd->reg_mr(buffer.data(), buffer.size(),
+                               IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+                                   IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC));
   }
   Exposed exposed() const {
     return {reinterpret_cast<uint64_t>(buffer.data()), mr->rkey,
@@ -100,7 +100,8 @@ class Party {
     QpAttr init{};
     init.qp_state = IBV_QPS_INIT;
     init.port_num = 1;
-    init.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+    init.qp_access_flags =
+        IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
     const base::Status status =
         qp->modify(init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
     BRAID_ASSERT(status.ok());

@@ -5,11 +5,12 @@ namespace braid::vhca::soft::inhost {
 using base::Result;
 using base::Status;
 
-PeerDevice::PeerDevice(base::Host& host, base::PeerIdentity identity,
+PeerDevice::PeerDevice(base::Host& host, base::PeerIdentity identity, const DeviceId& device,
                        std::unique_ptr<base::Segment> mr_table, uint32_t mr_capacity,
                        std::unique_ptr<base::PeerProcess> process)
     : host_(host),
       identity_(identity),
+      device_(device),
       mr_table_(std::move(mr_table)),
       entries_(reinterpret_cast<const MrEntry*>(mr_table_->data())),
       mr_mask_(mr_capacity - 1),
@@ -85,8 +86,8 @@ Result<std::shared_ptr<PeerDevice>> PeerTable::find_or_open(
   const size_t table_bytes = size_t{end.mr_capacity} * sizeof(MrEntry);
   BRAID_TRY(auto mapped, host_.map_segment(std::move(mr_table), table_bytes));
   BRAID_TRY(auto process, host_.open_process(identity));
-  auto peer = std::make_shared<PeerDevice>(host_, identity, std::move(mapped), end.mr_capacity,
-                                           std::move(process));
+  auto peer = std::make_shared<PeerDevice>(host_, identity, end.device, std::move(mapped),
+                                           end.mr_capacity, std::move(process));
   peers_[key] = peer;
   return peer;
 }

@@ -33,8 +33,9 @@ class PeerDevice {
   };
 
   /// `mr_table` holds `mr_capacity` entries (a power of two).
-  PeerDevice(base::Host& host, base::PeerIdentity identity, std::unique_ptr<base::Segment> mr_table,
-             uint32_t mr_capacity, std::unique_ptr<base::PeerProcess> process);
+  PeerDevice(base::Host& host, base::PeerIdentity identity, const DeviceId& device,
+             std::unique_ptr<base::Segment> mr_table, uint32_t mr_capacity,
+             std::unique_ptr<base::PeerProcess> process);
   ~PeerDevice();
   PeerDevice(const PeerDevice&) = delete;
   PeerDevice& operator=(const PeerDevice&) = delete;
@@ -47,6 +48,7 @@ class PeerDevice {
   }
   base::PeerProcess& process() const { return *process_; }
   const base::PeerIdentity& identity() const { return identity_; }
+  const DeviceId& device() const { return device_; }
   /// False once the process is known to have ended.
   bool alive() const { return process_->alive(); }
 
@@ -65,6 +67,7 @@ class PeerDevice {
  private:
   base::Host& host_;
   const base::PeerIdentity identity_;
+  const DeviceId device_;
   const std::unique_ptr<base::Segment> mr_table_;
   const MrEntry* const entries_;
   const uint32_t mr_mask_;

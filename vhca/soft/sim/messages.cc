@@ -25,6 +25,11 @@ std::optional<Header> header_of(std::span<const std::byte> message) {
   return header;
 }
 
+size_t bytes_behind_header(ibv_wr_opcode opcode, uint32_t length) {
+  if (is_atomic(opcode)) return sizeof(AtomicOperands);
+  return is_read(opcode) ? 0 : length;
+}
+
 }  // namespace
 
 std::vector<std::byte> encode_cm(Kind kind, uint32_t qp_number,
@@ -59,10 +64,16 @@ std::vector<std::byte> encode_operation(const Request& request) {
   header.length = request.length;
   header.remote_address = request.remote_address;
   header.sequence = request.sequence;
-  const bool read = is_read(request.opcode);
-  std::vector<std::byte> message = message_of(header, read ? 0 : request.length);
-  if (read) return message;
+  std::vector<std::byte> message =
+      message_of(header, bytes_behind_header(request.opcode, request.length));
   std::byte* to = message.data() + sizeof(header);
+  if (is_atomic(request.opcode)) {
+    AtomicOperands operands;
+    operands.compare_add = request.compare_add;
+    operands.swap = request.swap;
+    std::memcpy(to, &operands, sizeof(operands));
+  }
+  if (returns_data(request.opcode)) return message;
   for (const Piece& piece : request.pieces) {
     if (piece.length > 0) std::memcpy(to, piece.address, piece.length);
     to += piece.length;
@@ -73,12 +84,10 @@ std::vector<std::byte> encode_operation(const Request& request) {
 std::optional<Operation> parse_operation(std::span<const std::byte> message) {
   const std::optional<OperationHeader> header = header_of<OperationHeader>(message);
   if (!header || header->kind != static_cast<uint8_t>(Kind::kOperation)) return std::nullopt;
-  if (header->opcode > IBV_WR_RDMA_READ) return std::nullopt;
+  if (header->opcode > IBV_WR_ATOMIC_FETCH_AND_ADD) return std::nullopt;
   const auto opcode = static_cast<ibv_wr_opcode>(header->opcode);
-  if (!is_send(opcode) && !is_write(opcode) && !is_read(opcode)) return std::nullopt;
-  const size_t payload = message.size() - sizeof(OperationHeader);
-  const uint32_t expected = is_read(opcode) ? 0 : uint32_t{header->length};
-  if (payload != expected) return std::nullopt;
+  const std::span<const std::byte> behind = message.subspan(sizeof(OperationHeader));
+  if (behind.size() != bytes_behind_header(opcode, header->length)) return std::nullopt;
   Operation operation;
   operation.request = {.opcode = opcode,
                        .solicited = header->solicited != 0,
@@ -88,7 +97,14 @@ std::optional<Operation> parse_operation(std::span<const std::byte> message) {
                        .length = header->length,
                        .sequence = header->sequence,
                        .pieces = {}};
-  operation.payload = message.subspan(sizeof(OperationHeader));
+  if (!is_atomic(opcode)) {
+    operation.payload = behind;
+    return operation;
+  }
+  AtomicOperands operands;
+  std::memcpy(&operands, behind.data(), sizeof(operands));
+  operation.request.compare_add = operands.compare_add;
+  operation.request.swap = operands.swap;
   return operation;
 }
 

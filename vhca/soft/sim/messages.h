@@ -2,7 +2,7 @@
 //
 // Requests: REPLY, REJECT (connection manager, acceptor to initiator), OPERATION (of verbs). The
 // initiator's first message is CONNECT. Every request is answered; OPERATION by AnswerHeader and,
-// for a READ, its data. Headers are little-endian and followed by their bytes.
+// for a READ or an atomic, its data. Headers are little-endian and followed by their bytes.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ struct CmHeader {
 };
 static_assert(sizeof(CmHeader) == 8 && std::has_unique_object_representations_v<CmHeader>);
 
-/// OPERATION: the data of a SEND or WRITE follows.
+/// OPERATION: the data of a SEND or WRITE follows, or the operands of an atomic.
 struct OperationHeader {
   uint8_t kind = 0;
   uint8_t opcode = 0;  // ibv_wr_opcode
@@ -43,6 +43,14 @@ struct OperationHeader {
 };
 static_assert(sizeof(OperationHeader) == 32 &&
               std::has_unique_object_representations_v<OperationHeader>);
+
+/// Follows the header of an atomic, whose `length` is 8.
+struct AtomicOperands {
+  base::le64 compare_add;
+  base::le64 swap;
+};
+static_assert(sizeof(AtomicOperands) == 16 &&
+              std::has_unique_object_representations_v<AtomicOperands>);
 
 /// How an OPERATION fared. kGone: the QP there has no link any more.
 enum class Fate : uint8_t { kAck = 0, kNoReceive = 1, kError = 2, kOutOfSequence = 3, kGone = 4 };

@@ -1,0 +1,84 @@
+// InHostLink: FETCH_ADD and CMP_SWP on the peer's memory.
+//
+// In a segment they are the processor's, on the mapping that both share. Foreign memory is read and
+// written by system calls; whoever changes a word of it first claims the name of that word on this
+// host (an abstract socket), which the kernel takes back if he dies.
+#include <array>
+#include <bit>
+#include <string>
+
+#include "base/log.h"
+#include "vhca/soft/atomic.h"
+#include "vhca/soft/inhost/link.h"
+#include "vhca/soft/remote_check.h"
+
+namespace braid::vhca::soft::inhost {
+namespace {
+
+using base::Errc;
+
+constexpr Execution failed(ibv_wc_status status) {
+  return {.outcome = Outcome::kFailed, .status = status};
+}
+
+/// A word of a device's foreign memory, by the same name for all its peers.
+std::string word_name(const DeviceId& device, uint64_t address) {
+  const auto halves = std::bit_cast<std::array<uint64_t, 2>>(device);
+  return fmt::format("braid.word.{:016x}{:016x}.{:x}", halves[0], halves[1], address);
+}
+
+}  // namespace
+
+Execution InHostLink::execute_atomic(const Request& request) {
+  // As for a copy: close and deregistration at the owner wait until we have let go of the word.
+  outbound_.begin_copy(request.rkey);
+  const Gate gate = outbound_.gate();
+  Execution execution;
+  uint64_t before = 0;
+  if (gate.state == EndState::kOpen) {
+    const ibv_wc_status status = check_qp_access(request.opcode, gate.access);
+    execution = status == IBV_WC_SUCCESS ? change_word(request, gate.pd, before) : failed(status);
+  }
+  outbound_.end_copy();
+  if (gate.state != EndState::kOpen) return not_open(gate);
+  if (execution.outcome == Outcome::kDone) land_atomic(request.pieces, before);
+  if (execution.outcome != Outcome::kFailed) return execution;
+  // The peer is told of what it refused, not of what we failed in.
+  if (execution.status == IBV_WC_LOC_QP_OP_ERR) return execution;
+  return refuse(execution.status, IBV_WC_SUCCESS);
+}
+
+Execution InHostLink::change_word(const Request& request, uint32_t pd, uint64_t& before) {
+  std::byte* word = nullptr;
+  const ibv_wc_status status = resolve(request, pd, word);
+  if (status != IBV_WC_SUCCESS) return failed(status);
+  if (word == nullptr) return change_foreign(request, before);
+  // The address is aligned; a table that was scribbled on may still lead elsewhere.
+  if (reinterpret_cast<uintptr_t>(word) % kAtomicBytes != 0) return failed(IBV_WC_REM_ACCESS_ERR);
+  before = apply_atomic(request, word);
+  return {};
+}
+
+/// A word that another peer of the owner is at comes again later: kFull.
+Execution InHostLink::change_foreign(const Request& request, uint64_t& before) {
+  const auto claim = host_.listen_local(word_name(peer_->device(), request.remote_address));
+  if (!claim.ok()) {
+    if (claim.code() == Errc::kBusy || claim.code() == Errc::kExists) {
+      return {.outcome = Outcome::kFull};
+    }
+    host_.log().error("cannot claim a word of the peer's memory: {}", claim.error().message());
+    return failed(IBV_WC_LOC_QP_OP_ERR);
+  }
+  const auto result_of = [](Errc result) {
+    if (result == Errc::kOk) return Execution{};
+    return failed(result == Errc::kDisconnected ? IBV_WC_RETRY_EXC_ERR : IBV_WC_REM_OP_ERR);
+  };
+  const std::array<std::span<std::byte>, 1> into = {std::as_writable_bytes(std::span(&before, 1))};
+  const Execution read = result_of(peer_->process().read(request.remote_address, into));
+  const uint64_t after = atomic_after(request, before);
+  if (read.outcome != Outcome::kDone || after == before) return read;
+  const std::array<std::span<const std::byte>, 1> from = {std::as_bytes(std::span(&after, 1))};
+  return result_of(peer_->process().write(request.remote_address, from));
+}
+
+}  // namespace braid::vhca::soft::inhost
