@@ -47,6 +47,7 @@ base::Task<bool> DeviceUse::open() {
   options.mode =
       as_ == Wish::kRead ? bnbd::wire::AccessMode::kReadOnly : bnbd::wire::AccessMode::kReadWrite;
   options.queue_depth = context_.me().device_queue_depth;
+  options.give_up_after_ns = context_.me().give_up_after_ns;
   if (as_ != Wish::kRead) context_.judge.wants_to_write(context_.client, device_);
   auto device = co_await session_->open_device(options);
   if (!device.ok()) {

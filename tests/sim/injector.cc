@@ -67,6 +67,8 @@ std::string_view to_string(FaultKind kind) {
       return "taken-over";
     case FaultKind::kMemoryReplaced:
       return "memory-replaced";
+    case FaultKind::kGaveUp:
+      return "gave-up";
     case FaultKind::kLateWrites:
       return "late-writes";
     case FaultKind::kWritesLost:
@@ -192,6 +194,7 @@ bool Injector::inject(FaultKind kind, const Target& target) {
     case FaultKind::kTakenOver:
       return take_over(target.device);
     case FaultKind::kMemoryReplaced:
+    case FaultKind::kGaveUp:
     case FaultKind::kLateWrites:
     case FaultKind::kWritesLost:
     case FaultKind::kLateReactor:
@@ -303,7 +306,10 @@ bool Injector::kill_server(FaultKind kind, size_t server) {
   if (victims_.server(server) == nullptr) return true;
   if (victims_.requests_at(server) != 0) count(kind);
   victims_.kill_server(server, kind == FaultKind::kServerPowerLoss);
-  world_.after(random_.between(1, 2000) * kMillisecond, [this, server] {
+  // Now and then for longer than devices wait; mostly, if it dies while they are opened again.
+  const bool for_long = striking_ != random_.one_in(4);
+  const uint64_t down_ms = for_long ? random_.between(3000, 8000) : random_.between(1, 2000);
+  world_.after(down_ms * kMillisecond, [this, server] {
     if (victims_.server(server) == nullptr) victims_.start_server(server);
   });
   return true;
@@ -384,7 +390,9 @@ void Injector::strike(size_t server) {
   target.server = server;
   static constexpr std::array kKinds = {FaultKind::kServerKilled, FaultKind::kServerPowerLoss,
                                         FaultKind::kServerStopped, FaultKind::kBlackHole};
+  striking_ = true;
   (void)inject(kKinds[random_.below(kKinds.size())], target);
+  striking_ = false;
 }
 
 bool Injector::disk_fault(FaultKind kind, size_t device) {

@@ -103,6 +103,7 @@ class Injector {
   std::set<std::string> lasting_;
   std::vector<FaultKind> deck_;
   std::optional<size_t> strike_at_;  // server: the next connection there is disturbed
+  bool striking_ = false;
   FaultCounts counts_{};
 };
 

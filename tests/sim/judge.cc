@@ -55,7 +55,7 @@ void Judge::wants_to_write(size_t client, size_t device) {
 void Judge::opened(size_t client, size_t device, Wish as) {
   Life& life = *devices_[device].lives.back();
   Handle& handle = handles_[{client, device}];
-  handle = {&life, as, ++handle_serials_, world_.now_ns()};
+  handle = {&life, as, ++handle_serials_, world_.now_ns(), world_.now_ns()};
   if (as == Wish::kRead) return;
   const uint64_t asked_ns = asked_ns_[{client, device}];
   for (const auto& [asker, when_ns] : asked_ns_)
@@ -116,6 +116,21 @@ void Judge::client_dies(size_t client) {
   }
 }
 
+/// What a device that gave up may have on its way cannot land any more once its client is served on
+/// another path, for which all of the former had to end.
+void Judge::end_overtaken(const Operation& op) {
+  std::vector<Operation>& orphans = devices_[op.device].orphans;
+  for (size_t i = 0; i < orphans.size();) {
+    const Operation orphan = orphans[i];
+    if (orphan.gave_up_ns == 0 || orphan.client != op.client || orphan.gave_up_ns >= op.begin_ns) {
+      ++i;
+      continue;
+    }
+    orphans.erase(orphans.begin() + static_cast<std::ptrdiff_t>(i));
+    orphan.history().end(orphan.id, false, {}, true);
+  }
+}
+
 // --- requests
 
 uint64_t Judge::begin(size_t client, size_t device, const OpDescription& what) {
@@ -156,7 +171,7 @@ void Judge::end(uint64_t id, Errc status, std::span<const std::byte> read_data, 
   world_.note(XXH3_64bits(read_data.data(), read_data.size()));
   completions_.completed(id);
   log_.debug("#{} ends: {}", id, base::to_string(status));
-  const Operation op = take(id);
+  Operation op = take(id);
   if (op.id == 0) return;  // a second completion: reported already
   check_latency(op);
   const bool good = status == Errc::kOk;
@@ -164,25 +179,44 @@ void Judge::end(uint64_t id, Errc status, std::span<const std::byte> read_data, 
     succeeded(op, path);
   } else {
     ++failed_;
+    if (status == Errc::kTimedOut) gave_up(op);
     if (!explained(op, status))
       violations_.add("device {}: operation {} failed with {}, and nothing that happened allows it",
                       op.device + 1, id, base::to_string(status));
   }
   if (!op.in_history) return;
   // What was given up may be on its way, or at the disk: it lands until the next writer has opened.
-  if (status == Errc::kCanceled && op.changes()) {
+  const bool abandoned = status == Errc::kCanceled || status == Errc::kTimedOut;
+  if (abandoned && op.changes()) {
+    if (status == Errc::kTimedOut) op.gave_up_ns = world_.now_ns();
     devices_[op.device].orphans.push_back(op);
     return;
   }
-  op.history().end(id, good, read_data, op.may_fail || op.rivalled || status == Errc::kCanceled);
+  op.history().end(id, good, read_data, op.may_fail || op.rivalled || abandoned);
+}
+
+void Judge::gave_up(const Operation& op) {
+  const auto found = handles_.find({op.client, op.device});
+  if (found == handles_.end() || found->second.serial != op.handle.serial) return;
+  const uint64_t there_ns = found->second.there_ns;
+  // Of a process that was late, answers may end after its device had begun to count.
+  if (disturbed && disturbed(op.client, there_ns)) return;
+  give_ups_.gave_up(op.device + 1, plan_.clients[op.client].give_up_after_ns, there_ns,
+                    world_.now_ns());
 }
 
 bool Judge::explained(const Operation& op, Errc status) {
   if (status == Errc::kCanceled) return op.may_cancel;
+  if (status == Errc::kTimedOut) return plan_.clients[op.client].give_up_after_ns != base::kNever;
   return status == Errc::kIo && (op.may_fail || op.rivalled || op.history().may_report_loss(op.id));
 }
 
 void Judge::succeeded(const Operation& op, uint64_t path) {
+  const auto handle = handles_.find({op.client, op.device});
+  if (handle != handles_.end() && handle->second.serial == op.handle.serial) {
+    handle->second.there_ns = world_.now_ns();
+  }
+  end_overtaken(op);
   if (op.begin_ns > op.handle.life->ended_ns)
     violations_.add("device {}: operation {} succeeded on a device that had been replaced",
                     op.device + 1, op.id);
@@ -215,6 +249,14 @@ size_t Judge::requests_of(size_t client) const {
 }
 
 // --- servers
+
+void Judge::check_gave_up(size_t client, size_t server) {
+  for (const Operation& op : running_) {
+    if (op.client != client || plan_.devices[op.device].server != server) continue;
+    give_ups_.still_held(op.device + 1, plan_.clients[client].give_up_after_ns, op.begin_ns,
+                         world_.now_ns());
+  }
+}
 
 void Judge::server_died(size_t server) {
   for (size_t i = 0; i < devices_.size(); ++i) {

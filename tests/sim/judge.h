@@ -18,6 +18,7 @@
 #include "tests/sim/checkers/completion.h"
 #include "tests/sim/checkers/device_history.h"
 #include "tests/sim/checkers/exclusive.h"
+#include "tests/sim/checkers/give_up.h"
 #include "tests/sim/checkers/violations.h"
 #include "tests/sim/plan.h"
 
@@ -47,6 +48,9 @@ class Judge {
   // --- what happens to servers
   void server_died(size_t server);
   void server_lost_power(size_t server);
+  /// The server is dead since the client's limit and GiveUpChecker::kSlackNs, and nothing has kept
+  /// the client from noticing.
+  void check_gave_up(size_t client, size_t server);
   /// A disk error was injected into a device's disk, or ended.
   void disk_may_fail(size_t device, bool on);
 
@@ -63,7 +67,10 @@ class Judge {
   size_t requests_of(size_t client) const;
   /// Called with client and device when a request begins.
   std::function<void(size_t client, size_t device)> on_begin;
+  /// Whether the client's process was late since then. May be empty.
+  std::function<bool(size_t client, uint64_t since_ns)> disturbed;
   CompletionChecker& completions() { return completions_; }
+  const GiveUpChecker& give_ups() const { return give_ups_; }
   Violations& violations() { return violations_; }
   uint64_t failed_operations() const { return failed_; }
 
@@ -79,6 +86,7 @@ class Judge {
     Wish as = Wish::kRead;
     uint64_t serial = 0;
     uint64_t opened_ns = 0;
+    uint64_t there_ns = 0;    // opened, or a request succeeded
     bool rivalled = false;    // another client wanted to write since it was opened
     bool superseded = false;  // and was let in
     bool writes() const { return as != Wish::kRead; }
@@ -90,6 +98,7 @@ class Judge {
     Handle handle;
     OpDescription what;
     uint64_t begin_ns = 0;
+    uint64_t gave_up_ns = 0;  // of an orphan: when its device gave up; 0: it was cancelled
     bool calm = false;
     bool may_fail = false;    // a disk error fell into its time
     bool may_cancel = false;  // its handle is being closed
@@ -109,7 +118,9 @@ class Judge {
   bool explained(const Operation& op, base::Errc status);
   void succeeded(const Operation& op, uint64_t path);
   void check_latency(const Operation& op);
+  void gave_up(const Operation& op);
   void end_orphans(size_t device);
+  void end_overtaken(const Operation& op);
   void supersede(size_t client, size_t device, uint64_t asked_ns);
 
   base::sim::SimWorld& world_;
@@ -117,6 +128,7 @@ class Judge {
   base::Logger log_;
   Violations violations_;
   CompletionChecker completions_{violations_};
+  GiveUpChecker give_ups_{violations_};
   std::vector<Device> devices_;
   std::map<std::pair<size_t, size_t>, Handle> handles_;     // by client and device
   std::map<std::pair<size_t, size_t>, uint64_t> asked_ns_;  // to write, by client and device

@@ -30,6 +30,7 @@ ClientPlan draw_client(SimRandom& random, size_t index) {
   client.pause_max_ns = random.between(20, 80) * kMillisecond;
   client.device_queue_depth = static_cast<uint32_t>(random.between(2, 32));
   client.reconnect_max_ns = random.between(200, 2000) * kMillisecond;
+  if (random.one_in(2)) client.give_up_after_ns = random.between(1000, 4000) * kMillisecond;
   return client;
 }
 

@@ -44,6 +44,7 @@ struct ClientPlan {
   uint64_t pause_max_ns = 0;  // between two bursts of requests
   uint32_t device_queue_depth = 128;
   uint64_t reconnect_max_ns = 0;
+  uint64_t give_up_after_ns = base::kNever;  // of each of its devices
 };
 
 struct Plan {

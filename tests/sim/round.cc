@@ -69,6 +69,7 @@ class Round : private Victims {
   };
   struct Server : Process {
     ServerProgram* program = nullptr;
+    uint64_t deaths = 0;
   };
   struct Client : Process {
     ClientProgram* program = nullptr;
@@ -87,6 +88,8 @@ class Round : private Victims {
   size_t requests_of(size_t client) const override { return judge_.requests_of(client); }
   void check_silence_noticed(size_t server) override;
 
+  void check_give_ups_later(size_t server);
+  void check_gave_up(size_t server, size_t client, uint64_t killed_ns);
   void build();
   bool mutant(std::string_view name) const;
   void set_activity(Activity activity);
@@ -125,6 +128,10 @@ Round::Round(const RoundOptions& options)
   sink_->world = &world_;
   judge_.on_begin = [this](size_t client, size_t device) {
     injector_.request_begins(client, device);
+  };
+  judge_.disturbed = [this](size_t client, uint64_t since_ns) {
+    const SimHost* const host = clients_[client].host;
+    return host == nullptr || host->disturbed_since(since_ns);
   };
   build();
 }
@@ -190,6 +197,26 @@ void Round::kill_server(size_t index, bool power) {
   }
   server.host = nullptr;
   server.program = nullptr;
+  check_give_ups_later(index);
+}
+
+void Round::check_give_ups_later(size_t server) {
+  const uint64_t death = ++servers_[server].deaths;
+  const uint64_t killed_ns = world_.now_ns();
+  for (size_t i = 0; i < clients_.size(); ++i) {
+    const uint64_t limit_ns = plan_.clients[i].give_up_after_ns;
+    if (limit_ns == base::kNever) continue;
+    world_.after(limit_ns + GiveUpChecker::kSlackNs, [this, server, death, killed_ns, i] {
+      const Server& its = servers_[server];
+      if (its.host == nullptr && its.deaths == death) check_gave_up(server, i, killed_ns);
+    });
+  }
+}
+
+void Round::check_gave_up(size_t server, size_t client, uint64_t killed_ns) {
+  const Client& its = clients_[client];
+  if (its.program == nullptr || its.host->disturbed_since(killed_ns)) return;
+  judge_.check_gave_up(client, server);
 }
 
 bool Round::reconnecting_to(size_t server) {
@@ -341,6 +368,7 @@ FaultCounts Round::count_faults() {
   set(FaultKind::kContested, did.contested);
   set(FaultKind::kTakenOver, did.superseded);
   set(FaultKind::kMemoryReplaced, did.replaced);
+  set(FaultKind::kGaveUp, judge_.give_ups().count());
   uint64_t lost = 0, late = 0;
   for (const SimDisk* disk : disks_) {
     if (disk == nullptr) continue;

@@ -7,6 +7,7 @@
 #include "tests/sim/checkers/completion.h"
 #include "tests/sim/checkers/device_history.h"
 #include "tests/sim/checkers/exclusive.h"
+#include "tests/sim/checkers/give_up.h"
 #include "tests/sim/checkers/permits.h"
 #include "tests/sim/checkers/progress.h"
 #include "tests/sim/checkers/stamp.h"
@@ -29,6 +30,23 @@ TEST(CompletionChecker, CatchesMissingAndSecondCompletions) {
   EXPECT_EQ(violations.count(), 2u) << "post 3";
   checker.posted(3);
   EXPECT_EQ(violations.count(), 3u);
+}
+
+TEST(GiveUpChecker, CatchesWhoGivesUpTooEarlyOrTooLateOrWithoutALimit) {
+  Violations violations;
+  GiveUpChecker checker(violations);
+  constexpr uint64_t kLimitNs = 2 * base::kSecond;
+  constexpr uint64_t kThereNs = 5 * base::kSecond;
+  checker.gave_up(1, kLimitNs, kThereNs, kThereNs + kLimitNs);
+  checker.still_held(1, kLimitNs, kThereNs, kThereNs + GiveUpChecker::kAtOnceNs);
+  EXPECT_EQ(violations.count(), 0u);
+  checker.gave_up(1, kLimitNs, kThereNs, kThereNs + kLimitNs - 1);
+  EXPECT_EQ(violations.count(), 1u);
+  checker.gave_up(1, base::kNever, kThereNs, kThereNs + kLimitNs);
+  EXPECT_EQ(violations.count(), 2u);
+  checker.still_held(1, kLimitNs, kThereNs, kThereNs + kLimitNs);
+  EXPECT_EQ(violations.count(), 3u);
+  EXPECT_EQ(checker.count(), 3u) << "requests that failed so";
 }
 
 TEST(PermitsChecker, CatchesALeak) {
