@@ -206,6 +206,9 @@ bool forbid_system_calls() {
 }
 
 TEST_F(UringTest, AnIdleTurnMakesNoSystemCall) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "the thread sanitizer knows no threads in a forked process";
+#endif
   const pid_t child = fork_child([] {
     auto h = quiet_linux_host();
     const Reactor::Options options{.name = "idle"};

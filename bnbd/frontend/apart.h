@@ -20,6 +20,12 @@ namespace braid::bnbd {
 /// body may make system calls and use `argument`; no allocation, no locks, no C++ runtime.
 base::Status run_apart(void (*body)(void* argument), void* argument, std::span<const int> keep_fds);
 
+/// clone(2) for a process apart, by the C library's other name for it. The thread sanitizer has a
+/// clone() of its own, takes this for a fork, and looks at nothing that the caller does from then
+/// on.
+extern "C" int clone_apart(int (*body)(void*), void* stack, int flags, void* argument, ...) noexcept
+    __asm__("__clone");
+
 /// Closes every descriptor but these (ascending). For a process apart: only syscall() of the C
 /// library.
 void close_all_but(std::span<const int> keep_fds);

@@ -114,8 +114,8 @@ base::Result<std::unique_ptr<NbdKeeper>> NbdKeeper::start(UniqueFd socket,
   sigset_t before;
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  keeper->pid_ = ::clone(&Job::run, stack_top, CLONE_VM | CLONE_SETTLS, &job, nullptr,
-                         thread_pointer, nullptr);
+  keeper->pid_ = clone_apart(&Job::run, stack_top, CLONE_VM | CLONE_SETTLS, &job, nullptr,
+                             thread_pointer, nullptr);
   const int clone_errno = errno;
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (keeper->pid_ < 0) return base::sys_error(clone_errno, "start the helper of an nbd device");
