@@ -21,13 +21,14 @@ constexpr size_t kStackBytes = size_t{256} << 10;
 struct Job {
   void (*body)(void* argument);
   void* argument;
-  std::span<const int> keep_fds;  // ascending
+  const int* keep_fds;  // ascending
+  size_t keep_count;
 };
 
 // The sanitizers' shadow of the call stack is the caller's, which waits: nothing to instrument.
 __attribute__((no_sanitize("thread", "address"))) int run_job(void* argument) {
   auto& job = *static_cast<Job*>(argument);
-  close_all_but(job.keep_fds);
+  close_all_but(job.keep_fds, job.keep_count);
   job.body(job.argument);
   ::syscall(SYS_exit_group, 0);  // nobody's handler of _exit() over here
   return 0;
@@ -36,10 +37,10 @@ __attribute__((no_sanitize("thread", "address"))) int run_job(void* argument) {
 }  // namespace
 
 __attribute__((no_sanitize("thread", "address", "undefined"))) void close_all_but(
-    std::span<const int> keep_fds) {
+    const int* keep_fds, size_t count) {
   unsigned first = 0;
-  for (const int fd : keep_fds) {
-    const auto keep = static_cast<unsigned>(fd);
+  for (size_t i = 0; i < count; ++i) {
+    const auto keep = static_cast<unsigned>(keep_fds[i]);
     if (keep > first) ::syscall(SYS_close_range, first, keep - 1, 0);
     first = keep + 1;
   }
@@ -50,7 +51,7 @@ base::Status run_apart(void (*body)(void* argument), void* argument,
                        std::span<const int> keep_fds) {
   std::vector<int> keep(keep_fds.begin(), keep_fds.end());
   std::sort(keep.begin(), keep.end());
-  Job job{body, argument, keep};
+  Job job{body, argument, keep.data(), keep.size()};
   void* const stack = ::mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE,
                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
   if (stack == MAP_FAILED) return base::sys_error(errno, "map a stack for a process apart");

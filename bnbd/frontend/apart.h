@@ -27,7 +27,7 @@ extern "C" int clone_apart(int (*body)(void*), void* stack, int flags, void* arg
     __asm__("__clone");
 
 /// Closes every descriptor but these (ascending). For a process apart: only syscall() of the C
-/// library.
-void close_all_but(std::span<const int> keep_fds);
+/// library, and no call of an inline function, which may be one that a sanitizer has instrumented.
+void close_all_but(const int* keep_fds, size_t count);
 
 }  // namespace braid::bnbd
