@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -199,6 +200,13 @@ struct ConnectResult {
   std::vector<std::byte> reject_private_data;
 };
 
+/// Something that happened to one QP or CQ and that no completion tells. README.md lists them.
+struct AsyncEvent {
+  ibv_event_type type = IBV_EVENT_QP_FATAL;
+  Qp* qp = nullptr;  // of IBV_EVENT_QP_*
+  Cq* cq = nullptr;  // of IBV_EVENT_CQ_ERR
+};
+
 struct DeviceInfo {
   std::string name;  // "soft0", "rxe_a0"
   std::string kind;  // for people: "software HCA, shared memory inside this host"
@@ -212,6 +220,14 @@ class Device {
   virtual DeviceAttr query() const = 0;
   virtual base::Result<PortAttr> query_port(uint8_t port) const = 0;
   virtual base::Result<Gid> query_gid(uint8_t port, int index) const = 0;
+
+  /// Becomes signalled when next_async_event() has something to give. Spurious wake-ups happen,
+  /// lost ones do not.
+  virtual base::Event& async_event() = 0;
+  /// The oldest event that nobody took yet, or nothing. Never blocks. What waits of a QP or CQ goes
+  /// with it; who destroys them on another thread than the one that asks here sees to it that the
+  /// event's pointer is not used any more. A QP that is moved to RESET begins without events.
+  virtual std::optional<AsyncEvent> next_async_event() = 0;
 
   virtual std::unique_ptr<Td> create_td() = 0;
   virtual base::Result<std::unique_ptr<Pd>> alloc_pd() = 0;

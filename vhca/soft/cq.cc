@@ -54,19 +54,20 @@ void SoftCompChannel::notify(SoftCq& cq) {
 
 // --- SoftCq
 
-SoftCq::SoftCq(base::Host& host, uint32_t capacity, SoftCompChannel* channel, bool one_thread)
+SoftCq::SoftCq(SoftDevice& device, uint32_t capacity, SoftCompChannel* channel, bool one_thread)
     : ring_lock_(!one_thread),
       mask_(std::bit_ceil(capacity) - 1),
       ring_(std::make_unique<Wc[]>(mask_ + 1)),
       members_lock_(!one_thread),
       channel_(channel),
-      host_(host) {
+      device_(device) {
   if (channel_ != nullptr) channel_->attach(*this);
 }
 
 SoftCq::~SoftCq() {
   BRAID_ASSERT(members_.empty());  // its QPs go first
   if (channel_ != nullptr) channel_->detach(*this);
+  device_.async_events().forget(overrun_event_);
 }
 
 int SoftCq::poll(std::span<Wc> out) {
@@ -122,6 +123,7 @@ void SoftCq::progress(uint32_t budget) {
 bool SoftCq::push_special(bool has_room, bool urgent) {
   // Entered with ring_lock_ held.
   const Armed armed_now = armed_.load(std::memory_order_relaxed);
+  const bool overruns = !has_room && !overrun();
   if (!has_room) {
     overrun_.store(true, std::memory_order_relaxed);
     urgent = true;
@@ -129,6 +131,9 @@ bool SoftCq::push_special(bool has_room, bool urgent) {
   const bool fire = armed_now == Armed::kNext || (armed_now == Armed::kSolicited && urgent);
   if (fire) armed_.store(Armed::kNo, std::memory_order_relaxed);
   ring_lock_.unlock();
+  if (overruns) {
+    device_.async_events().raise(overrun_event_, {.type = IBV_EVENT_CQ_ERR, .cq = this});
+  }
   if (fire && channel_ != nullptr) channel_->notify(*this);
   return has_room;
 }
@@ -149,7 +154,7 @@ void SoftCq::arm(bool solicited_only) {
   }
   // The peer stores its arrival, then looks whether we sleep; we say that we sleep, then look for
   // arrivals (in the caller's next poll). Neither side may see the other's old value.
-  if (fence) host_.heavy_fence();
+  if (fence) device_.host().heavy_fence();
 }
 
 bool SoftCq::arm_links(bool armed, bool solicited_only) {

@@ -6,7 +6,7 @@
 //
 // Threads: any; with a Td one, and then also for next_event() of its channel.
 // Lock order: channel.cqs_lock_ > cq.members_lock_ > qp lock > cq.ring_lock_ >
-// channel.events_lock_.
+// channel.events_lock_. That of the device's async events stands below all of them.
 #pragma once
 
 #include <atomic>
@@ -17,11 +17,13 @@
 #include "base/host.h"
 #include "base/intrusive_list.h"
 #include "vhca/device.h"
+#include "vhca/soft/async_events.h"
 #include "vhca/soft/spin_lock.h"
 
 namespace braid::vhca::soft {
 
 class SoftCq;
+class SoftDevice;
 class SoftQp;
 
 class SoftCompChannel final : public CompChannel {
@@ -49,7 +51,7 @@ class SoftCompChannel final : public CompChannel {
 
 class SoftCq final : public Cq, public base::ListNode {
  public:
-  SoftCq(base::Host& host, uint32_t capacity, SoftCompChannel* channel, bool one_thread);
+  SoftCq(SoftDevice& device, uint32_t capacity, SoftCompChannel* channel, bool one_thread);
   ~SoftCq() override;
 
   int poll(std::span<Wc> out) override;
@@ -129,7 +131,8 @@ class SoftCq final : public Cq, public base::ListNode {
   uint32_t next_member_ = 0;              // members_lock_: who goes first, in turn
   std::vector<SoftQp*> members_;          // members_lock_
   SoftCompChannel* const channel_;
-  base::Host& host_;
+  SoftDevice& device_;
+  AsyncNode overrun_event_;
 };
 
 }  // namespace braid::vhca::soft

@@ -26,11 +26,20 @@ base::Task<Result<ConnectResult>> refused(base::Error why) {
 
 }  // namespace
 
+Result<std::unique_ptr<Device>> SoftDevice::create(base::Host& host, base::Reactor& control,
+                                                   std::string name, std::unique_ptr<Wire> wire) {
+  std::unique_ptr<base::Event> event = host.create_event();
+  if (event == nullptr) return make_error(Errc::kNoMemory, "no event for device {}", name);
+  return std::unique_ptr<Device>(
+      new SoftDevice(host, control, std::move(name), std::move(wire), std::move(event)));
+}
+
 SoftDevice::SoftDevice(base::Host& host, base::Reactor& control, std::string name,
-                       std::unique_ptr<Wire> wire)
+                       std::unique_ptr<Wire> wire, std::unique_ptr<base::Event> async_event)
     : host_(host),
       control_(control),
       wire_(std::move(wire)),
+      async_events_(std::move(async_event)),
       mr_table_(host, kMrCapacity, wire_->mr_table_memory(kMrCapacity)),
       stall_clock_(std::make_shared<StallClock>(control)),
       held_memory_(std::make_shared<HeldMemory>(control, *wire_)),
@@ -89,7 +98,7 @@ Result<std::unique_ptr<Cq>> SoftDevice::create_cq(const CqOptions& options) {
     return make_error(Errc::kInvalid, "CQ capacity {}: must be 1 to {}", options.capacity,
                       kMaxCqCapacity);
   }
-  return std::unique_ptr<Cq>(new SoftCq(host_, static_cast<uint32_t>(options.capacity),
+  return std::unique_ptr<Cq>(new SoftCq(*this, static_cast<uint32_t>(options.capacity),
                                         static_cast<SoftCompChannel*>(options.channel),
                                         options.td != nullptr));
 }

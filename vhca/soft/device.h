@@ -6,10 +6,12 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/reactor.h"
 #include "vhca/device.h"
+#include "vhca/soft/async_events.h"
 #include "vhca/soft/held_memory.h"
 #include "vhca/soft/mr_table.h"
 #include "vhca/soft/stall_clock.h"
@@ -27,8 +29,9 @@ inline constexpr uint32_t kMaxMessageBytes = 1u << 31;
 
 class SoftDevice final : public Device {
  public:
-  SoftDevice(base::Host& host, base::Reactor& control, std::string name,
-             std::unique_ptr<Wire> wire);
+  /// kNoMemory: the process has no descriptor left.
+  static base::Result<std::unique_ptr<Device>> create(base::Host& host, base::Reactor& control,
+                                                      std::string name, std::unique_ptr<Wire> wire);
   ~SoftDevice() override;
 
   const DeviceInfo& info() const override { return info_; }
@@ -36,6 +39,8 @@ class SoftDevice final : public Device {
   DeviceAttr query() const override;
   base::Result<PortAttr> query_port(uint8_t port) const override;
   base::Result<Gid> query_gid(uint8_t port, int index) const override;
+  base::Event& async_event() override { return async_events_.event(); }
+  std::optional<AsyncEvent> next_async_event() override { return async_events_.next(); }
   std::unique_ptr<Td> create_td() override;
   base::Result<std::unique_ptr<Pd>> alloc_pd() override;
   base::Result<std::unique_ptr<CompChannel>> create_comp_channel() override;
@@ -51,11 +56,16 @@ class SoftDevice final : public Device {
   MrTable& mr_table() { return mr_table_; }
   StallClock& stall_clock() { return *stall_clock_; }
   HeldMemory& held_memory() { return *held_memory_; }
+  AsyncEvents& async_events() { return async_events_; }
 
  private:
+  SoftDevice(base::Host& host, base::Reactor& control, std::string name, std::unique_ptr<Wire> wire,
+             std::unique_ptr<base::Event> async_event);
+
   base::Host& host_;
   base::Reactor& control_;
   const std::unique_ptr<Wire> wire_;
+  AsyncEvents async_events_;
   MrTable mr_table_;
   const std::shared_ptr<StallClock> stall_clock_;
   const std::shared_ptr<HeldMemory> held_memory_;

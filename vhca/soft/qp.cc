@@ -382,6 +382,12 @@ void SoftQp::enter_error(std::string_view cause) {
   close_link();
 }
 
+/// To ERR by what no completion tells.
+void SoftQp::fail(ibv_event_type event, std::string_view cause) {
+  enter_error(cause);
+  device_.async_events().raise(failure_event_, {.type = event, .qp = this});
+}
+
 /// In ERR. Nothing is reported before the peer has let go of our memory: who sees a failed or
 /// flushed completion may reuse the buffer.
 void SoftQp::close_link() {
@@ -401,6 +407,7 @@ void SoftQp::enter_reset(std::string_view cause) {
   stall_ = Stall::kNone;
   send_failure_ = receive_failure_ = IBV_WC_WR_FLUSH_ERR;
   if (link_ != nullptr) (void)link_->close();
+  device_.async_events().forget(failure_event_);
   set_state(IBV_QPS_RESET, cause);
   head_ = sent_ = done_ = tail_ = 0;
   rq_head_ = rq_tail_ = 0;

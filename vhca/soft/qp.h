@@ -124,6 +124,7 @@ class SoftQp final : public Qp, public LinkEnd, public Stalled {
   void apply(const QpAttr& attr, int mask);
   void set_state(ibv_qp_state next, std::string_view cause);
   void enter_error(std::string_view cause);
+  void fail(ibv_event_type event, std::string_view cause);
   void close_link();
   void try_again();
   void enter_reset(std::string_view cause);
@@ -176,6 +177,7 @@ class SoftQp final : public Qp, public LinkEnd, public Stalled {
   // What the oldest of each queue fails with in ERR; those behind it are flushed.
   ibv_wc_status send_failure_ = IBV_WC_WR_FLUSH_ERR;
   ibv_wc_status receive_failure_ = IBV_WC_WR_FLUSH_ERR;
+  AsyncNode failure_event_;
   QpAttr attr_{};
   ConnectParameters parameters_;  // between establish() and start_sending(); without private data
 };

@@ -320,7 +320,7 @@ void SoftQp::complete_send(uint64_t wr_id, ibv_wr_opcode opcode, uint32_t length
           .byte_len = length,
           .qp_num = number_};
   });
-  if (!room && state_ != IBV_QPS_ERR) enter_error("its send CQ is overrun");
+  if (!room && state_ != IBV_QPS_ERR) fail(IBV_EVENT_QP_FATAL, "its send CQ is overrun");
 }
 
 void SoftQp::flush_sends() {

@@ -11,6 +11,15 @@
 #include "vhca/soft/remote_check.h"
 
 namespace braid::vhca::soft {
+namespace {
+
+/// What the responder's program hears of a request that was refused with `status`.
+ibv_event_type refusal_event(ibv_wc_status status) {
+  if (status == IBV_WC_REM_INV_REQ_ERR) return IBV_EVENT_QP_REQ_ERR;
+  return status == IBV_WC_REM_ACCESS_ERR ? IBV_EVENT_QP_ACCESS_ERR : IBV_EVENT_QP_FATAL;
+}
+
+}  // namespace
 
 // --- receives
 
@@ -103,7 +112,7 @@ void SoftQp::complete_receive(const Arrival& arrival, ibv_wc_status status) {
           .wc_flags = arrival.has_imm ? unsigned{IBV_WC_WITH_IMM} : 0u};
   });
   ++rq_tail_;
-  if (!room && state_ != IBV_QPS_ERR) enter_error("its receive CQ is overrun");
+  if (!room && state_ != IBV_QPS_ERR) fail(IBV_EVENT_QP_FATAL, "its receive CQ is overrun");
 }
 
 void SoftQp::flush_receives() {
@@ -126,7 +135,7 @@ uint32_t SoftQp::drain_arrivals(uint32_t budget) {
         return count;
       case Next::kArrival: {
         if (rq_tail_ == rq_head_) {
-          enter_error("the peer sent what no receive was posted for");
+          fail(IBV_EVENT_QP_FATAL, "the peer sent what no receive was posted for");
           return count;
         }
         const ibv_wc_status refused = receive(arrival);
@@ -143,7 +152,7 @@ uint32_t SoftQp::drain_arrivals(uint32_t budget) {
         if (arrival.fault != IBV_WC_SUCCESS && rq_tail_ != rq_head_) {
           receive_failure_ = arrival.fault;
         }
-        enter_error("a request of the peer was refused");
+        (void)refuse(arrival.refused, "a request of the peer was refused");
         return count;
       case Next::kBroken:
         if (done_ != head_) {
@@ -183,8 +192,15 @@ Answer SoftQp::respond(const Request& request, std::span<const std::byte> payloa
   return answer;
 }
 
+/// To ERR. A failed receive tells of it, or an event.
 Answer SoftQp::refuse(ibv_wc_status requester_status, std::string_view cause) {
-  if (state_ != IBV_QPS_ERR) enter_error(cause);
+  if (state_ != IBV_QPS_ERR) {
+    if (receive_failure_ != IBV_WC_WR_FLUSH_ERR) {
+      enter_error(cause);
+    } else {
+      fail(refusal_event(requester_status), cause);
+    }
+  }
   return {.kind = Answer::Kind::kError, .status = requester_status};
 }
 

@@ -78,6 +78,8 @@ struct Arrival {
   /// For kFault: the status with which the next receive completes (LOC_LEN_ERR, LOC_PROT_ERR), or
   /// SUCCESS if the fault uses up no receive.
   ibv_wc_status fault = IBV_WC_SUCCESS;
+  /// For kFault: what the peer's request failed with.
+  ibv_wc_status refused = IBV_WC_SUCCESS;
 };
 
 /// What next_arrival() found.

@@ -15,8 +15,7 @@ base::Result<std::unique_ptr<Device>> create_soft_device(base::Host& host, base:
   soft::inhost::InHostWire::Options wire_options;
   wire_options.payload_bytes = options.payload_bytes;
   auto wire = std::make_unique<soft::inhost::InHostWire>(host, wire_options);
-  return std::unique_ptr<Device>(
-      std::make_unique<soft::SoftDevice>(host, control, options.name, std::move(wire)));
+  return soft::SoftDevice::create(host, control, options.name, std::move(wire));
 }
 
 }  // namespace braid::vhca

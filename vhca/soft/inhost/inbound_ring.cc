@@ -68,7 +68,12 @@ Next InboundRing::next_slot(uint64_t raw, Arrival& arrival) {
         if (imm != IBV_WC_SUCCESS && imm != IBV_WC_LOC_LEN_ERR && imm != IBV_WC_LOC_PROT_ERR) {
           return broken("a fault of unknown status");
         }
+        if (length != IBV_WC_REM_INV_REQ_ERR && length != IBV_WC_REM_ACCESS_ERR &&
+            length != IBV_WC_REM_OP_ERR) {
+          return broken("a fault of unknown cause");
+        }
         arrival.fault = static_cast<ibv_wc_status>(imm);
+        arrival.refused = static_cast<ibv_wc_status>(length);
         return Next::kFault;
       default:
         return broken("a slot of unknown kind");

@@ -95,7 +95,8 @@ enum class SlotKind : uint8_t {
   kSend = 1,      // a whole message or its last fragment; uses up a receive
   kFragment = 2,  // the same SEND goes on in the next slot
   kWriteImm = 3,  // the data has been placed; uses up a receive
-  kFault = 4,     // the peer was refused; `imm` is the status for the next receive, or SUCCESS
+  kFault = 4,     // the peer was refused, `length` is the status it got; `imm` is that for the next
+                  // receive, or SUCCESS
 };
 
 inline constexpr uint8_t kSlotSolicited = 1;

@@ -240,7 +240,7 @@ ibv_wc_status InHostLink::move_foreign(const Request& request) {
 
 Execution InHostLink::refuse(ibv_wc_status status, ibv_wc_status for_receive) {
   if (status == IBV_WC_RETRY_EXC_ERR) return failed(status);
-  outbound_.push_fault(for_receive);
+  outbound_.push_fault(status, for_receive);
   (void)pushed(true);
   return failed(status);
 }

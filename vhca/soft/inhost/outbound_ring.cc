@@ -91,9 +91,10 @@ OutboundRing::Room OutboundRing::push_send(const Request& request, uint8_t flags
   return Room::kReady;
 }
 
-void OutboundRing::push_fault(ibv_wc_status for_receive) {
+void OutboundRing::push_fault(ibv_wc_status status, ibv_wc_status for_receive) {
   if (std::exchange(faulted_, true)) return;
-  publish(SlotKind::kFault, 0, 0, static_cast<uint32_t>(for_receive), 0);
+  publish(SlotKind::kFault, 0, 0, static_cast<uint32_t>(for_receive),
+          static_cast<uint32_t>(status));
 }
 
 bool OutboundRing::must_signal_armed(uint32_t armed, bool solicited) {

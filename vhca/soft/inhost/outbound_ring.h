@@ -62,9 +62,9 @@ class OutboundRing {
   /// True between the first kFull that left something of a SEND behind and its end.
   bool in_fragments() const { return fragment_offset_ != 0; }
 
-  /// Tells the peer that it goes to ERR; `for_receive` is the status of its next receive, or
-  /// SUCCESS. At most once; always has room.
-  void push_fault(ibv_wc_status for_receive);
+  /// Tells the peer that it goes to ERR: it refused a request of ours, which fails with `status`.
+  /// `for_receive` is the status of its next receive, or SUCCESS. At most once; always has room.
+  void push_fault(ibv_wc_status status, ibv_wc_status for_receive);
 
   /// After a push: whether the peer sleeps and must be signalled for it.
   bool must_signal(bool solicited) {

@@ -189,12 +189,13 @@ TEST_F(RingTest, AFullRingStillTellsAFault) {
   std::vector<std::byte> data(bytes);
   inbound.post(bytes, true);
   ASSERT_EQ(send(data), Room::kFull);
-  outbound.push_fault(IBV_WC_LOC_LEN_ERR);
-  outbound.push_fault(IBV_WC_SUCCESS);  // only the first counts
+  outbound.push_fault(IBV_WC_REM_INV_REQ_ERR, IBV_WC_LOC_LEN_ERR);
+  outbound.push_fault(IBV_WC_REM_ACCESS_ERR, IBV_WC_SUCCESS);  // only the first counts
   Next found = Next::kNone;
   for (int i = 0; i < 10 && found == Next::kNone; ++i) found = next();
   ASSERT_EQ(found, Next::kFault);
   EXPECT_EQ(arrival.fault, IBV_WC_LOC_LEN_ERR);
+  EXPECT_EQ(arrival.refused, IBV_WC_REM_INV_REQ_ERR);
 }
 
 TEST_F(RingTest, OneArmingGivesOneSignal) {

@@ -168,8 +168,7 @@ base::Result<std::unique_ptr<Device>> create_sim_device(base::sim::SimHost& proc
     ports = {options.ip};
   }
   auto wire = std::make_unique<soft::sim::SimWire>(process, std::move(ports));
-  return std::unique_ptr<Device>(
-      new soft::SoftDevice(process, control, options.name, std::move(wire)));
+  return soft::SoftDevice::create(process, control, options.name, std::move(wire));
 }
 
 }  // namespace braid::vhca
