@@ -6,10 +6,9 @@
 //   - the server came back with another device under the name: the device stays down, its I/O held
 //     until it is closed;
 //   - another client was let in for writing while the path was down: all I/O fails with kIo until
-//   the
-//     device is closed, as what it holds would land over what the other wrote;
-//   - the server's machine restarted while acknowledged writes were not flushed: the next flush
-//     fails with kIo, once.
+//     the device is closed, as what it holds would land over what the other wrote;
+//   - while acknowledged writes were not flushed, the server's machine restarted, or a flush failed
+//     there whose answer was lost: the next flush fails with kIo, once.
 // A device may be told to give up after a while; what it holds then fails with kTimedOut.
 //
 // Threads: everything on the session's home reactor, transport.reactors[0]. This version uses one

@@ -116,8 +116,8 @@ void DeviceImpl::reopened(const wire::OpenedDevice& opened) {
   ++reopened_;
   if (verdict.restarted && !host.mutant("incarnation-ignored") && ledger_.restarted()) {
     log_.error(
-        "{}: the server's machine restarted while acknowledged writes were not flushed; the "
-        "next flush will fail",
+        "{}: while acknowledged writes were not flushed, the server's machine restarted or a flush "
+        "failed there; the next flush will fail",
         options_.name);
   }
   if (opened.size_bytes > info_.size_bytes) {
@@ -257,8 +257,8 @@ std::string DeviceImpl::explain() const {
       std::string notes;
       if (ledger_.loss_unreported()) {
         notes +=
-            "; the next flush will fail, because the server's machine restarted with "
-            "acknowledged writes not flushed";
+            "; the next flush will fail, because the server's machine restarted, or a flush "
+            "failed there, with acknowledged writes not flushed";
       }
       if (info_.identity.empty()) {
         notes +=

@@ -274,8 +274,8 @@ Errc DeviceImpl::judge_flush(const DurabilityLedger::Ticket& ticket) {
   const Errc status = ledger_.flushed(planted ? ledger_.begin_flush() : ticket);
   if (status != Errc::kOk) {
     log_.error(
-        "{}: this flush fails, because the server's machine restarted with acknowledged "
-        "writes not flushed; they may be lost",
+        "{}: this flush fails, because the server's machine restarted, or one failed "
+        "there, with acknowledged writes not flushed; they may be lost",
         options_.name);
   }
   return status;

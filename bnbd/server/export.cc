@@ -99,6 +99,7 @@ Status ExportTable::create_one(const NamedExport& named) {
     made->kind = "null";
     made->device = std::move(device).value();
   }
+  made->flushes_failed = &flushes_failed_[made->device->info().identity];
   exports_.push_back(std::move(made));
   return {};
 }
@@ -199,6 +200,7 @@ base::Task<Status> ExportTable::open_file(Export& made) {
   BRAID_CO_TRY(made.device, co_await open_file_device(reactor_, options));
   BRAID_CO_CHECK(co_await tenures_.learn(*made.device));
   const BlockInfo& info = made.device->info();
+  made.flushes_failed = &flushes_failed_[info.identity];
   log_.info("{}: opened, {} bytes in blocks of {}, {}", made.name, info.size_bytes,
             info.logical_block_bytes, info.identity);
   co_return base::ok_status();
@@ -232,6 +234,23 @@ void ExportTable::take_tenure(SessionDevice& holder, uint64_t claimed) {
   tenure.writer = fmt::format("{} ({})", holder.session.name(), holder.session.peer());
   holder.tenure = tenure.number;
   if (claimed == 0) log_.info("{}: {} is its writer now", holder.exported.name, tenure.writer);
+}
+
+Errc ExportTable::settle_flush(SessionDevice& holder, const BlockRequest& block, Errc status) {
+  uint64_t& failed = *holder.exported.flushes_failed;
+  if (status != Errc::kOk) {
+    ++failed;
+  } else if (block.op != BlockOp::kFlush && !block.preflush) {
+    return status;  // its own data is durable; it says nothing of others'
+  } else if (holder.flushes_failed != failed) {
+    status = Errc::kIo;
+  }
+  holder.flushes_failed = failed;
+  return status;
+}
+
+uint64_t ExportTable::incarnation(const Export& of) {
+  return of.device->info().incarnation + *of.flushes_failed;
 }
 
 void ExportTable::release(Export& found) {

@@ -4,6 +4,7 @@
 // One reactor, the home. Owned by the server; outlives its sessions.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -35,6 +36,7 @@ struct Export {
   unsigned waiters = 0;                 // tasks between find and hold
   std::unique_ptr<BlockDevice> device;  // null while opening
   std::unique_ptr<vhca::Mr> lendable;   // registration of device->lendable_memory(), if any
+  uint64_t* flushes_failed = nullptr;   // the table's, of this device; set with `device`
   std::vector<SessionDevice*> holders;
   base::Timer unclaimed;  // it was opened when nobody waited any more: kept until then
   base::Task<void> opening_task;
@@ -62,6 +64,13 @@ class ExportTable {
                                          uint64_t patience_ns);
   /// Makes the tenure that begin_writing() saw to the holder's own.
   void take_tenure(SessionDevice& holder, uint64_t claimed);
+  /// What the holder is told of a request that makes earlier writes durable (flush, preflush, FUA)
+  /// and that the device ended with `status`. The kernel tells of pages that it could not write
+  /// once for each open file, and several sessions share ours: each is told once.
+  base::Errc settle_flush(SessionDevice& holder, const BlockRequest& block, base::Errc status);
+  /// The device's own, changed by each failed flush: a client that lost its path, and with it
+  /// perhaps the answer, counts what it had not flushed as lost when it comes back.
+  static uint64_t incarnation(const Export& of);
   /// Closes a file that nobody holds or waits for.
   void release(Export& found);
 
@@ -83,6 +92,7 @@ class ExportTable {
   base::Logger log_;
   TenureTable tenures_;
   std::vector<std::unique_ptr<Export>> exports_;
+  std::map<std::string, uint64_t> flushes_failed_;  // by identity; stays when the file is closed
 };
 
 /// The one spelling of a name: without empty and "." parts. Names that no file may have come back

@@ -148,13 +148,15 @@ void ServerImpl::io_done(BlockRequest& block, Errc status) {
   status = disk_status(status);
   auto& slot = *static_cast<RequestSlot*>(block.context);
   SessionDevice& device = *slot.device;
+  ServerImpl& server = slot.pool->server;
+  if (block.op == BlockOp::kFlush || block.preflush || block.force_unit_access)
+    status = server.exports_.settle_flush(device, block, status);
   device.statistics.count(block, status);
   if (block.lent != nullptr && status == Errc::kOk) {
     slot.source.mr = device.exported.lendable.get();
     slot.source.address = block.lent;
     slot.source.length_bytes = static_cast<uint32_t>(block.length_bytes);
   }
-  ServerImpl& server = slot.pool->server;
   if (--device.in_flight == 0) {
     device.idle.notify_all();
     if (device.left) server.release(device.session.take_retired(device));

@@ -29,10 +29,11 @@ struct SessionDevice {
   Export& exported;
   uint32_t id = 0;
   wire::AccessMode mode = wire::AccessMode::kReadOnly;
-  uint64_t tenure = 0;     // of a writer
-  uint32_t in_flight = 0;  // requests at the backend
-  base::Signal idle;       // in_flight became 0
-  bool left = false;       // retired, and nobody waits: its last request releases it
+  uint64_t tenure = 0;          // of a writer
+  uint64_t flushes_failed = 0;  // of the export, that this one has been told of
+  uint32_t in_flight = 0;       // requests at the backend
+  base::Signal idle;            // in_flight became 0
+  bool left = false;            // retired, and nobody waits: its last request releases it
   BlockStatistics statistics;
 };
 

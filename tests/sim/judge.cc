@@ -192,7 +192,8 @@ void Judge::end(uint64_t id, Errc status, std::span<const std::byte> read_data, 
     devices_[op.device].orphans.push_back(op);
     return;
   }
-  op.history().end(id, good, read_data, op.may_fail || op.rivalled || abandoned);
+  op.history().end(id, good, read_data,
+                   op.may_fail || op.rivalled || abandoned || flush_may_fail(op));
 }
 
 void Judge::gave_up(const Operation& op) {
@@ -208,7 +209,8 @@ void Judge::gave_up(const Operation& op) {
 bool Judge::explained(const Operation& op, Errc status) {
   if (status == Errc::kCanceled) return op.may_cancel;
   if (status == Errc::kTimedOut) return plan_.clients[op.client].give_up_after_ns != base::kNever;
-  return status == Errc::kIo && (op.may_fail || op.rivalled || op.history().may_report_loss(op.id));
+  return status == Errc::kIo &&
+         (op.may_fail || op.rivalled || flush_may_fail(op) || op.history().may_report_loss(op.id));
 }
 
 void Judge::succeeded(const Operation& op, uint64_t path) {
@@ -277,6 +279,7 @@ void Judge::server_lost_power(size_t server) {
 void Judge::disk_may_fail(size_t device, bool on) {
   devices_[device].disk_may_fail = on;
   if (!on) return;
+  devices_[device].disk_has_failed = true;
   for (Operation& op : running_)
     if (op.device == device) op.may_fail = true;
 }

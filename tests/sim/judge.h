@@ -111,11 +111,18 @@ class Judge {
     std::vector<std::unique_ptr<Life>> lives;  // the last one is the present
     std::unique_ptr<ExclusiveChecker> exclusive;
     bool disk_may_fail = false;
+    bool disk_has_failed = false;    // at any time; see flush_may_fail()
     std::vector<Operation> orphans;  // given up by their clients, may still land
   };
   void begin_life(size_t device);
   Operation take(uint64_t id);
   bool explained(const Operation& op, base::Errc status);
+  /// A flush that failed at the disk may have been another session's, or its answer was lost: the
+  /// server has its clients told at a later flush, perhaps after the next return of the path.
+  bool flush_may_fail(const Operation& op) const {
+    const bool flushes = op.what.kind == OpKind::kFlush || op.what.preflush;
+    return flushes && devices_[op.device].disk_has_failed;
+  }
   void succeeded(const Operation& op, uint64_t path);
   void check_latency(const Operation& op);
   void gave_up(const Operation& op);
