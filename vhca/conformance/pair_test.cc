@@ -55,6 +55,7 @@ base::Task<void> keep_connection(base::Task<base::Result<std::unique_ptr<Connect
 void Pair::connect(const EndOptions& client_options, const EndOptions& server_options,
                    const ConnectParameters& client_parameters,
                    const ConnectParameters& server_parameters) {
+  polled_.clear();  // of CQs that go now; others may come to lie at their addresses
   client = make_end(kClient, client_options);
   server = make_end(kServer, server_options);
   base::Reactor& server_reactor = rig->reactor(kServer);

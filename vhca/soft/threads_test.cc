@@ -2,7 +2,9 @@
 // poll on the same QP and CQs. Run under the thread sanitizer, this is the test of the locks.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -46,8 +48,9 @@ class Threads : public ::testing::Test {
     side.device = std::move(*create_soft_device(*host, *side.reactor));
     side.memory = std::move(*host->create_segment(1 << 16, "test"));
     side.pd = std::move(*side.device->alloc_pd());
-    side.mr = std::move(*side.pd->reg_mr(side.memory->data(), side.memory->size(),
-                                         IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE));
+    side.mr = std::move(*side.pd->reg_mr(
+        side.memory->data(), side.memory->size(),
+        IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC));
     side.cq = std::move(*side.device->create_cq({.capacity = 4 * kDepth}));
     make_qp(side);
   }
@@ -173,6 +176,69 @@ TEST_F(Threads, SeveralOnEachEndPostAndPollOneQpAndLoseNothing) {
     EXPECT_EQ(tallies[s].received.load(), kTotal);
     EXPECT_EQ(tallies[s].sent.load(), kTotal);
   }
+}
+
+/// One of the threads that add to the peer's first word by one QP, one at a time.
+class Adder {
+ public:
+  Adder(Side& side, Side& peer, std::span<std::atomic<bool>> done, size_t index)
+      : side_(side), peer_(peer), done_(done), index_(index) {}
+
+  /// How often it added. Stops at what fails, and at an answer that is not above the one before.
+  uint64_t run() {
+    uint64_t added = 0, least = 0;
+    for (; added < kPerThread && add() && answer() >= least; ++added) least = answer() + 1;
+    return added;
+  }
+
+ private:
+  uint64_t& answer() const {
+    return reinterpret_cast<uint64_t*>(side_.memory->data())[8 * (1 + index_)];
+  }
+  bool add() {
+    Sge sge{reinterpret_cast<uint64_t>(&answer()), 8, side_.mr->lkey};
+    SendWr wr{};
+    wr.wr_id = index_;
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    wr.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    wr.wr.atomic = {.remote_addr = reinterpret_cast<uint64_t>(peer_.memory->data()),
+                    .compare_add = 1,
+                    .swap = 0,
+                    .rkey = peer_.mr->rkey};
+    const SendWr* bad = nullptr;
+    if (side_.qp->post_send(&wr, &bad) != 0) return false;
+    // Whoever polls it tells whose it was.
+    while (!done_[index_].exchange(false)) {
+      Wc wc;
+      if (side_.cq->poll({&wc, 1}) != 1) continue;
+      if (wc.status != IBV_WC_SUCCESS) return false;
+      done_[wc.wr_id] = true;
+    }
+    return true;
+  }
+
+  Side& side_;
+  Side& peer_;
+  const std::span<std::atomic<bool>> done_;
+  const size_t index_;
+};
+
+TEST_F(Threads, SeveralAddToAWordByOneQpAndTheOwnerItself) {
+  std::array<std::atomic<bool>, kThreads> done{};
+  std::array<uint64_t, kThreads> added{};
+  std::vector<std::thread> threads;
+  for (size_t t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] { added[t] = Adder(sides[0], sides[1], done, t).run(); });
+  }
+  auto* const word = reinterpret_cast<uint64_t*>(sides[1].memory->data());
+  for (uint64_t i = 0; i < kPerThread; ++i) {
+    __atomic_fetch_add(word, uint64_t{1}, __ATOMIC_RELAXED);
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const uint64_t each : added) EXPECT_EQ(each, kPerThread);
+  EXPECT_EQ(__atomic_load_n(word, __ATOMIC_RELAXED), kPerThread * (kThreads + 1));
 }
 
 TEST_F(Threads, OneResetsAQpWhileTheOtherDisconnectsIt) {
