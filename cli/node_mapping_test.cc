@@ -1,7 +1,6 @@
 // Mappings that are given up while the kernel gets its device: what attaches reads from a server
 // that has gone, as the kernel does. A stand-in for the kernel: the moment is hard to meet with it.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <future>
@@ -10,7 +9,7 @@
 
 #include "base/await.h"
 #include "base/reactor.h"
-#include "cli/node.h"
+#include "cli/test_node.h"
 
 namespace braid::cli {
 namespace {
@@ -69,19 +68,6 @@ Task<Result<std::unique_ptr<bnbd::KernelDevice>>> attach_reading(
   device.submit(read);
   while (!done) co_await answered.wait();
   co_return std::unique_ptr<bnbd::KernelDevice>(std::make_unique<StandIn>(attaching));
-}
-
-std::unique_ptr<Node> start_node(NodeOptions options) {
-  options.name = "test." + std::to_string(getpid()) + ".mapping-" + options.role;
-  auto node = Node::start(std::move(options));
-  EXPECT_TRUE(node.ok()) << node.error().message();
-  return node.ok() ? std::move(*node) : nullptr;
-}
-
-Status stop(Node& node, bool force) {
-  auto outcome = std::make_shared<std::promise<Status>>();
-  node.stop(force, [outcome](const Status& status) { outcome->set_value(status); });
-  return outcome->get_future().get();
 }
 
 class NodeMapping : public testing::Test {

@@ -12,26 +12,14 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "cli/test_node.h"
+
 namespace braid::cli {
 namespace {
 
 using base::Errc;
 using base::Status;
 using nlohmann::json;
-
-std::unique_ptr<Node> start_node(NodeOptions options) {
-  static int number = 0;
-  options.name = "test." + std::to_string(getpid()) + ".node" + std::to_string(++number);
-  auto node = Node::start(std::move(options));
-  EXPECT_TRUE(node.ok()) << node.error().message();
-  return node.ok() ? std::move(*node) : nullptr;
-}
-
-Status stop(Node& node, bool force) {
-  auto outcome = std::make_shared<std::promise<Status>>();
-  node.stop(force, [outcome](const Status& status) { outcome->set_value(status); });
-  return outcome->get_future().get();
-}
 
 /// A process that has a device open until the object ends.
 class Holder {

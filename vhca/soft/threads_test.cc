@@ -241,19 +241,21 @@ TEST_F(Threads, SeveralAddToAWordByOneQpAndTheOwnerItself) {
   EXPECT_EQ(__atomic_load_n(word, __ATOMIC_RELAXED), kPerThread * (kThreads + 1));
 }
 
+/// Two threads go on together.
+void meet(std::atomic<int>& ready) {
+  for (++ready; ready < 2;) std::this_thread::yield();
+}
+
 TEST_F(Threads, OneResetsAQpWhileTheOtherDisconnectsIt) {
   for (int round = 0; round < 300; ++round) {
     std::atomic<int> ready{0};
-    const auto both_ready = [&ready] {
-      for (++ready; ready < 2;) std::this_thread::yield();
-    };
     QpAttr reset{};
     reset.qp_state = IBV_QPS_RESET;
     std::thread other([&] {
-      both_ready();
+      meet(ready);
       EXPECT_TRUE(sides[0].qp->modify(reset, IBV_QP_STATE).ok());
     });
-    both_ready();
+    meet(ready);
     sides[0].connection->disconnect();
     other.join();
     EXPECT_EQ(sides[0].qp->query().qp_state, IBV_QPS_RESET);
@@ -266,17 +268,14 @@ TEST_F(Threads, OneResetsAQpWhileTheOtherDisconnectsIt) {
 TEST_F(Threads, OneDestroysAQpWhileTheOtherDisconnectsIt) {
   for (int round = 0; round < 300; ++round) {
     std::atomic<int> ready{0};
-    const auto both_ready = [&ready] {
-      for (++ready; ready < 2;) std::this_thread::yield();
-    };
     RecvWr recv{};
     const RecvWr* bad = nullptr;
     ASSERT_EQ(sides[0].qp->post_recv(&recv, &bad), 0);
     std::thread other([&] {
-      both_ready();
+      meet(ready);
       sides[0].qp.reset();
     });
-    both_ready();
+    meet(ready);
     sides[0].connection->disconnect();
     other.join();
     Wc wc;
