@@ -175,13 +175,15 @@ TEST_F(Reconnect, a_missing_file_makes_the_device_wait_until_it_is_there_again) 
   EXPECT_TRUE(read.all(1));
 }
 
-// A second writer, let in for a migration, is there when the first comes back.
+// Two writers, let in for migrations, are there when the first comes back.
 TEST_F(Reconnect, a_device_held_by_another_is_tried_again_until_it_is_free) {
   RemoteDevice& device = open(*client);
   ClientNode& other = add_client("other");
+  ClientNode& third = add_client("third");
   RemoteDevice& migrated = open(other, "disk.img", AccessMode::kMigration);
   world.fabric().set_port_up("10.0.1.1", false);
   world.run_for(2 * base::kSecond);
+  open(third, "disk.img", AccessMode::kMigration);
   world.fabric().set_port_up("10.0.1.1", true);
   ASSERT_TRUE(reaches(device, RemoteState::kUnavailable));
   EXPECT_NE(device.explain().find("open for writing by other"), std::string::npos)

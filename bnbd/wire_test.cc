@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <vector>
 
 namespace braid::bnbd::wire {
@@ -50,6 +51,18 @@ TEST(BnbdWire, open_is_264_bytes_with_the_mode_at_4_and_the_name_at_6) {
   ASSERT_TRUE(parsed.ok());
   EXPECT_EQ(parsed->name, "disk.img");
   EXPECT_EQ(parsed->mode, AccessMode::kReadWrite);
+}
+
+TEST(BnbdWire, the_modes_are_0_ro_1_rw_2_migration_as_linux_sends_them) {
+  constexpr std::array kModes = {AccessMode::kReadOnly, AccessMode::kReadWrite,
+                                 AccessMode::kMigration};
+  for (unsigned value = 0; value < kModes.size(); ++value) {
+    const Bytes golden = Bytes(264).put(0, {2, 0, 0, 0, value, 0}).text(6, "sda");
+    EXPECT_EQ(copy_of(*make_open("sda", kModes.at(value))), golden.bytes_);
+    EXPECT_EQ(parse_open(golden)->mode, kModes.at(value));
+  }
+  const auto refused = parse_open(Bytes(264).put(0, {2, 0, 0, 0, 3, 0}).text(6, "sda"));
+  EXPECT_EQ(refused.code(), Errc::kProtocol);
 }
 
 TEST(BnbdWire, open_answer_is_56_bytes_in_sectors_and_bytes) {

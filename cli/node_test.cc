@@ -144,6 +144,38 @@ TEST_F(NodeTest, a_refused_map_leaves_nothing) {
   EXPECT_TRUE(stop(*daemon_, false).ok());
 }
 
+/// What maps without a kernel: the device stands in it for as long as the mapping does.
+class NodeWithoutKernel : public NodeTest {
+ protected:
+  std::unique_ptr<Node> start_mapper() {
+    NodeOptions options;
+    options.role = "daemon";
+    options.attach = attach_nothing;
+    return start_node(std::move(options));
+  }
+};
+
+TEST_F(NodeWithoutKernel, who_is_refused_is_told_who_has_the_device) {
+  const auto first = start_mapper();
+  const auto second = start_mapper();
+  const json target{{"target", address_ + "/ram"}};
+  auto mapped = first->call("map", target);
+  ASSERT_TRUE(mapped.ok()) << mapped.error().message();
+  const auto refused = second->call("map", target);
+  ASSERT_EQ(refused.code(), Errc::kBusy);
+  auto status = first->call("status", json::object());
+  const std::string holder = (*status)["node"];
+  EXPECT_NE(refused.error().message().find("." + holder + " ("), std::string::npos)
+      << refused.error().message();
+  EXPECT_NE(refused.error().message().find("mode rw, for 0 s)"), std::string::npos)
+      << refused.error().message();
+  json joining = target;
+  joining["access"] = "migration";
+  auto joined = second->call("map", joining);
+  ASSERT_TRUE(joined.ok()) << joined.error().message();
+  EXPECT_EQ((*joined)["access"], "migration");
+}
+
 TEST_F(NodeTest, nothing_is_mapped_by_a_node_that_has_stopped) {
   ASSERT_TRUE(stop(*daemon_, false).ok());
   const auto refused = map("ram");

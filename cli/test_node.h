@@ -22,6 +22,29 @@ inline std::unique_ptr<Node> start_node(NodeOptions options) {
   return node.ok() ? std::move(*node) : nullptr;
 }
 
+/// A kernel that takes a device and does nothing with it.
+class IdleKernelDevice : public bnbd::KernelDevice {
+ public:
+  const std::string& path() const override { return path_; }
+  bnbd::KernelDeviceKind kind() const override { return bnbd::KernelDeviceKind::kFuse; }
+  const std::string& kind_text() const override { return path_; }
+  bool alive() const override { return true; }
+  bnbd::KernelDeviceStatistics statistics() const override { return {}; }
+  uint64_t waits_at_most_ns() const override { return base::kNever; }
+  base::Task<base::Result<bnbd::Detached>> detach(bnbd::DetachMode) override {
+    co_return bnbd::Detached();
+  }
+
+ private:
+  const std::string path_ = "stand-in";
+};
+
+/// NodeOptions::attach for tests that are not about the kernel.
+inline base::Task<base::Result<std::unique_ptr<bnbd::KernelDevice>>> attach_nothing(
+    base::Reactor&, bnbd::BlockDevice&, bnbd::KernelDeviceOptions) {
+  co_return std::unique_ptr<bnbd::KernelDevice>(std::make_unique<IdleKernelDevice>());
+}
+
 inline base::Status stop(Node& node, bool force) {
   auto outcome = std::make_shared<std::promise<base::Status>>();
   node.stop(force, [outcome](const base::Status& status) { outcome->set_value(status); });

@@ -21,6 +21,15 @@ constexpr uint64_t kStuckNs = 3 * base::kSecond;
 constexpr uint64_t kUnclaimedNs = 15 * base::kSecond;
 // A failure is told to who asks again at once, and tried anew for others.
 constexpr uint64_t kOldNewsNs = base::kSecond;
+constexpr size_t kMigrationWritersMax = 2;
+
+/// A span of time for people, in its largest unit.
+std::string span_text(uint64_t span_ns) {
+  const uint64_t s = span_ns / base::kSecond;
+  if (s < 120) return fmt::format("{} s", s);
+  if (s < 7200) return fmt::format("{} min", s / 60);
+  return s < 172800 ? fmt::format("{} h", s / 3600) : fmt::format("{} days", s / 86400);
+}
 
 }  // namespace
 
@@ -33,24 +42,31 @@ bool Export::has_writer() const {
   });
 }
 
-base::Status Export::may_hold(wire::AccessMode mode) const {
+base::Status Export::may_hold(wire::AccessMode mode, bool continues) const {
   if (mode == wire::AccessMode::kReadOnly) return {};
   if (device->info().read_only) {
     return make_error(Errc::kReadOnly, "'{}' may only be read at the server: map it read-only",
                       name);
   }
-  const size_t writers_max = mode == wire::AccessMode::kMigration ? 2 : 1;
+  bool all_migrate = true;
   std::string held_by;
   size_t writers = 0;
   for (const SessionDevice* holder : holders) {
     if (holder->mode == wire::AccessMode::kReadOnly) continue;
     ++writers;
-    held_by +=
-        fmt::format("{}{} ({}, mode {})", held_by.empty() ? "" : " and ", holder->session.name(),
-                    holder->session.peer(), wire::to_string(holder->mode));
+    all_migrate = all_migrate && holder->mode == wire::AccessMode::kMigration;
+    held_by += fmt::format("{}{}", held_by.empty() ? "" : " and ", holder_text(*holder));
   }
-  if (writers < writers_max) return {};
-  return make_error(Errc::kBusy, "'{}' is open for writing by {}", name, held_by);
+  const bool beside = mode == wire::AccessMode::kMigration || (continues && all_migrate);
+  if (writers < (beside ? kMigrationWritersMax : 1)) return {};
+  return make_error(Errc::kBusy, "'{}' is open for writing by {}{}", name, held_by,
+                    writers == 1 ? "" : ", and more than two writers there may not be");
+}
+
+std::string holder_text(const SessionDevice& holder) {
+  const uint64_t held_ns = holder.exported.table.now_ns() - holder.opened_ns;
+  return fmt::format("{} ({}, mode {}, for {})", holder.session.name(), holder.session.peer(),
+                     wire::to_string(holder.mode), span_text(held_ns));
 }
 
 ExportTable::ExportTable(base::Reactor& reactor, const ExportServerOptions& options)
@@ -219,13 +235,13 @@ base::Task<Status> ExportTable::begin_writing(Export& found, wire::OpenRequest r
     co_return make_error(Errc::kStale, "{} has opened '{}' for writing since",
                          tenure.writer.empty() ? "another client" : tenure.writer, found.name);
   }
-  BRAID_CO_CHECK(found.may_hold(request.mode));
+  BRAID_CO_CHECK(found.may_hold(request.mode, claim == Claim::kContinues));
   // Who joins a writer in mode migration shares its tenure: both are wanted.
   if (claim == Claim::kContinues || found.has_writer()) co_return base::ok_status();
   if (found.device->file()) BRAID_CO_CHECK(check_workers());
   base::Status recorded = co_await tenures_.vacate(tenure, *found.device, patience_ns);
   if (!recorded.ok()) co_return recorded.error().with("'{}'", found.name);
-  co_return found.may_hold(request.mode);  // another may have been faster
+  co_return found.may_hold(request.mode, /*continues=*/false);  // another may have been faster
 }
 
 void ExportTable::take_tenure(SessionDevice& holder, uint64_t claimed) {

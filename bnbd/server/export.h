@@ -41,8 +41,9 @@ struct Export {
   base::Timer unclaimed;  // it was opened when nobody waited any more: kept until then
   base::Task<void> opening_task;
 
-  /// Whether one more may hold it in this mode; the refusal names those in the way.
-  base::Status may_hold(wire::AccessMode mode) const;
+  /// Whether one more may hold it in this mode; the refusal names those in the way. `continues`: it
+  /// was a writer before and comes back, beside whom had joined it for a migration.
+  base::Status may_hold(wire::AccessMode mode, bool continues) const;
   bool has_writer() const;
 };
 
@@ -75,6 +76,7 @@ class ExportTable {
   void release(Export& found);
 
   const std::vector<std::unique_ptr<Export>>& all() const { return exports_; }
+  uint64_t now_ns() const { return reactor_.now_ns(); }
 
  private:
   friend struct Export;
@@ -94,6 +96,9 @@ class ExportTable {
   std::vector<std::unique_ptr<Export>> exports_;
   std::map<std::string, uint64_t> flushes_failed_;  // by identity; stays when the file is closed
 };
+
+/// Who has an export open, from where, how and since when, for people who want it too.
+std::string holder_text(const SessionDevice& holder);
 
 /// The one spelling of a name: without empty and "." parts. Names that no file may have come back
 /// as they are, to be refused where files are opened.

@@ -42,6 +42,7 @@ SessionDevice* Session::find(const Export& exported) {
 SessionDevice& Session::add(Export& exported, wire::AccessMode mode, base::Reactor& home) {
   auto device = std::make_unique<SessionDevice>(*this, exported, home);
   device->mode = mode;
+  device->opened_ns = home.now_ns();
   device->flushes_failed = *exported.flushes_failed;
   // Random, so that a late request for a closed device does not meet another one. 0 is no id.
   home.host().random(std::as_writable_bytes(std::span(&device->id, 1)));

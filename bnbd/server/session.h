@@ -29,6 +29,7 @@ struct SessionDevice {
   Export& exported;
   uint32_t id = 0;
   wire::AccessMode mode = wire::AccessMode::kReadOnly;
+  uint64_t opened_ns = 0;       // when it was
   uint64_t tenure = 0;          // of a writer
   uint64_t flushes_failed = 0;  // of the export, that this one has been told of
   uint32_t in_flight = 0;       // requests at the backend

@@ -24,8 +24,8 @@ struct MapArguments {
   std::string target;
   std::string name;
   std::string front_end = "auto";
+  std::string access = "rw";
   bool read_only = false;
-  bool migration = false;
   std::string give_up_after = "never";
   bool foreground = false;
 };
@@ -46,9 +46,7 @@ json to_params(const MapArguments& arguments) {
           {"name", arguments.name},
           {"front_end", arguments.front_end},
           {"give_up_after", arguments.give_up_after},
-          {"access", arguments.read_only   ? "ro"
-                     : arguments.migration ? "migration"
-                                           : "rw"}};
+          {"access", arguments.read_only ? "ro" : arguments.access}};
 }
 
 void map(Context& context, const MapArguments& arguments) {
@@ -123,11 +121,13 @@ void add_map(CLI::App& app, Context& context) {
                    "what to call it here (default: the export's last word)");
   verb->add_option("--front-end", arguments->front_end, "how the kernel gets it: auto, nbd or fuse")
       ->check(CLI::IsMember({"auto", "nbd", "fuse"}));
-  CLI::Option* read_only =
-      verb->add_flag("--read-only", arguments->read_only, "open for reading only");
-  verb->add_flag("--migration", arguments->migration,
-                 "a second writer, while a virtual machine moves")
-      ->excludes(read_only);
+  CLI::Option* access =
+      verb->add_option("--access", arguments->access,
+                       "ro, rw (one writer at a time), or migration: a second writer beside the "
+                       "first, while a virtual machine moves")
+          ->check(CLI::IsMember({"ro", "rw", "migration"}))
+          ->capture_default_str();
+  verb->add_flag("--read-only", arguments->read_only, "the same as --access ro")->excludes(access);
   verb->add_option("--give-up-after", arguments->give_up_after,
                    "let I/O fail when the server is away for so long: 500ms, 30s, 5m, 1h or never")
       ->capture_default_str();
@@ -139,6 +139,7 @@ void add_map(CLI::App& app, Context& context) {
       "  braid map 10.0.0.1/disk.img              /dev/loop0 or /dev/nbd0, as the kernel can\n"
       "  braid map 10.0.0.1:1234/vm/a.img --name a --read-only\n"
       "  braid map 10.0.0.1/disk.img --give-up-after 30s\n"
+      "  braid map 10.0.0.1/vm/a.img --access migration   where the virtual machine moves to\n"
       "  braid map --foreground localhost/disk.img");
   verb->callback([&context, arguments] { map(context, *arguments); });
 }
