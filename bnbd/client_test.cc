@@ -47,7 +47,7 @@ TEST_F(OddServer, a_reopening_refused_with_any_errno_leaves_the_path_to_the_othe
     script.refuse_open_errno = sys_errno;
     restart_fake();
     ASSERT_TRUE(until([&] { return device.state() == RemoteState::kUnavailable; })) << sys_errno;
-    EXPECT_EQ(client->session->state(), trs::SessionState::kConnected);
+    ASSERT_TRUE(until([&] { return client->session->state() == trs::SessionState::kConnected; }));
     script.refuse_open_errno = 0;
     ASSERT_TRUE(until([&] { return device.state() == RemoteState::kOpen; }));
   }
@@ -152,6 +152,28 @@ TEST_F(OddServer, an_open_that_is_answered_when_nobody_waits_any_more_is_closed)
   ASSERT_TRUE(until([&] { return !script.closes.empty(); }));
   world.run_for(base::kSecond);
   EXPECT_EQ(script.closes, std::vector{2u});
+}
+
+TEST_F(OddServer, an_open_that_is_answered_late_and_with_nonsense_is_closed_too) {
+  script.hang_open = script.odd_open = "late";
+  const auto late = begin_open(*client, "late");
+  ASSERT_TRUE(until([&] { return late->has_value(); }));
+  ASSERT_EQ((*late)->code(), Errc::kTimedOut);
+  fake->home().post([&] { fake->release_opens(); });
+  ASSERT_TRUE(until([&] { return !script.closes.empty(); }));
+  world.run_for(base::kSecond);
+  EXPECT_EQ(script.closes, std::vector{script.device.device_id});
+}
+
+TEST_F(OddServer, devices_are_opened_again_side_by_side) {
+  for (const char* name : {"a", "slow", "b"}) open(*client, name);
+  script.hang_open = "slow";
+  restart_fake();
+  script.opens = 0;
+  ASSERT_TRUE(until([&] { return script.opens == 3; })) << "the slow one is one of three";
+  EXPECT_EQ(client->session->devices().at(2)->status().reopened, 0u) << "all wait for each other";
+  ASSERT_TRUE(until([&] { return client->session->devices().at(2)->status().reopened == 1; }));
+  EXPECT_EQ(client->session->devices().at(0)->status().reopened, 1u);
 }
 
 TEST_F(OddServer, an_open_that_is_answered_late_is_left_to_who_has_asked_again) {

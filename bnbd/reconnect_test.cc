@@ -70,6 +70,7 @@ TEST_F(Reconnect, a_restart_of_the_machine_fails_the_next_flush_once) {
   ASSERT_EQ(write(*client, device, 0, 4096, 1), Errc::kOk);
   restart_machine();
   ASSERT_TRUE(until([&] { return device.status().reopened == 1; }));
+  ASSERT_TRUE(reaches(device, RemoteState::kOpen));
   EXPECT_NE(device.explain().find("next flush will fail"), std::string::npos) << device.explain();
   EXPECT_EQ(flush(*client, device), Errc::kIo);
   EXPECT_EQ(flush(*client, device), Errc::kOk);

@@ -30,9 +30,7 @@ void SessionImpl::forget_path() {
 /// the path itself is told to TRS.
 base::Task<base::Status> SessionImpl::reconnected() {
   BRAID_CO_CHECK(co_await exchange_versions());
-  std::vector<uint64_t> serials;
-  for (const DeviceImpl* device : devices_) serials.push_back(device->serial());
-  for (const uint64_t serial : serials) BRAID_CO_CHECK(co_await reopen(serial));
+  BRAID_CO_CHECK(co_await reopen_all());
   // Requests of devices that are not open must not reach another: they go out with id 0.
   for (DeviceImpl* device : devices_) device->address_held();
   co_return base::ok_status();
@@ -43,6 +41,30 @@ void SessionImpl::restored() {
   log_.info("path to {} is back", server_text());
   for (DeviceImpl* device : devices_) device->path_restored();
   serve();
+}
+
+/// Opens all devices again, side by side as far as admin permits go: one whose disk is slow to
+/// answer keeps the others' I/O waiting no longer than itself. An error means that the path is
+/// gone.
+base::Task<base::Status> SessionImpl::reopen_all() {
+  base::Status outcome;
+  size_t under_way = devices_.size();
+  base::Signal ended(home_);
+  std::vector<base::Task<void>> openings;  // before `ended` they go, whenever this task does
+  for (const DeviceImpl* device : devices_) {
+    openings.push_back(reopen_beside(device->serial(), outcome, under_way, ended));
+  }
+  for (base::Task<void>& opening : openings) opening.start();
+  while (under_way > 0) co_await ended.wait();
+  co_return outcome;
+}
+
+base::Task<void> SessionImpl::reopen_beside(uint64_t serial, base::Status& outcome,
+                                            size_t& under_way, base::Signal& ended) {
+  const base::Status status = co_await reopen(serial);
+  if (outcome.ok()) outcome = status;
+  --under_way;
+  ended.notify_all();
 }
 
 /// Opens a device again on the present path. An error means that the path is gone.
@@ -89,15 +111,11 @@ void SessionImpl::reopen_due(base::Timer& timer) {
 }
 
 base::Task<void> SessionImpl::reopen_unavailable() {
-  std::vector<uint64_t> serials;
-  for (const DeviceImpl* device : devices_) serials.push_back(device->serial());
-  for (const uint64_t serial : serials) {
-    const base::Status status = co_await reopen(serial);
-    if (!path_up_) co_return;
-    if (!status.ok()) {
-      log_.warning("opening devices again: {}", status.error().message());
-      reopen_later(options_.reopen_delay_ns);
-    }
+  const base::Status status = co_await reopen_all();
+  if (!path_up_) co_return;
+  if (!status.ok()) {
+    log_.warning("opening devices again: {}", status.error().message());
+    reopen_later(options_.reopen_delay_ns);
   }
   serve();
 }

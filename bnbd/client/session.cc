@@ -48,9 +48,11 @@ namespace {
 // Between questions for a device whose disk is slow at the server.
 constexpr uint64_t kAskAgainNs = 100 * base::kMillisecond;
 
-/// Of an answer to OPEN that may be wrong otherwise; 0 if it is none at all.
-uint32_t id_of_answer(std::span<const std::byte> bytes) {
+/// What the server may hold for us by an answer to OPEN of which nothing can be used: nobody else
+/// must find it taken. 0: nothing.
+uint32_t id_of_nonsense(const base::Error& why, std::span<const std::byte> bytes) {
   wire::OpenAnswer answer;
+  if (why.code() != Errc::kProtocol || bytes.size() < sizeof(answer)) return 0;
   std::memcpy(&answer, bytes.data(), sizeof(answer));
   const bool typed = answer.header.type == static_cast<uint16_t>(wire::MessageType::kOpenAnswer);
   return typed ? uint32_t{answer.device_id} : 0;
@@ -177,9 +179,8 @@ base::Task<OpenReply> SessionImpl::send_open(std::string name, wire::AccessMode 
   reply.answer = wire::parse_open_answer(answer);
   if (reply.answer.ok()) co_return reply;
   reply.answer = reply.answer.error().with("opening '{}' at {}", name, server_text());
-  // The server may hold a device for us that we cannot use: nobody else must find it taken.
-  const uint32_t id = id_of_answer(answer);
-  if (reply.answer.code() == Errc::kProtocol && id != 0) co_await send_close(id);
+  const uint32_t id = id_of_nonsense(reply.answer.error(), answer);
+  if (id != 0) co_await send_close(id);
   co_return reply;
 }
 
@@ -213,14 +214,15 @@ base::Task<Result<wire::OpenedDevice>> SessionImpl::open_patiently(std::string n
 void SessionImpl::opened_late(const std::string& name, wire::AccessMode mode,
                               std::span<const std::byte> answer) {
   auto opened = wire::parse_open_answer(answer);
-  if (!opened.ok() || closing_) return;
+  const uint32_t id = opened.ok() ? opened->device_id : id_of_nonsense(opened.error(), answer);
+  if (id == 0 || closing_) return;
   // Asked again, the server gives the same device once more.
   const Opening same{name, mode};
   if (std::find(opening_.begin(), opening_.end(), same) != opening_.end()) return;
   for (const DeviceImpl* device : devices_) {
     if (device->name() == name && device->mode() == mode && device->wants_id()) return;
   }
-  late_ids_.push_back(opened->device_id);
+  late_ids_.push_back(id);
   if (late_task_ && !late_task_.done()) return;
   late_task_ = close_late();
   late_task_.start();

@@ -101,6 +101,9 @@ class SessionImpl final : public RemoteSession, private trs::SessionUser {
                    std::span<const std::byte> answer);
   base::Task<void> close_late();
   void forget_path();
+  base::Task<base::Status> reopen_all();
+  base::Task<void> reopen_beside(uint64_t serial, base::Status& outcome, size_t& under_way,
+                                 base::Signal& ended);
   base::Task<base::Status> reopen(uint64_t serial);
   base::Task<void> reopen_unavailable();
   DeviceImpl* find(uint64_t serial);
