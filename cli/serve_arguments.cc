@@ -1,9 +1,11 @@
 #include "cli/serve_arguments.h"
 
 #include <CLI/CLI.hpp>
+#include <bit>
 #include <filesystem>
 
 #include "cli/target.h"
+#include "trs/imm.h"
 
 namespace braid::cli {
 
@@ -32,6 +34,22 @@ Result<std::vector<SyntheticExport>> parse_synthetic(const std::vector<std::stri
   return exports;
 }
 
+// A chunk has room for the payload and this for headers, rounded up to a power of two (trs).
+constexpr uint32_t kHeaderBytes = 4096;
+constexpr uint32_t kQueueDepthMin = 2;
+constexpr uint32_t kQueueDepthMax = 4096;
+
+/// Number and size of a session's chunks share the 28 bits that name a place in them.
+base::Status check_queue_depth(uint32_t queue_depth, uint32_t max_io_bytes) {
+  const uint64_t chunk_bytes = std::bit_ceil(max_io_bytes + kHeaderBytes);
+  if (trs::ImmCodec::fits(queue_depth, chunk_bytes)) return {};
+  uint32_t most = kQueueDepthMax;
+  while (most > kQueueDepthMin && !trs::ImmCodec::fits(most, chunk_bytes)) most /= 2;
+  return make_error(Errc::kInvalid,
+                    "--queue-depth {}: with --max-io {} at most {}; a smaller --max-io allows more",
+                    queue_depth, size_text(max_io_bytes), most);
+}
+
 }  // namespace
 
 void ServeArguments::add_to(CLI::App& app) {
@@ -44,7 +62,7 @@ void ServeArguments::add_to(CLI::App& app) {
   app.add_flag("--block-devices", block_devices,
                "also export block devices that lie beneath the root");
   app.add_option("--queue-depth", queue_depth, "requests in flight per client session")
-      ->check(CLI::Range(1, 4096))
+      ->check(CLI::Range(kQueueDepthMin, kQueueDepthMax))
       ->capture_default_str();
   app.add_option("--max-io", max_io, "largest request; bigger ones are split by the client")
       ->capture_default_str();
@@ -68,6 +86,7 @@ Result<ServeOptions> ServeArguments::options() const {
     return make_error(Errc::kInvalid, "--max-io \"{}\": want a multiple of 4 KiB from 4K to 16M",
                       max_io);
   options.max_io_bytes = static_cast<uint32_t>(max_io_bytes);
+  BRAID_CHECK(check_queue_depth(queue_depth, options.max_io_bytes));
   return options;
 }
 

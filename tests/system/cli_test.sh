@@ -19,6 +19,9 @@ expect 2 "nonsense" "$braid" nonsense
 expect 2 "nothing to export" "$braid" serve
 expect 1 "$work/missing" "$braid" serve "$work/missing" --listen 127.0.0.1:0
 expect 2 "max-io" "$braid" serve "$work" --max-io 5000
+expect 2 "at most 128" "$braid" serve "$work" --queue-depth 129
+expect 2 "at most 32" "$braid" serve "$work" --queue-depth 64 --max-io 4M
+expect 2 "queue-depth" "$braid" serve "$work" --queue-depth 1
 expect 2 'size "x"' "$braid" serve --memory ram=x
 expect 2 "NAME=SIZE" "$braid" serve --memory ram
 expect 2 '"kind": "invalid"' "$braid" map --name --json
