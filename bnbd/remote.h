@@ -102,7 +102,7 @@ class RemoteSession {
  public:
   virtual ~RemoteSession() = default;  // close() first, unless the host is dead
   /// Connects and exchanges versions. Errors: those of trs::ClientSession::open; kProtocol for a
-  /// server of another major version.
+  /// server that answers a version that was not offered.
   static base::Task<base::Result<std::unique_ptr<RemoteSession>>> open(
       vhca::Device& device, RemoteSessionOptions options);
   /// Opens an export. The session outlives the device. Several may be under way; one whose disk

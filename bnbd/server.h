@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "bnbd/block.h"
@@ -26,8 +27,17 @@ struct NamedExport {
   uint64_t size_bytes = 0;
 };
 
+/// The directory beneath which files are exported.
+struct ExportRoot {
+  std::string folder;        // empty: no files
+  bool per_session = false;  // each session sees only the directory of its name in there
+};
+/// "/srv/disks", or as RNBD's dev_search_path "/srv/disks/%SESSNAME%". A session's name is what its
+/// client says: this keeps apart, it does not keep out. kInvalid for %SESSNAME% elsewhere.
+base::Result<ExportRoot> parse_export_root(std::string_view text);
+
 struct ExportServerOptions {
-  std::string root;                                // empty: no files
+  std::string root;                                // for parse_export_root()
   std::vector<NamedExport> named;                  // found before files of the same name
   bool read_only = false;                          // nobody may write
   bool block_devices = false;                      // also export disks that lie beneath the root

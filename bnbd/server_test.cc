@@ -131,6 +131,17 @@ TEST_F(RawPeer, every_malformed_header_is_refused_and_the_session_lives_on) {
   EXPECT_EQ(disconnects, 0);
 }
 
+TEST_F(RawPeer, the_smaller_version_is_answered) {
+  for (const auto& [offered, answered] : {std::pair{1, 1}, {2, 2}, {3, 2}, {255, 2}}) {
+    wire::SessionInfo info;
+    info.version = static_cast<uint8_t>(offered);
+    ASSERT_EQ(admin(Direction::kRead, wire::bytes_of(info), 36), Errc::kOk);
+    const auto* const bytes = raw->memory->data();
+    EXPECT_EQ(bytes[0], std::byte{1});
+    EXPECT_EQ(bytes[4], static_cast<std::byte>(answered)) << "to " << offered;
+  }
+}
+
 TEST_F(RawPeer, an_unknown_device_id_is_not_connected) {
   const uint32_t id = open_plain("disk.img", AccessMode::kReadWrite);
   for (uint32_t wrong : {uint32_t{0}, id + 1, ~id}) {

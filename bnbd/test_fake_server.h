@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -27,6 +28,7 @@ struct FakeScript {
   }
   wire::OpenedDevice device;
   std::vector<std::byte> content;
+  uint8_t version = wire::kVersionMajor;
   int refuse_open_errno = 0;  // with words, as Braid's server does
   std::string hang_open;      // OPENs of this name get no answer
   std::string odd_open;       // OPENs of this name get physical blocks of 0 bytes
@@ -76,8 +78,9 @@ class FakeServer final : public Node, private trs::ServerUser {
     std::memcpy(request.data.data(), &message, sizeof(message));
     request.answer(base::Errc::kOk);
   }
-  static void session_info(trs::ServerRequest& request) {
+  void session_info(trs::ServerRequest& request) {
     wire::SessionInfo answer;
+    answer.version = script.version;
     answer.header.type = static_cast<uint16_t>(wire::MessageType::kSessionInfoAnswer);
     put(request, answer);
   }
@@ -91,10 +94,12 @@ class FakeServer final : public Node, private trs::ServerUser {
     if (script.refuse_open_errno != 0) {
       return put(request, wire::make_refusal(script.refuse_open_errno, "the fake will not"));
     }
-    wire::ExtendedOpenAnswer answer;
-    answer.answer = wire::make_open_answer(script.device);
-    answer.extension = wire::make_extension(script.device);
     const std::string name = wire::parse_open(request.user_header).value().name;
+    wire::OpenedDevice device = script.device;
+    device.device_id = id_of(name);
+    wire::ExtendedOpenAnswer answer;
+    answer.answer = wire::make_open_answer(device);
+    answer.extension = wire::make_extension(device);
     if (name == script.odd_open) answer.answer.physical_block_bytes = uint16_t{0};
     put(request, answer);
   }
@@ -103,7 +108,7 @@ class FakeServer final : public Node, private trs::ServerUser {
     ASSERT_EQ(wire::parse_io(request.user_header, message), nullptr);
     script.seen.push_back(message);
     if (script.hold_io) return;
-    if (message.device_id != script.device.device_id) {
+    if (!known(message.device_id)) {
       return request.answer(base::Errc::kDisconnected);
     }
     if (request.data.size() > script.device.max_io_bytes) {
@@ -120,6 +125,20 @@ class FakeServer final : public Node, private trs::ServerUser {
     request.answer(script.io_status);
   }
 
+  /// The script's for the first name that asks, the next free one for others.
+  uint32_t id_of(const std::string& name) {
+    uint32_t& id = ids_[name];
+    if (id != 0) return id;
+    uint32_t free = script.device.device_id;
+    while (known(free)) ++free;
+    return id = free;
+  }
+  bool known(uint32_t id) const {
+    return std::any_of(ids_.begin(), ids_.end(),
+                       [&](const auto& each) { return each.second == id; });
+  }
+
+  std::map<std::string, uint32_t> ids_;  // by name
   std::vector<trs::ServerRequest*> hung_;
 };
 

@@ -92,7 +92,8 @@ class Rig : public testing::Test {
     start_server();
   }
 
-  ClientNode& add_client(const std::string& name = "client") {
+  /// With a session, or for a refusal with this code without one.
+  ClientNode& add_client(const std::string& name = "client", base::Errc refused = base::Errc::kOk) {
     const std::string ip = "10.0.1." + std::to_string(++clients);
     base::sim::SimMachine& machine = world.add_machine(name);
     world.fabric().add_port(machine, ip);
@@ -105,7 +106,7 @@ class Rig : public testing::Test {
     options.transport.server = {kServerIp, kPort};
     options.transport.reactors = client.reactor_list();
     auto session = await(client, RemoteSession::open(*client.device, std::move(options)));
-    EXPECT_TRUE(session.ok()) << session.error().message();
+    EXPECT_EQ(session.code(), refused) << (session.ok() ? "" : session.error().message());
     if (session.ok()) client.session = std::move(session).value();
     return client;
   }

@@ -68,7 +68,9 @@ Task<Result<json>> NodeState::call(std::string method, json params, CallerGone g
 
 namespace {
 
-Status check_root(const std::string& root) {
+Status check_root(const std::string& text) {
+  BRAID_TRY(const bnbd::ExportRoot parsed, bnbd::parse_export_root(text));
+  const std::string& root = parsed.folder;
   if (root.empty()) return {};
   struct stat found {};
   if (::stat(root.c_str(), &found) != 0)

@@ -55,6 +55,7 @@ class DeviceImpl final : public RemoteDevice, public base::ListNode {
   // --- for the session
   uint64_t serial() const { return serial_; }
   uint64_t tenure() const { return tenure_; }
+  uint32_t id_at_server() const { return open_at_server() ? device_id_ : 0; }
   bool wants_reopening() const {
     return !closing_ && (state_ == RemoteState::kPathDown || state_ == RemoteState::kUnavailable);
   }

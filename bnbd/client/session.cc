@@ -138,10 +138,13 @@ base::Task<base::Status> SessionImpl::exchange_versions() {
   }
   auto theirs = wire::parse_session_info(answer, wire::MessageType::kSessionInfoAnswer);
   if (!theirs.ok()) co_return theirs.error().with("{}", server_text());
-  if (theirs->version != wire::kVersionMajor) {
-    co_return make_error(Errc::kProtocol, "{} speaks version {} of the protocol: must be {}",
+  if (theirs->version > wire::kVersionMajor) {
+    co_return make_error(Errc::kProtocol,
+                         "{} answers version {} of the protocol to an offer of {}: must not be "
+                         "more",
                          server_text(), theirs->version, wire::kVersionMajor);
   }
+  version_ = theirs->version;
   co_return base::ok_status();
 }
 
@@ -266,6 +269,12 @@ base::Task<Result<std::unique_ptr<RemoteDevice>>> SessionImpl::open_device(
   std::erase(opening_, opening);
   if (!reply.ok()) co_return reply.error();
   const wire::OpenedDevice& opened = *reply;
+  for (const DeviceImpl* device : devices_) {
+    // The server gives what a session has open once more, under the same id.
+    if (device->id_at_server() != opened.device_id) continue;
+    co_return make_error(Errc::kExists, "'{}' of {} is open already, as '{}'", options.name,
+                         server_text(), device->name());
+  }
   auto device = std::make_unique<DeviceImpl>(*this, ++serials_, options, opened);
   devices_.push_back(device.get());
   permit_share_.join();

@@ -56,6 +56,8 @@ class SessionImpl final : public RemoteSession, private trs::SessionUser {
   base::Logger& log() { return log_; }
   trs::ClientQueue& queue() const { return transport_->queue(0); }
   bool path_up() const { return path_up_; }
+  /// Whether the server heeds a request's priority.
+  bool sends_priority() const { return version_ >= wire::kVersionMajor; }
   /// The device has something to send: it gets permits in its turn.
   void need_permit(DeviceImpl& device);
   /// Hands out the permits that are free.
@@ -119,6 +121,7 @@ class SessionImpl final : public RemoteSession, private trs::SessionUser {
   std::unique_ptr<vhca::Mr> buffers_mr_;   // of them
   std::vector<std::byte*> buffers_free_;
 
+  uint8_t version_ = wire::kVersionMajor;  // that both speak
   bool path_up_ = false;
   bool closing_devices_ = false;  // all of them, by close()
   bool closing_ = false;

@@ -82,7 +82,8 @@ base::Task<Result<SessionDevice*>> ServerImpl::open_device(Session& session,
                                                            wire::OpenRequest request) {
   BRAID_CO_CHECK(check_room(session));
   const uint64_t patience_ns = session.braid_peer() ? kOpenPatienceNs : kForeignOpenPatienceNs;
-  auto found = co_await exports_.open(request.name, patience_ns);
+  BRAID_CO_TRY(const std::string name, exports_.name_for(session.name(), request.name));
+  auto found = co_await exports_.open(name, patience_ns);
   // In a refusal some codes speak of the device's life, and must not come from a disk.
   if (!found.ok()) co_return base::Error(disk_status(found.code()), found.error().message());
   Export* const exported = *found;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "bnbd/backends.h"
+#include "bnbd/server/export_name.h"
 #include "bnbd/server/session.h"
 
 namespace braid::bnbd::server {
@@ -78,6 +79,7 @@ ExportTable::ExportTable(base::Reactor& reactor, const ExportServerOptions& opti
 ExportTable::~ExportTable() = default;
 
 Status ExportTable::create_named() {
+  BRAID_TRY(root_, parse_export_root(options_.root));
   for (const NamedExport& named : options_.named) BRAID_CHECK(create_one(named));
   return {};
 }
@@ -126,8 +128,14 @@ Export* ExportTable::find(std::string_view name) {
   return found == exports_.end() ? nullptr : found->get();
 }
 
-base::Task<Result<Export*>> ExportTable::open(std::string asked, uint64_t patience_ns) {
+Result<std::string> ExportTable::name_for(std::string_view session, std::string_view asked) {
   const std::string name = normal_name(asked);
+  const Export* const found = find(name);
+  if (found != nullptr && found->permanent) return name;
+  return file_name(root_, session, name);
+}
+
+base::Task<Result<Export*>> ExportTable::open(std::string name, uint64_t patience_ns) {
   Export* found = find(name);
   if (found == nullptr) {
     BRAID_CO_TRY(found, begin_opening(name));
@@ -156,7 +164,7 @@ base::Task<Result<Export*>> ExportTable::open(std::string asked, uint64_t patien
 }
 
 Result<Export*> ExportTable::begin_opening(const std::string& name) {
-  if (options_.root.empty()) {
+  if (root_.folder.empty()) {
     return make_error(Errc::kNotFound, "there is no export '{}', and no directory is exported",
                       name);
   }
@@ -205,7 +213,7 @@ void ExportTable::unclaimed_due(base::Timer& timer) {
 
 base::Task<Status> ExportTable::open_file(Export& made) {
   FileDeviceOptions options;
-  options.root = options_.root;
+  options.root = root_.folder;
   options.name = made.name;
   options.read_only = options_.read_only;
   options.direct = options_.direct;
@@ -274,21 +282,6 @@ void ExportTable::release(Export& found) {
   if (found.permanent || found.opening || found.waiters > 0 || !found.holders.empty()) return;
   if (found.device) log_.info("{}: closed", found.name);
   std::erase_if(exports_, [&](const auto& each) { return each.get() == &found; });
-}
-
-std::string normal_name(std::string_view name) {
-  if (name.starts_with('/')) return std::string(name);
-  std::string normal;
-  for (size_t at = 0; at <= name.size();) {
-    const size_t end = std::min(name.find('/', at), name.size());
-    const std::string_view part = name.substr(at, end - at);
-    if (!part.empty() && part != ".") {
-      if (!normal.empty()) normal += '/';
-      normal += part;
-    }
-    at = end + 1;
-  }
-  return normal.empty() ? std::string(name) : normal;
 }
 
 }  // namespace braid::bnbd::server

@@ -52,9 +52,11 @@ class ExportTable {
   ExportTable(base::Reactor& reactor, const ExportServerOptions& options);
   ~ExportTable();
 
-  /// Makes the named ones. kInvalid, kNoMemory.
+  /// Reads the root and makes the named ones. kInvalid, kNoMemory.
   base::Status create_named();
-  /// Finds or opens what the name means. The caller then holds it (adds itself to `holders` in the
+  /// What the name means to the session: that of a named export, or of a file. kInvalid.
+  base::Result<std::string> name_for(std::string_view session, std::string_view asked);
+  /// Finds or opens it, by name_for(). The caller then holds it (adds itself to `holders` in the
   /// same turn) or calls release(). kTimedOut if the opening takes longer than `patience_ns`; it
   /// goes on, and who asks again finds it where it is. One that hangs holds up nobody else.
   base::Task<base::Result<Export*>> open(std::string name, uint64_t patience_ns);
@@ -92,6 +94,7 @@ class ExportTable {
   base::Reactor& reactor_;
   const ExportServerOptions& options_;
   base::Logger log_;
+  ExportRoot root_;
   TenureTable tenures_;
   std::vector<std::unique_ptr<Export>> exports_;
   std::map<std::string, uint64_t> flushes_failed_;  // by identity; stays when the file is closed
@@ -99,9 +102,5 @@ class ExportTable {
 
 /// Who has an export open, from where, how and since when, for people who want it too.
 std::string holder_text(const SessionDevice& holder);
-
-/// The one spelling of a name: without empty and "." parts. Names that no file may have come back
-/// as they are, to be refused where files are opened.
-std::string normal_name(std::string_view name);
 
 }  // namespace braid::bnbd::server

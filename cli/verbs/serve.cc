@@ -28,7 +28,8 @@ void add_serve(CLI::App& app, Context& context) {
   CLI::App* verb =
       app.add_subcommand("serve", "export disks and files beneath a directory, in the foreground");
   verb->add_option("ROOT", arguments->root,
-                   "the directory; its files are exported by their names beneath it");
+                   "the directory; its files are exported by their names beneath it; with "
+                   "/%SESSNAME% at its end each client session has the directory of its name");
   verb->add_option("--node-name", context.node_name, "this node's name (default: serve.PID)");
   arguments->add_to(*verb);
   verb->footer(

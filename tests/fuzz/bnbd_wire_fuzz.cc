@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <vector>
 
+#include "bnbd/server/export_name.h"
 #include "bnbd/wire.h"
 
 namespace {
@@ -19,6 +20,9 @@ void fuzz_open(std::span<const std::byte> bytes) {
   auto open = wire::parse_open(bytes);
   if (!open.ok()) return;
   require(!open->name.empty() && open->name.find('\0') == std::string::npos);
+  const std::string name = braid::bnbd::server::normal_name(open->name);
+  require(!name.empty() && braid::bnbd::server::normal_name(name) == name);
+  require(!name.starts_with('/') || name.find_first_not_of("/.") == std::string::npos);
   auto again = wire::make_open(open->name, open->mode);
   require(again.ok() && wire::parse_open(wire::bytes_of(*again)).ok());
   const wire::ClaimingOpen claiming = wire::make_claim(*again, open->tenure);

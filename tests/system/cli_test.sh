@@ -19,6 +19,7 @@ expect 2 "nonsense" "$braid" nonsense
 expect 2 "nothing to export" "$braid" serve
 expect 1 "$work/missing" "$braid" serve "$work/missing" --listen 127.0.0.1:0
 expect 2 "max-io" "$braid" serve "$work" --max-io 5000
+expect 1 "must be the last part" "$braid" serve "$work/%SESSNAME%/x" --listen 127.0.0.1:0
 expect 2 "at most 128" "$braid" serve "$work" --queue-depth 129
 expect 2 "at most 32" "$braid" serve "$work" --queue-depth 64 --max-io 4M
 expect 2 "queue-depth" "$braid" serve "$work" --queue-depth 1
@@ -51,7 +52,7 @@ refuse() {
 }
 refuse "there is no" nothing folder/nothing
 refuse ".." .. ../outside folder/../../outside
-refuse "absolute" /etc/passwd "/$work/root/disk"
+refuse "there is no" /etc/passwd "/$work/root/disk"
 refuse "leads out of the export root" out up
 refuse "FIFO" pipe
 refuse "directory" folder .

@@ -1,0 +1,61 @@
+#include "bnbd/server/export_name.h"
+
+#include <algorithm>
+
+namespace braid::bnbd {
+
+using base::Errc;
+using base::make_error;
+using base::Result;
+
+Result<ExportRoot> parse_export_root(std::string_view text) {
+  constexpr std::string_view kSession = "%SESSNAME%";
+  ExportRoot root{std::string(text), false};
+  const size_t at = text.find(kSession);
+  if (at == std::string_view::npos) return root;
+  std::string_view behind = text.substr(at + kSession.size());
+  while (behind.starts_with('/')) behind.remove_prefix(1);
+  if (at == 0 || text[at - 1] != '/' || !behind.empty()) {
+    return make_error(Errc::kInvalid,
+                      "export root \"{}\": {} stands for a directory of each client session, and "
+                      "must be the last part of the path, as in /srv/disks/{}",
+                      text, kSession, kSession);
+  }
+  // "/%SESSNAME%" has the root directory before it.
+  root.folder = std::string(text.substr(0, std::max<size_t>(at - 1, 1)));
+  root.per_session = true;
+  return root;
+}
+
+namespace server {
+
+std::string normal_name(std::string_view name) {
+  std::string normal;
+  for (size_t at = 0; at <= name.size();) {
+    const size_t end = std::min(name.find('/', at), name.size());
+    const std::string_view part = name.substr(at, end - at);
+    if (!part.empty() && part != ".") {
+      if (!normal.empty()) normal += '/';
+      normal += part;
+    }
+    at = end + 1;
+  }
+  return normal.empty() ? std::string(name) : normal;
+}
+
+Result<std::string> file_name(const ExportRoot& root, std::string_view session,
+                              std::string_view name) {
+  if (!root.per_session) return normal_name(name);
+  const bool folder = !session.empty() && session != "." && session != ".." &&
+                      session.find('/') == std::string_view::npos;
+  if (!folder) {
+    return make_error(Errc::kInvalid,
+                      "session name \"{}\": each session has a directory of its name here, so it "
+                      "must be that of a directory",
+                      session);
+  }
+  return fmt::format("{}/{}", session, normal_name(name));
+}
+
+}  // namespace server
+}  // namespace braid::bnbd

@@ -1,0 +1,21 @@
+// What the name in an OPEN means beneath the exported directory (docs/bnbd-wire.md, "Names"). Pure.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "bnbd/server.h"
+
+namespace braid::bnbd::server {
+
+/// The one spelling of a name: without leading slashes, empty and "." parts. Names that no file may
+/// have come back as they are, to be refused where files are opened.
+std::string normal_name(std::string_view name);
+
+/// Beneath ExportRoot::folder, in normal spelling. kInvalid for a session whose name cannot be that
+/// of a directory.
+base::Result<std::string> file_name(const ExportRoot& root, std::string_view session,
+                                    std::string_view name);
+
+}  // namespace braid::bnbd::server
