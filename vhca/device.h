@@ -8,9 +8,10 @@
 // Threads: every object may be used from any thread. An object made with a thread domain (Td) is
 // promised to one thread and takes no lock. Data moves in post and poll; control work runs on the
 // reactor given to the device. Ownership: unique_ptr, and an object must outlive what was made from
-// it (Device > Pd > Mr, Qp; Cq > Qp; CompChannel > Cq). Errors: control calls return Result; posts
-// return 0 or a positive errno as ibv_post_send does (EINVAL: wrong state, type or too many SGEs;
-// ENOMEM: queue full); the outcome of what was posted comes exactly once, as a completion.
+// it (Device > Pd > Mr, Srq, Qp; Cq, Srq > Qp; CompChannel > Cq). Errors: control calls return
+// Result; posts return 0 or a positive errno as ibv_post_send does (EINVAL: wrong state, type or
+// too many SGEs; ENOMEM: queue full); the outcome of what was posted comes exactly once, as a
+// completion.
 #pragma once
 
 #include <cstdint>
@@ -36,6 +37,7 @@ namespace braid::vhca {
 class Cq;
 class Qp;
 class Pd;
+class Srq;
 
 /// A thread domain: the promise that one thread uses the objects made with it.
 class Td {
@@ -90,6 +92,27 @@ struct CqOptions {
   Td* td = nullptr;
 };
 
+struct SrqOptions {
+  uint32_t max_wr = 256;
+  uint32_t max_sge = 1;
+  Td* td = nullptr;
+};
+
+/// Receives that QPs share: each message takes the oldest. A QP that ends leaves the others to the
+/// rest.
+class Srq {
+ public:
+  virtual ~Srq() = default;
+  /// As Qp::post_recv(); the memory is that of the Srq's Pd.
+  virtual int post_recv(const RecvWr* wr, const RecvWr** bad) = 0;
+  /// ibv_modify_srq. IBV_SRQ_LIMIT arms: when fewer than srq_limit receives are left, now or later,
+  /// IBV_EVENT_SRQ_LIMIT_REACHED comes once, and the limit is 0 again. IBV_SRQ_MAX_WR: room for as
+  /// many; kInvalid if more are posted.
+  virtual base::Status modify(const SrqAttr& attr, int mask) = 0;
+  virtual SrqAttr query() const = 0;
+  void* context = nullptr;  // the user's
+};
+
 struct QpOptions {
   Cq* send_cq = nullptr;
   Cq* recv_cq = nullptr;
@@ -99,6 +122,7 @@ struct QpOptions {
             .max_recv_sge = 1,
             .max_inline_data = 64};
   bool signal_all = false;  // sq_sig_all
+  Srq* srq = nullptr;  // receives come from there; max_recv_wr and max_recv_sge say nothing then
   Td* td = nullptr;
 };
 
@@ -134,6 +158,10 @@ class Pd {
     memory.reset();
   }
   virtual base::Result<std::unique_ptr<Qp>> create_qp(const QpOptions& options) = 0;
+  virtual base::Result<std::unique_ptr<Srq>> create_srq(const SrqOptions& options) {
+    (void)options;
+    return base::make_error(base::Errc::kNotSupported, "the device has no SRQs");
+  }
 };
 
 // --- connection manager (RDMA CM's semantics, IP port space) ---
@@ -200,11 +228,12 @@ struct ConnectResult {
   std::vector<std::byte> reject_private_data;
 };
 
-/// Something that happened to one QP or CQ and that no completion tells. README.md lists them.
+/// Something that happened to one QP, CQ or SRQ and that no completion tells. README.md lists them.
 struct AsyncEvent {
   ibv_event_type type = IBV_EVENT_QP_FATAL;
-  Qp* qp = nullptr;  // of IBV_EVENT_QP_*
-  Cq* cq = nullptr;  // of IBV_EVENT_CQ_ERR
+  Qp* qp = nullptr;    // of IBV_EVENT_QP_*
+  Cq* cq = nullptr;    // of IBV_EVENT_CQ_ERR
+  Srq* srq = nullptr;  // of IBV_EVENT_SRQ_*
 };
 
 struct DeviceInfo {
@@ -224,9 +253,9 @@ class Device {
   /// Becomes signalled when next_async_event() has something to give. Spurious wake-ups happen,
   /// lost ones do not.
   virtual base::Event& async_event() = 0;
-  /// The oldest event that nobody took yet, or nothing. Never blocks. What waits of a QP or CQ goes
-  /// with it; who destroys them on another thread than the one that asks here sees to it that the
-  /// event's pointer is not used any more. A QP that is moved to RESET begins without events.
+  /// The oldest event that nobody took yet, or nothing. Never blocks. What waits of a QP, CQ or SRQ
+  /// goes with it; who destroys them on another thread than the one that asks here sees to it that
+  /// the event's pointer is not used any more. A QP that is moved to RESET begins without events.
   virtual std::optional<AsyncEvent> next_async_event() = 0;
 
   virtual std::unique_ptr<Td> create_td() = 0;

@@ -18,6 +18,7 @@ using Sge = ibv_sge;
 using Wc = ibv_wc;
 using QpAttr = ibv_qp_attr;
 using QpCap = ibv_qp_cap;
+using SrqAttr = ibv_srq_attr;
 using DeviceAttr = ibv_device_attr;
 using PortAttr = ibv_port_attr;
 using Gid = ibv_gid;

@@ -26,6 +26,9 @@ struct Traffic {
   bool sleeps = false;
   bool heavy_fence_exists = true;
   bool scribbled = false;  // rules may be broken, and are found so; bounds hold
+  // The receives are an SRQ's: `receives` are there at first, one more after each message and each
+  // refusal. `sleeps` is then about the sender's wait for an answer, too.
+  bool shared = false;
 };
 
 std::byte pattern(uint32_t imm, uint32_t at) {
@@ -36,7 +39,11 @@ std::byte pattern(uint32_t imm, uint32_t at) {
 class Pair {
  public:
   Pair(World& world, const Traffic& traffic)
-      : world_(world), traffic_(traffic), segment_(world, traffic.heavy_fence_exists) {
+      : world_(world),
+        traffic_(traffic),
+        segment_(world, traffic.heavy_fence_exists, traffic.shared),
+        back_(world, traffic.heavy_fence_exists),
+        available_(traffic.shared ? traffic.receives : 0) {
     for (unsigned i = 0; i < traffic.warm_up; ++i) {
       segment_.inbound.post(128, true);
       (void)push({.bytes = 64, .imm = i});
@@ -44,7 +51,9 @@ class Pair {
       (void)segment_.inbound.next(arrival);
       segment_.inbound.pop();
     }
-    for (unsigned i = 0; i < std::max(traffic.receives, 1u); ++i) post_receive();
+    for (unsigned i = 0; i < std::max(traffic.receives, 1u) && !traffic.shared; ++i) {
+      post_receive();
+    }
     world.add_party([this] { send_all(); });
     world.add_party([this] { receive_all(); });
   }
@@ -103,7 +112,13 @@ class Pair {
         if (room == Room::kReady) break;
         if (room == Room::kBroken && traffic_.scribbled) return;
         if (room == Room::kBroken) world_.fail("the receiver is found to break rules");
-        if (segment_.outbound.in_fragments() && segment_.outbound.peer_sleeps()) event_ = true;
+        const bool moves_first = segment_.outbound.take_asked() || segment_.outbound.in_fragments();
+        if (moves_first && segment_.outbound.peer_sleeps()) event_ = true;
+        if (room == Room::kNoReceive && traffic_.shared) continue;  // the timer is over
+        if (traffic_.shared && traffic_.sleeps) {
+          if (!sleep_until_answered()) return;
+          continue;
+        }
         if (world_.dead(1) || !world_.wait_for_change(seen)) return;
       }
       ++pushed_;
@@ -112,6 +127,32 @@ class Pair {
         event_ = true;
       }
     }
+  }
+
+  /// False: there will be no answer.
+  bool sleep_until_answered() {
+    back_.inbound.arm_sends(true);
+    world_.heavy_fence();
+    if (!world_.recheck || segment_.outbound.waits_for_answer()) {
+      const auto woken = [this] { return send_event_ || world_.dead(1); };
+      if (world_.dead(1) || !world_.wait_until(woken)) return false;
+      send_event_ = false;
+    }
+    back_.inbound.arm_sends(false);
+    return true;
+  }
+
+  void answer_wish() {
+    if (available_ > 0) {
+      --available_;
+      post_receive();
+    } else {
+      ++available_;
+      segment_.inbound.refuse_wish();
+    }
+    if (!back_.outbound.peer_waits_asleep()) return;
+    world_.step();  // the system call
+    send_event_ = true;
   }
 
   void receive_all() {
@@ -147,6 +188,10 @@ class Pair {
         return false;
       case Next::kArrival:
         break;
+      case Next::kWish:
+        if (!traffic_.shared) world_.fail("a wish that nobody has");
+        answer_wish();
+        return true;
       default:
         if (traffic_.scribbled) {
           broken_ = true;
@@ -162,7 +207,10 @@ class Pair {
     }
     segment_.inbound.pop();
     ++received_;
-    if (posted_ < traffic_.messages.size()) post_receive();
+    if (traffic_.shared) {
+      ++available_;
+    } else if (posted_ < traffic_.messages.size())
+      post_receive();
     return true;
   }
 
@@ -200,9 +248,12 @@ class Pair {
 
   World& world_;
   const Traffic traffic_;
-  Segment segment_;
+  Segment<0> segment_;
+  Segment<1> back_;  // the other direction: whether the sender sleeps
+  unsigned available_;
   std::byte data_[4096];
   bool event_ = false;
+  bool send_event_ = false;
   bool broken_ = false;
   size_t posted_ = 0, pushed_ = 0, received_ = 0;
 };
@@ -246,6 +297,22 @@ std::vector<NamedScenario> message_scenarios() {
       {"death beside a sleeper", messages({.messages = two, .sleeps = true}), killed},
       {"scribbled words", messages({.messages = three, .receives = 2, .scribbled = true}),
        scribbled},
+      {"a wish for a receive", messages({.messages = one, .shared = true}), small},
+      {"a wish that is refused", messages({.messages = one, .receives = 0, .shared = true}), small},
+      {"wishes for receives",
+       messages({.messages = three, .receives = 0, .shared = true}),
+       {.deviations = 2}},
+      {"wishes, both sides sleeping", messages({.messages = one, .sleeps = true, .shared = true}),
+       small},
+      {"wishes refused, both sides sleeping",
+       messages({.messages = two, .receives = 0, .sleeps = true, .shared = true}),
+       {.deviations = 2}},
+      {"death among wishes", messages({.messages = two, .receives = 0, .shared = true}), killed},
+      {"scribbled wishes",
+       messages({.messages = two, .receives = 0, .scribbled = true, .shared = true}), scribbled},
+      {"forty wishes", messages({.messages = many, .receives = 0, .shared = true}), long_runs},
+      {"forty wishes, both sides sleeping",
+       messages({.messages = many, .receives = 0, .sleeps = true, .shared = true}), long_runs},
       {"forty messages, polled", messages({.messages = many, .receives = 3}), long_runs},
       {"forty messages, asleep", messages({.messages = many, .receives = 3, .sleeps = true}),
        long_runs},

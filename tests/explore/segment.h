@@ -17,20 +17,22 @@ namespace soft = vhca::soft;
 inline constexpr inhost::Geometry kGeometry = inhost::Geometry::for_receives(16, 4096);
 
 /// A zero-filled page-aligned area that each run uses again.
-template <size_t kBytes>
+template <size_t kBytes, int kWhich = 0>
 std::byte* fresh_area() {
   alignas(4096) static std::byte area[kBytes];
   std::memset(area, 0, kBytes);
   return area;
 }
 
+/// Two segments at a time must differ in `kWhich`.
+template <int kWhich = 0>
 class Segment {
  public:
-  explicit Segment(World& world, bool heavy_fence_exists = true)
-      : base_(fresh_area<kGeometry.total_bytes()>()),
+  explicit Segment(World& world, bool heavy_fence_exists = true, bool shares_receives = false)
+      : base_(fresh_area<kGeometry.total_bytes(), kWhich>()),
         view(base_, kGeometry),
-        inbound(view),
-        outbound(view, mark, heavy_fence_exists) {
+        inbound(view, shares_receives),
+        outbound(view, mark, heavy_fence_exists, shares_receives) {
     world.share(base_, kGeometry.total_bytes());
     for (uint64_t i = 0; i < kGeometry.slots; ++i) {
       world.name_place("slot", &view.slot_at(i), sizeof(inhost::Slot));

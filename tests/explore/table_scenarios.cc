@@ -109,7 +109,7 @@ class Withdrawal {
 
   World& world_;
   const What what_;
-  Segment segment_;
+  Segment<> segment_;
   base::TestHost host_;
   soft::MrEntry* fresh_entries_ = nullptr;
   soft::MrTable table_;

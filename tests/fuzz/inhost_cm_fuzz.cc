@@ -20,7 +20,7 @@ void check_end(const inhost::CmEnd& end) {
   require(end.geometry.valid());
   require(end.qp_number != 0 && end.qp_number < 1U << 24);
   require(end.retry_count <= 7 && end.rnr_retry_count <= 7 && end.ack_timeout <= 31);
-  require(end.handles() <= 3);
+  require(end.handles() <= 4);
 }
 
 }  // namespace

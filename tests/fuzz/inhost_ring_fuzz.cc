@@ -55,11 +55,12 @@ struct Memory {
 
 class Game {
  public:
-  Game(const inhost::Geometry& geometry, Numbers numbers)
+  Game(const inhost::Geometry& geometry, bool shares_receives, Numbers numbers)
       : geometry_(geometry),
         memory_(geometry.total_bytes()),
         view_(memory_.bytes, geometry),
-        ring_(view_),
+        shares_receives_(shares_receives),
+        ring_(view_, shares_receives),
         numbers_(numbers) {}
 
   void play() {
@@ -93,6 +94,7 @@ class Game {
 
  private:
   void post() {
+    if (shares_receives_) return;  // only if the peer wishes
     const auto length = numbers_.next<uint16_t>();
     if (receives_.size() - consumed_ == geometry_.receives) return;
     ring_.post(length, (length & 1) == 0);
@@ -111,12 +113,21 @@ class Game {
       require(arrival.fault == IBV_WC_SUCCESS || arrival.fault == IBV_WC_LOC_LEN_ERR ||
               arrival.fault == IBV_WC_LOC_PROT_ERR);
     }
+    if (next == soft::Next::kWish) answer_wish();
     if (next != soft::Next::kArrival) return;
     require(consumed_ < receives_.size());
     check_payload(arrival);
     if (!take) return;
     ring_.pop();
     ++consumed_;
+  }
+
+  void answer_wish() {
+    require(shares_receives_ && consumed_ == receives_.size());
+    const auto length = numbers_.next<uint16_t>();
+    if (length % 3 == 0) return ring_.refuse_wish();
+    ring_.post(length, (length & 1) == 0);
+    receives_.push_back(length);
   }
 
   void check_payload(const soft::Arrival& arrival) {
@@ -138,7 +149,7 @@ class Game {
     slot.length.store(numbers_.next<uint32_t>(), std::memory_order_relaxed);
     inhost::SlotWord word;
     word.sequence = static_cast<uint32_t>(++pushed_);
-    word.kind = static_cast<inhost::SlotKind>(numbers_.next<uint8_t>() % 6);
+    word.kind = static_cast<inhost::SlotKind>(numbers_.next<uint8_t>() % 7);
     word.flags = numbers_.next<uint8_t>() % 5;
     word.bytes = numbers_.next<uint16_t>();
     slot.word.store(word.pack(), std::memory_order_release);
@@ -174,6 +185,7 @@ class Game {
   const inhost::Geometry geometry_;
   Memory memory_;
   const inhost::SegmentView view_;
+  const bool shares_receives_;
   inhost::InboundRing ring_;
   Numbers numbers_;
   std::vector<uint32_t> receives_;  // posted, by their number
@@ -190,6 +202,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto geometry =
       inhost::Geometry::for_receives(data[0] % 2 == 0 ? 16 : 32, data[0] % 3 == 0 ? 4096 : 8192);
   require(geometry.valid());
-  Game(geometry, Numbers({data + 1, size - 1})).play();
+  Game(geometry, data[0] % 5 == 0, Numbers({data + 1, size - 1})).play();
   return 0;
 }

@@ -21,7 +21,8 @@ inline constexpr int kAllAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRI
 
 /// How the ends of a test differ from the usual.
 struct EndOptions {
-  QpOptions qp;  // its CQs are filled in
+  QpOptions qp;                   // its CQs are filled in
+  std::optional<SrqOptions> srq;  // receives are posted there
   int cq_capacity = 256;
   bool with_channel = false;
   int mr_access = kAllAccess;
@@ -38,6 +39,7 @@ struct End {
   std::unique_ptr<CompChannel> channel;
   std::unique_ptr<Cq> send_cq;
   std::unique_ptr<Cq> recv_cq;
+  std::unique_ptr<Srq> srq;
   std::unique_ptr<Qp> qp;
   std::unique_ptr<Connection> connection;
   int side = kClient;
@@ -54,6 +56,7 @@ struct End {
   void clear() {
     connection.reset();
     qp.reset();
+    srq.reset();
     recv_cq.reset();
     send_cq.reset();
     channel.reset();
@@ -76,6 +79,9 @@ class Pair : public ::testing::TestWithParam<RigFactory> {
   void connect(const EndOptions& client_options = {}, const EndOptions& server_options = {},
                const ConnectParameters& client_parameters = {},
                const ConnectParameters& server_parameters = {});
+  /// Connects two ends that exist. `connect()` forgets the ones that were added to `ends`.
+  void connect_ends(End& from, End& to, const ConnectParameters& from_parameters = {},
+                    const ConnectParameters& to_parameters = {});
   /// Runs a task on a side's reactor to its end.
   template <typename T>
   T run(int side, base::Task<T> task) {
@@ -94,6 +100,7 @@ class Pair : public ::testing::TestWithParam<RigFactory> {
   }
   int post_recv(End& at, uint64_t wr_id, size_t offset, uint32_t length);
   int post_recv_without_sge(End& at, uint64_t wr_id);
+  int post(End& at, const RecvWr& wr);  // at the SRQ, if it has one
   /// A work request from `from`'s buffer at `offset` to the other's at `remote_offset`. Its SGE
   /// lives as long as the test.
   SendWr work(End& from, const End& to, ibv_wr_opcode opcode, uint64_t wr_id, size_t offset,
@@ -109,6 +116,10 @@ class Pair : public ::testing::TestWithParam<RigFactory> {
   /// Lets both ends move until `done`, polling the CQs of the ends as their owners would. What is
   /// polled is kept for next().
   bool run_until(const std::function<bool()>& done);
+  /// The next asynchronous event of a side's device; waits for one.
+  AsyncEvent next_event(int side);
+  /// True if neither device has an event, when all has settled.
+  bool no_events();
   /// The QP's state, after letting it notice what happened.
   ibv_qp_state state_of(End& end);
   /// Brings a QP from RESET to INIT.
@@ -127,6 +138,7 @@ class Pair : public ::testing::TestWithParam<RigFactory> {
 
   std::unique_ptr<Rig> rig;
   End client, server;
+  std::vector<End*> ends{&client, &server};  // whose CQs are polled
 
  private:
   template <typename T>

@@ -19,6 +19,12 @@ End Pair::make_end(int side, const EndOptions& options) {
   qp_options.send_cq = end.send_cq.get();
   qp_options.recv_cq = end.recv_cq.get();
   qp_options.td = end.td.get();
+  if (options.srq.has_value()) {
+    SrqOptions srq_options = *options.srq;
+    srq_options.td = end.td.get();
+    end.srq = std::move(*end.pd->create_srq(srq_options));
+    qp_options.srq = end.srq.get();
+  }
   end.qp = std::move(*end.pd->create_qp(qp_options));
   if (options.qp_access.has_value()) {
     EXPECT_TRUE(to_init(*end.qp, *options.qp_access).ok());
@@ -58,32 +64,41 @@ void Pair::connect(const EndOptions& client_options, const EndOptions& server_op
   polled_.clear();  // of CQs that go now; others may come to lie at their addresses
   client = make_end(kClient, client_options);
   server = make_end(kServer, server_options);
+  ends = {&client, &server};
+  connect_ends(client, server, client_parameters, server_parameters);
+}
+
+void Pair::connect_ends(End& from, End& to, const ConnectParameters& from_parameters,
+                        const ConnectParameters& to_parameters) {
   base::Reactor& server_reactor = rig->reactor(kServer);
   const Address address = rig->server_address();
   auto listener = std::move(*rig->device(kServer).listen(server_reactor, address, 4));
-  server_reactor.spawn(keep_connection(
-      accept_one(*listener, server_reactor, *server.qp, server_parameters), &server.connection));
+  server_reactor.spawn(keep_connection(accept_one(*listener, server_reactor, *to.qp, to_parameters),
+                                       &to.connection));
   server_reactor.wake();
   base::Result<ConnectResult> result = run(
-      kClient, rig->device(kClient).connect(rig->reactor(kClient), *client.qp, listener->address(),
-                                            client_parameters, base::kSecond));
+      kClient, rig->device(kClient).connect(rig->reactor(kClient), *from.qp, listener->address(),
+                                            from_parameters, base::kSecond));
   ASSERT_TRUE(result.ok()) << result.error().message();
-  client.connection = std::move(result->connection);
-  ASSERT_NE(client.connection, nullptr) << "rejected";
-  ASSERT_TRUE(rig->run_until([&] { return server.connection != nullptr; }));
+  from.connection = std::move(result->connection);
+  ASSERT_NE(from.connection, nullptr) << "rejected";
+  ASSERT_TRUE(rig->run_until([&] { return to.connection != nullptr; }));
 }
 
 int Pair::post_recv(End& at, uint64_t wr_id, size_t offset, uint32_t length) {
   Sge sge{at.address(offset), length, at.mr->lkey};
   RecvWr wr{wr_id, nullptr, &sge, 1};
-  const RecvWr* bad = nullptr;
-  return at.qp->post_recv(&wr, &bad);
+  return post(at, wr);
 }
 
 int Pair::post_recv_without_sge(End& at, uint64_t wr_id) {
   RecvWr wr{wr_id, nullptr, nullptr, 0};
+  return post(at, wr);
+}
+
+int Pair::post(End& at, const RecvWr& wr) {
   const RecvWr* bad = nullptr;
-  return at.qp->post_recv(&wr, &bad);
+  return at.srq != nullptr ? at.srq->post_recv(&wr, &bad) : at.qp->post_recv(&wr, &bad);
 }
 
 SendWr Pair::work(End& from, const End& to, ibv_wr_opcode opcode, uint64_t wr_id, size_t offset,
@@ -101,7 +116,7 @@ SendWr Pair::work(End& from, const End& to, ibv_wr_opcode opcode, uint64_t wr_id
 }
 
 void Pair::poll_all() {
-  for (End* end : {&client, &server}) {
+  for (End* end : ends) {
     for (Cq* cq : {end->send_cq.get(), end->recv_cq.get()}) {
       if (cq == nullptr) continue;
       Wc wc[4];
@@ -138,6 +153,23 @@ bool Pair::quiet(End& end) {
     if (cq == end.send_cq.get() || cq == end.recv_cq.get()) return false;
   }
   return true;
+}
+
+AsyncEvent Pair::next_event(int side) {
+  std::optional<AsyncEvent> event;
+  const bool came = run_until([&] {
+    event = rig->device(side).next_async_event();
+    return event.has_value();
+  });
+  EXPECT_TRUE(came) << "no event came";
+  return event.value_or(AsyncEvent{});
+}
+
+bool Pair::no_events() {
+  rig->settle();
+  poll_all();
+  rig->settle();
+  return !rig->device(kClient).next_async_event() && !rig->device(kServer).next_async_event();
 }
 
 ibv_qp_state Pair::state_of(End& end) {

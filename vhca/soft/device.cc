@@ -4,6 +4,7 @@
 #include "vhca/qp_state.h"
 #include "vhca/soft/cq.h"
 #include "vhca/soft/qp.h"
+#include "vhca/soft/srq.h"
 
 namespace braid::vhca::soft {
 namespace {
@@ -66,6 +67,10 @@ DeviceAttr SoftDevice::query() const {
   attr.max_qp_init_rd_atom = kMaxReadsOutstanding;
   attr.max_res_rd_atom = kMaxReadsOutstanding << 16;
   attr.atomic_cap = IBV_ATOMIC_HCA;
+  attr.max_srq = 1 << 16;
+  attr.max_srq_wr = kMaxQueueDepth;
+  attr.max_srq_sge = kMaxSge;
+  attr.device_cap_flags = IBV_DEVICE_SRQ_RESIZE;
   attr.max_pkeys = 1;
   attr.phys_port_cnt = wire_->port_count();
   return attr;
@@ -157,6 +162,10 @@ Result<std::unique_ptr<Mr>> SoftPd::reg_mr(std::byte* address, uint64_t length_b
 
 Result<std::unique_ptr<Qp>> SoftPd::create_qp(const QpOptions& options) {
   return SoftQp::create(*this, options);
+}
+
+Result<std::unique_ptr<Srq>> SoftPd::create_srq(const SrqOptions& options) {
+  return SoftSrq::create(*this, options);
 }
 
 void SoftPd::dereg_mr(std::unique_ptr<Mr> mr, std::shared_ptr<void> memory) {

@@ -80,6 +80,7 @@ class SoftPd final : public Pd {
                                            int access) override;
   void dereg_mr(std::unique_ptr<Mr> mr, std::shared_ptr<void> memory) override;
   base::Result<std::unique_ptr<Qp>> create_qp(const QpOptions& options) override;
+  base::Result<std::unique_ptr<Srq>> create_srq(const SrqOptions& options) override;
   uint32_t id() const { return id_; }  // never 0
   SoftDevice& device() { return device_; }
 

@@ -7,6 +7,7 @@
 
 #include "vhca/qp_state.h"
 #include "vhca/soft/qp_queues.h"
+#include "vhca/soft/srq.h"
 
 namespace braid::vhca::soft {
 namespace {
@@ -18,6 +19,7 @@ using base::Status;
 constexpr uint32_t kQpAccessFlags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
                                     IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 constexpr uint8_t kDefaultRnrTimer = 12;  // 0.64 ms
+constexpr uint32_t kTakenMax = 2;         // receives of an SRQ that a QP holds at a time
 // Between looks whether a peer has ended its last copy: most take microseconds, that of a stopped
 // process as long as it pleases.
 constexpr uint64_t kCloseWaitMinNs = 20 * base::kMicrosecond;
@@ -35,13 +37,26 @@ Status check_cap(const QpCap& cap) {
   return check("max_inline_data", cap.max_inline_data, kMaxInline);
 }
 
-/// What is asked, and at least one of each.
-QpCap usable_cap(QpCap cap) {
+/// What is asked, and at least one of each; of receives none if they are an SRQ's.
+QpCap usable_cap(const QpOptions& options) {
+  QpCap cap = options.cap;
   cap.max_send_wr = std::max(cap.max_send_wr, 1u);
-  cap.max_recv_wr = std::max(cap.max_recv_wr, 1u);
   cap.max_send_sge = std::max(cap.max_send_sge, 1u);
-  cap.max_recv_sge = std::max(cap.max_recv_sge, 1u);
+  const uint32_t least = options.srq == nullptr ? 1 : 0;
+  cap.max_recv_wr = options.srq == nullptr ? std::max(cap.max_recv_wr, least) : 0;
+  cap.max_recv_sge = options.srq == nullptr ? std::max(cap.max_recv_sge, least) : 0;
   return cap;
+}
+
+Status check_srq(const QpOptions& options, const SoftDevice& device) {
+  if (options.srq == nullptr) return base::ok_status();
+  const auto& srq = static_cast<const SoftSrq&>(*options.srq);
+  if (&srq.device() != &device) {
+    return make_error(Errc::kInvalid, "the SRQ of a QP belongs to another device");
+  }
+  if (options.td != nullptr || !srq.one_thread()) return base::ok_status();
+  return make_error(Errc::kInvalid,
+                    "a QP without thread domain cannot use an SRQ that is promised to one thread");
 }
 
 Status check_bound(const char* name, uint64_t value, uint64_t max) {
@@ -56,6 +71,7 @@ base::Result<std::unique_ptr<Qp>> SoftQp::create(SoftPd& pd, const QpOptions& op
     return make_error(Errc::kInvalid, "a QP needs a send CQ and a receive CQ");
   }
   BRAID_CHECK(check_cap(options.cap));
+  BRAID_CHECK(check_srq(options, pd.device()));
   for (const Cq* cq : {options.send_cq, options.recv_cq}) {
     if (options.td == nullptr && static_cast<const SoftCq*>(cq)->one_thread()) {
       return make_error(
@@ -73,19 +89,21 @@ SoftQp::SoftQp(SoftPd& pd, const QpOptions& options, uint32_t number)
       signal_all_(options.signal_all),
       send_cq_(static_cast<SoftCq*>(options.send_cq)),
       recv_cq_(static_cast<SoftCq*>(options.recv_cq)),
+      srq_(static_cast<SoftSrq*>(options.srq)),
       mr_table_(pd.device().mr_table()),
       number_(number),
       pd_id_(pd.id()),
-      cap_(usable_cap(options.cap)),
+      receive_pd_id_(srq_ != nullptr ? srq_->pd_id() : pd_id_),
+      cap_(usable_cap(options)),
       sq_mask_(std::bit_ceil(cap_.max_send_wr) - 1),
-      rq_mask_(std::bit_ceil(cap_.max_recv_wr) - 1),
-      rq_stride_bytes_(static_cast<uint32_t>(sizeof(RqEntry) + cap_.max_recv_sge * sizeof(Sge))),
       sq_(std::make_unique<SqEntry[]>(sq_mask_ + 1)),
       pieces_(std::make_unique<Piece[]>((sq_mask_ + 1ull) * cap_.max_send_sge)),
       inline_(std::make_unique<std::byte[]>((sq_mask_ + 1ull) * cap_.max_inline_data)),
-      rq_(std::make_unique<std::byte[]>((rq_mask_ + 1ull) * rq_stride_bytes_)),
+      rq_(srq_ != nullptr ? RecvRing(kTakenMax, srq_->max_sge())
+                          : RecvRing(cap_.max_recv_wr, cap_.max_recv_sge)),
       device_(pd.device()) {
   attr_.min_rnr_timer = kDefaultRnrTimer;
+  if (srq_ != nullptr) srq_->attach();
   send_cq_->attach(*this);
   recv_cq_->attach(*this);
 }
@@ -101,6 +119,7 @@ SoftQp::~SoftQp() {
   device_.stall_clock().forget(*this);
   send_cq_->detach(*this);
   recv_cq_->detach(*this);
+  if (srq_ != nullptr) srq_->detach();
   device_.wire().release_qp_number(number_);
 }
 
@@ -114,7 +133,11 @@ EndInfo SoftQp::info() const {
   info.access = static_cast<uint32_t>(attr_.qp_access_flags);
   info.min_rnr_timer = attr_.min_rnr_timer;
   info.max_recv_wr = cap_.max_recv_wr;
-  if (recv_cq_->channel() != nullptr) info.event = &recv_cq_->channel()->event();
+  info.shares_receives = srq_ != nullptr;
+  SoftCompChannel* const recv_channel = recv_cq_->channel();
+  SoftCompChannel* const send_channel = send_cq_->channel();
+  if (recv_channel != nullptr) info.event = &recv_channel->event();
+  if (send_channel != nullptr) info.send_event = &send_channel->event();
   info.one_thread = !lock_.enabled();
   return info;
 }
@@ -171,11 +194,11 @@ void SoftQp::attach_link(std::unique_ptr<Link> link) {
   if (link_ == nullptr) return;
   link_->qp_changed(remote_access(), attr_.min_rnr_timer);
   if (direct_link_ == nullptr) return;
-  for (uint64_t at = rq_tail_; at != rq_head_; ++at) {
-    const RqEntry& entry = rq_entry(at);
-    direct_link_->receive_posted(static_cast<uint32_t>(entry.length), receive_usable(entry));
-  }
+  for (uint64_t at = rq_tail_; at != rq_head_; ++at) tell_of_receive(rq_.at(at));
   // The CQ's arm() looks the other way round: one of the two sees the other.
+  if (send_cq_->armed(std::memory_order_seq_cst) && direct_link_->arm_sends(true)) {
+    send_cq_->link_was_armed();
+  }
   if (recv_cq_->armed(std::memory_order_seq_cst)) {
     direct_link_->arm(true, recv_cq_->armed_solicited_only());
     recv_cq_->link_was_armed();
@@ -235,9 +258,13 @@ bool SoftQp::arm_link(bool armed, bool solicited_only, const SoftCq& cq) {
   const std::lock_guard guard(lock_);
   // Who sleeps does not try again by polling.
   if (armed && stall_ != Stall::kNone) device_.stall_clock().watch(*this, retry_at_ns_);
-  if (&cq != recv_cq_ || direct_link_ == nullptr || state_ == IBV_QPS_ERR) return false;
-  direct_link_->arm(armed, solicited_only);
-  return true;
+  if (direct_link_ == nullptr || state_ == IBV_QPS_ERR) return false;
+  bool told = &cq == send_cq_ && direct_link_->arm_sends(armed);
+  if (&cq == recv_cq_) {
+    direct_link_->arm(armed, solicited_only);
+    told = true;
+  }
+  return told;
 }
 
 void SoftQp::stall_over() {
@@ -399,6 +426,10 @@ void SoftQp::close_link() {
   end_stall();
   flush_sends();
   flush_receives();
+  if (srq_ != nullptr) {
+    device_.async_events().raise(last_receive_event_,
+                                 {.type = IBV_EVENT_QP_LAST_WQE_REACHED, .qp = this});
+  }
   send_failure_ = receive_failure_ = IBV_WC_WR_FLUSH_ERR;
 }
 
@@ -408,6 +439,8 @@ void SoftQp::enter_reset(std::string_view cause) {
   send_failure_ = receive_failure_ = IBV_WC_WR_FLUSH_ERR;
   if (link_ != nullptr) (void)link_->close();
   device_.async_events().forget(failure_event_);
+  device_.async_events().forget(last_receive_event_);
+  if (srq_ != nullptr) return_receives();
   set_state(IBV_QPS_RESET, cause);
   head_ = sent_ = done_ = tail_ = 0;
   rq_head_ = rq_tail_ = 0;

@@ -10,7 +10,8 @@
 //           their slots back with the next signalled one, as on hardware)
 //
 // A post on an idle queue runs inline and stores no entry if the link says kDone.
-// Receive queue: a ring of entries with their SGEs; keys are resolved when data lands.
+// Receive queue: a ring of entries with their SGEs; keys are resolved when data lands. With an SRQ
+// it holds only what was taken from there for a message that is about to arrive.
 // In ERR both queues are flushed once the link is closed; until then they take what is posted.
 //
 // Threads: any (lock()); with a Td that thread, without a lock. Wires: see soft/wire.h.
@@ -26,11 +27,14 @@
 #include "vhca/device.h"
 #include "vhca/soft/cq.h"
 #include "vhca/soft/device.h"
+#include "vhca/soft/recv_ring.h"
 #include "vhca/soft/spin_lock.h"
 #include "vhca/soft/stall_clock.h"
 #include "vhca/soft/wire.h"
 
 namespace braid::vhca::soft {
+
+class SoftSrq;
 
 class SoftQp final : public Qp, public LinkEnd, public Stalled {
  public:
@@ -73,7 +77,6 @@ class SoftQp final : public Qp, public LinkEnd, public Stalled {
 
  private:
   struct SqEntry;
-  struct RqEntry;
   /// What keeps the send queue, or in ERR the flush of both queues, waiting.
   enum class Stall : uint8_t { kNone, kNoReceive, kNoRoom, kPeerCopies };
 
@@ -111,12 +114,15 @@ class SoftQp final : public Qp, public LinkEnd, public Stalled {
   /// Lands a message in the next receive and completes it. Not SUCCESS: what the requester reports;
   /// the receive fails with the error that fits when the QP goes to ERR, which must follow.
   ibv_wc_status receive(const Arrival& arrival);
-  ibv_wc_status scatter(const RqEntry& entry, std::span<const std::byte> payload) const;
+  ibv_wc_status scatter(const RecvEntry& entry, std::span<const std::byte> payload) const;
   void complete_receive(const Arrival& arrival, ibv_wc_status status);
   int post_one(const RecvWr& wr);
-  bool receive_usable(const RqEntry& entry) const;
+  bool receive_usable(const RecvEntry& entry) const;
+  bool have_receive();
+  void tell_of_receive(const RecvEntry& entry);
+  void answer_wish();
   void flush_receives();
-  RqEntry& rq_entry(uint64_t index) const;
+  void return_receives();
 
   // --- qp.cc: all under the lock
   base::Status modify_locked(const QpAttr& attr, int mask);
@@ -150,17 +156,17 @@ class SoftQp final : public Qp, public LinkEnd, public Stalled {
   uint64_t rq_tail_ = 0;  // used up
   SoftCq* const send_cq_;
   SoftCq* const recv_cq_;
+  SoftSrq* const srq_;
   MrTable& mr_table_;
   const uint32_t number_;
   const uint32_t pd_id_;
+  const uint32_t receive_pd_id_;  // of the SRQ, or pd_id_
   const QpCap cap_;
   const uint32_t sq_mask_;
-  const uint32_t rq_mask_;
-  const uint32_t rq_stride_bytes_;
   const std::unique_ptr<SqEntry[]> sq_;
   const std::unique_ptr<Piece[]> pieces_;      // max_send_sge for each entry of sq_
   const std::unique_ptr<std::byte[]> inline_;  // max_inline_data for each entry of sq_
-  const std::unique_ptr<std::byte[]> rq_;      // RqEntry and its SGEs, rq_stride_bytes_ apart
+  const RecvRing rq_;
 
   SoftDevice& device_;
   uint64_t expected_ = 0;  // message links: the peer's next sequence
@@ -178,6 +184,7 @@ class SoftQp final : public Qp, public LinkEnd, public Stalled {
   ibv_wc_status send_failure_ = IBV_WC_WR_FLUSH_ERR;
   ibv_wc_status receive_failure_ = IBV_WC_WR_FLUSH_ERR;
   AsyncNode failure_event_;
+  AsyncNode last_receive_event_;
   QpAttr attr_{};
   ConnectParameters parameters_;  // between establish() and start_sending(); without private data
 };

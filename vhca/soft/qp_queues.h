@@ -26,25 +26,11 @@ struct SoftQp::SqEntry {
   ibv_wc_status status = IBV_WC_SUCCESS;
 };
 
-/// A receive work request; its SGEs follow.
-struct SoftQp::RqEntry {
-  uint64_t wr_id = 0;
-  uint64_t length = 0;  // sum of the SGEs
-  uint32_t sge_count = 0;
-  uint32_t reserved = 0;
-
-  Sge* sges() { return reinterpret_cast<Sge*>(this + 1); }
-  const Sge* sges() const { return reinterpret_cast<const Sge*>(this + 1); }
-};
-
 inline SoftQp::SqEntry& SoftQp::sq_entry(uint64_t sequence) const {
   return sq_[sequence & sq_mask_];
 }
 inline Piece* SoftQp::sq_pieces(uint64_t sequence) const {
   return &pieces_[(sequence & sq_mask_) * cap_.max_send_sge];
-}
-inline SoftQp::RqEntry& SoftQp::rq_entry(uint64_t index) const {
-  return *reinterpret_cast<RqEntry*>(rq_.get() + (index & rq_mask_) * rq_stride_bytes_);
 }
 
 }  // namespace braid::vhca::soft

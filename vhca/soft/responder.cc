@@ -2,13 +2,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <mutex>
-#include <new>
 #include <utility>
 
 #include "vhca/soft/atomic.h"
 #include "vhca/soft/copy.h"
 #include "vhca/soft/qp_queues.h"
 #include "vhca/soft/remote_check.h"
+#include "vhca/soft/srq.h"
 
 namespace braid::vhca::soft {
 namespace {
@@ -35,7 +35,7 @@ int SoftQp::post_recv(const RecvWr* wr, const RecvWr** bad) {
 }
 
 int SoftQp::post_one(const RecvWr& wr) {
-  if (state_ == IBV_QPS_RESET) return EINVAL;
+  if (state_ == IBV_QPS_RESET || srq_ != nullptr) return EINVAL;
   if (wr.num_sge < 0 || static_cast<uint32_t>(wr.num_sge) > cap_.max_recv_sge) return EINVAL;
   if (state_ == IBV_QPS_ERR && stall_ != Stall::kPeerCopies) {
     recv_cq_->push(true, [&](Wc& wc) {
@@ -47,39 +47,44 @@ int SoftQp::post_one(const RecvWr& wr) {
     return 0;
   }
   if (rq_head_ - rq_tail_ >= cap_.max_recv_wr) return ENOMEM;
-  auto* entry = new (&rq_entry(rq_head_)) RqEntry;
-  entry->wr_id = wr.wr_id;
-  entry->sge_count = static_cast<uint32_t>(wr.num_sge);
-  for (int i = 0; i < wr.num_sge; ++i) {
-    new (entry->sges() + i) Sge(wr.sg_list[i]);
-    entry->length += wr.sg_list[i].length;
-  }
-  ++rq_head_;
+  const RecvEntry& entry = rq_.write(rq_head_++, wr);
   if (direct_link_ != nullptr && state_ != IBV_QPS_INIT && state_ != IBV_QPS_ERR) {
-    const auto length = static_cast<uint32_t>(std::min<uint64_t>(entry->length, UINT32_MAX));
-    direct_link_->receive_posted(length, receive_usable(*entry));
+    tell_of_receive(entry);
   }
   return 0;
 }
 
-/// Whether all of a receive's memory is registered in our PD and may be written.
-bool SoftQp::receive_usable(const RqEntry& entry) const {
-  for (const Sge& sge : std::span(entry.sges(), entry.sge_count)) {
+void SoftQp::tell_of_receive(const RecvEntry& entry) {
+  const auto length = static_cast<uint32_t>(std::min<uint64_t>(entry.length, UINT32_MAX));
+  direct_link_->receive_posted(length, receive_usable(entry));
+}
+
+/// Whether there is a receive for the next message. Takes one from the SRQ for it.
+bool SoftQp::have_receive() {
+  if (rq_tail_ != rq_head_) return true;
+  if (srq_ == nullptr || !srq_->take(rq_, rq_head_)) return false;
+  ++rq_head_;
+  return true;
+}
+
+/// Whether all of a receive's memory is registered in its PD and may be written.
+bool SoftQp::receive_usable(const RecvEntry& entry) const {
+  for (const Sge& sge : entry.sges()) {
     MrView mr;
     if (sge.length == 0) continue;
-    if (!mr_table_.find(sge.lkey, mr) || mr.pd != pd_id_ || !mr.holds(sge.addr, sge.length) ||
-        (mr.access & IBV_ACCESS_LOCAL_WRITE) == 0) {
+    if (!mr_table_.find(sge.lkey, mr) || mr.pd != receive_pd_id_ ||
+        !mr.holds(sge.addr, sge.length) || (mr.access & IBV_ACCESS_LOCAL_WRITE) == 0) {
       return false;
     }
   }
   return true;
 }
 
-ibv_wc_status SoftQp::scatter(const RqEntry& entry, std::span<const std::byte> payload) const {
+ibv_wc_status SoftQp::scatter(const RecvEntry& entry, std::span<const std::byte> payload) const {
   if (payload.size() > entry.length) return IBV_WC_LOC_LEN_ERR;
   // Keys are resolved now, not when the receive was posted: the memory may be gone since.
   if (!receive_usable(entry)) return IBV_WC_LOC_PROT_ERR;
-  for (const Sge& sge : std::span(entry.sges(), entry.sge_count)) {
+  for (const Sge& sge : entry.sges()) {
     const size_t bytes = std::min<size_t>(sge.length, payload.size());
     copy_last_word_last(reinterpret_cast<std::byte*>(sge.addr), payload.data(), bytes);
     payload = payload.subspan(bytes);
@@ -89,7 +94,7 @@ ibv_wc_status SoftQp::scatter(const RqEntry& entry, std::span<const std::byte> p
 
 ibv_wc_status SoftQp::receive(const Arrival& arrival) {
   ibv_wc_status status = IBV_WC_SUCCESS;
-  if (arrival.opcode == IBV_WC_RECV) status = scatter(rq_entry(rq_tail_), arrival.payload);
+  if (arrival.opcode == IBV_WC_RECV) status = scatter(rq_.at(rq_tail_), arrival.payload);
   if (status == IBV_WC_SUCCESS) {
     complete_receive(arrival, status);
     return status;
@@ -102,7 +107,7 @@ ibv_wc_status SoftQp::receive(const Arrival& arrival) {
 void SoftQp::complete_receive(const Arrival& arrival, ibv_wc_status status) {
   const bool urgent = arrival.solicited || status != IBV_WC_SUCCESS;
   const bool room = recv_cq_->push(urgent, [&](Wc& wc) {
-    wc = {.wr_id = rq_entry(rq_tail_).wr_id,
+    wc = {.wr_id = rq_.at(rq_tail_).wr_id,
           .status = status,
           .opcode = arrival.opcode,
           .byte_len = arrival.length,
@@ -112,17 +117,38 @@ void SoftQp::complete_receive(const Arrival& arrival, ibv_wc_status status) {
           .wc_flags = arrival.has_imm ? unsigned{IBV_WC_WITH_IMM} : 0u};
   });
   ++rq_tail_;
+  if (srq_ != nullptr) srq_->settle();
   if (!room && state_ != IBV_QPS_ERR) fail(IBV_EVENT_QP_FATAL, "its receive CQ is overrun");
 }
 
 void SoftQp::flush_receives() {
   Arrival flushed;
+  if (srq_ != nullptr) {
+    if (receive_failure_ != IBV_WC_WR_FLUSH_ERR && rq_tail_ != rq_head_) {
+      complete_receive(flushed, receive_failure_);
+    }
+    return return_receives();
+  }
   while (rq_tail_ != rq_head_) {
     complete_receive(flushed, std::exchange(receive_failure_, IBV_WC_WR_FLUSH_ERR));
   }
 }
 
+/// What was taken from the SRQ for messages that will not come any more.
+void SoftQp::return_receives() {
+  while (rq_head_ != rq_tail_) srq_->give_back(rq_.at(--rq_head_));
+}
+
 // --- direct links
+
+/// The peer has a message and asks for a receive of the SRQ.
+void SoftQp::answer_wish() {
+  if (have_receive()) {
+    tell_of_receive(rq_.at(rq_tail_));
+  } else {
+    direct_link_->no_receive();
+  }
+}
 
 uint32_t SoftQp::drain_arrivals(uint32_t budget) {
   uint32_t count = 0;
@@ -133,6 +159,10 @@ uint32_t SoftQp::drain_arrivals(uint32_t budget) {
     switch (direct_link_->next_arrival(arrival)) {
       case Next::kNone:
         return count;
+      case Next::kWish:
+        answer_wish();
+        ++count;
+        break;
       case Next::kArrival: {
         if (rq_tail_ == rq_head_) {
           fail(IBV_EVENT_QP_FATAL, "the peer sent what no receive was posted for");
@@ -209,7 +239,7 @@ Answer SoftQp::respond_checked(const Request& request, std::span<const std::byte
   if (check_qp_access(request.opcode, remote_access()) != IBV_WC_SUCCESS) {
     return refuse(IBV_WC_REM_INV_REQ_ERR, "the peer asked for what the QP does not allow");
   }
-  if (needs_receive(request.opcode) && rq_tail_ == rq_head_) {
+  if (needs_receive(request.opcode) && !have_receive()) {
     return {.kind = Answer::Kind::kNoReceive, .rnr_timer = attr_.min_rnr_timer};
   }
   const bool fits =

@@ -86,6 +86,8 @@ struct Arrival {
 enum class Next : uint8_t {
   kNone,
   kArrival,
+  kWish,    // the peer has a message for a receive of our SRQ: receive_posted() gives it one, or
+            // no_receive() tells that there is none; both take the wish away
   kFault,   // the peer was refused and knows it (key, bounds, access, length): our QP goes to ERR
   kBroken,  // the peer or the way to it is gone, or it broke the rules of the ring
 };
@@ -109,8 +111,10 @@ struct EndInfo {
   uint32_t access = 0;           // qp_access_flags now, or those that establish() will give
   uint8_t min_rnr_timer = 0;     // code, 0..31; as above
   uint32_t max_recv_wr = 0;      // receives that can be posted at a time
+  bool shares_receives = false;  // they are an SRQ's: receive_posted() only answers Next::kWish
   base::Event* event = nullptr;  // of the channel of the receive CQ; null: it is never armed
-  bool one_thread = false;       // made with a Td
+  base::Event* send_event = nullptr;  // of the send CQ, likewise; may be the same
+  bool one_thread = false;            // made with a Td
 };
 
 class Link;
@@ -176,10 +180,18 @@ class Link {
   /// not be written, and who sends into it gets REM_OP_ERR, we kFault with LOC_PROT_ERR. Receives
   /// posted before the link was given are told then.
   virtual void receive_posted(uint32_t length_bytes, bool usable) = 0;
+  /// After Next::kWish: the SRQ is empty. The peer may ask again after our RNR timer.
+  virtual void no_receive() {}
   /// The receive CQ sleeps (true) or polls (false): the peer's next arrival signals EndInfo::event,
   /// or does not. One arming gives one signal. The CQ arms all its links, then calls
   /// Host::heavy_fence() once, then looks for arrivals once more.
   virtual void arm(bool armed, bool solicited_only) = 0;
+  /// The send CQ sleeps or polls: what execute() answered with kFull because the peer must move
+  /// first signals EndInfo::send_event when it has. False: the peer never has to.
+  virtual bool arm_sends(bool armed) {
+    (void)armed;
+    return false;
+  }
 
   /// What the peer may do, or min_rnr_timer, changed: publish them. `access` is without the flags
   /// for reads and atomics if the QP has no responder resources. Called when the link is given,

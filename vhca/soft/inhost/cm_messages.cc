@@ -65,6 +65,9 @@ Status check_end(const cm_wire::End& wire, const CmEnd& end) {
                       end.mr_capacity, kMrCapacityMax);
   }
   BRAID_CHECK(check_range("has_event", wire.has_event, 1));
+  BRAID_CHECK(check_range("has_send_event", wire.has_send_event, 1));
+  BRAID_CHECK(check_range("shares_receives", wire.shares_receives, 1));
+  BRAID_CHECK(check_range("reserved", wire.reserved, 0));
   BRAID_CHECK(check_range("has_heavy_fence", wire.has_heavy_fence, 1));
   BRAID_CHECK(check_range("retry_count", end.retry_count, 7));
   BRAID_CHECK(check_range("rnr_retry_count", end.rnr_retry_count, 7));
@@ -80,6 +83,8 @@ Status parse_end(Reader& reader, CmMessage& message) {
   end.geometry = {wire.slots, wire.receives, wire.payload_bytes};
   end.mr_capacity = wire.mr_capacity;
   end.has_event = wire.has_event != 0;
+  end.has_send_event = wire.has_send_event != 0;
+  end.shares_receives = wire.shares_receives != 0;
   end.has_heavy_fence = wire.has_heavy_fence != 0;
   end.retry_count = wire.retry_count;
   end.rnr_retry_count = wire.rnr_retry_count;
@@ -167,6 +172,8 @@ void append_end(std::vector<std::byte>& out, const CmMessage& message) {
   wire.payload_bytes = end.geometry.payload_bytes;
   wire.mr_capacity = end.mr_capacity;
   wire.has_event = end.has_event ? 1 : 0;
+  wire.has_send_event = end.has_send_event ? 1 : 0;
+  wire.shares_receives = end.shares_receives ? 1 : 0;
   wire.has_heavy_fence = end.has_heavy_fence ? 1 : 0;
   wire.retry_count = end.retry_count;
   wire.rnr_retry_count = end.rnr_retry_count;

@@ -20,11 +20,11 @@
 namespace braid::vhca::soft::inhost {
 
 inline constexpr uint32_t kCmMagic = 0x48495242;  // "BRIH"
-inline constexpr uint16_t kCmVersion = 2;
+inline constexpr uint16_t kCmVersion = 3;
 inline constexpr size_t kCmMessageMax = 512;
 
 enum class CmKind : uint8_t {
-  kRequest = 1,  // handles: MR table, inbound segment, event if there is one
+  kRequest = 1,  // handles: MR table, inbound segment, event, send event if there are such
   kReply = 2,    // the same
   kReady = 3,
   kReject = 4,
@@ -66,8 +66,11 @@ struct End {
   uint8_t responder_resources;
   uint8_t initiator_depth;
   uint8_t private_length;
+  uint8_t has_send_event;
+  uint8_t shares_receives;
+  base::le16 reserved;
 };
-static_assert(sizeof(End) == 44 && std::has_unique_object_representations_v<End>);
+static_assert(sizeof(End) == 48 && std::has_unique_object_representations_v<End>);
 
 struct Reject {
   uint8_t reason;
@@ -94,11 +97,13 @@ using DeviceId = std::array<uint8_t, 16>;
 
 /// What each end tells about itself.
 struct CmEnd {
-  DeviceId device{};         // random; names the device among those of its process
-  uint32_t qp_number = 0;    // 24 bits, not 0
-  Geometry geometry;         // of its inbound segment
-  uint32_t mr_capacity = 0;  // entries of its MR table, a power of two
-  bool has_event = false;
+  DeviceId device{};            // random; names the device among those of its process
+  uint32_t qp_number = 0;       // 24 bits, not 0
+  Geometry geometry;            // of its inbound segment
+  uint32_t mr_capacity = 0;     // entries of its MR table, a power of two
+  bool has_event = false;       // of the receive CQ
+  bool has_send_event = false;  // of the send CQ, if it is another one
+  bool shares_receives = false;
   bool has_heavy_fence = false;
   uint8_t retry_count = 0;
   uint8_t rnr_retry_count = 0;
@@ -106,7 +111,7 @@ struct CmEnd {
   uint8_t responder_resources = 0;
   uint8_t initiator_depth = 0;
 
-  size_t handles() const { return has_event ? 3 : 2; }
+  size_t handles() const { return 2 + size_t{has_event} + size_t{has_send_event}; }
 };
 
 /// A segment that holds registered memory. Ids grow and are never used twice by a device.

@@ -57,9 +57,21 @@ TEST(CmMessagesTest, ARequestComesBackAsItWas) {
   EXPECT_EQ(parsed.value().private_data, sent.private_data);
 }
 
+TEST(CmMessagesTest, AnEndWithAnSrqComesBackAsItWas) {
+  CmMessage sent = request();
+  sent.end.has_send_event = true;
+  sent.end.shares_receives = true;
+  EXPECT_EQ(sent.end.handles(), 4u);
+  const auto parsed = parse_cm_message(encode_cm_message(sent), 4);
+  ASSERT_TRUE(parsed.ok()) << parsed.error().message();
+  EXPECT_TRUE(parsed.value().end.has_send_event);
+  EXPECT_TRUE(parsed.value().end.shares_receives);
+  EXPECT_NE(refusal(sent, 3).find("handles"), std::string::npos);
+}
+
 TEST(CmMessagesTest, TheHeaderHasItsGoldenBytes) {
   const std::vector<std::byte> bytes = encode_cm_message({.kind = CmKind::kReady});
-  const uint8_t golden[] = {0x42, 0x52, 0x49, 0x48, 2, 0, 3, 0, 12, 0, 0, 0};
+  const uint8_t golden[] = {0x42, 0x52, 0x49, 0x48, 3, 0, 3, 0, 12, 0, 0, 0};
   ASSERT_EQ(bytes.size(), sizeof(golden));
   for (size_t i = 0; i < bytes.size(); ++i) EXPECT_EQ(static_cast<uint8_t>(bytes[i]), golden[i]);
 }

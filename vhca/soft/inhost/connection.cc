@@ -11,6 +11,10 @@ using base::make_error;
 using base::Result;
 using base::Status;
 
+/// Receives in the segment of a QP with an SRQ, which are posted one by one; slots are twice as
+/// many.
+constexpr uint32_t kSharedReceives = 64;
+
 // --- ChannelOwner
 
 ChannelOwner::ChannelOwner(InHostWire& wire, base::Reactor& reactor,
@@ -31,7 +35,8 @@ Result<std::unique_ptr<PendingEnd>> PendingEnd::create(InHostWire& wire, LinkEnd
                                                        const ConnectParameters& parameters) {
   std::unique_ptr<PendingEnd> pending(new PendingEnd(wire, end, parameters));
   const EndInfo& info = pending->info_;
-  pending->geometry_ = Geometry::for_receives(info.max_recv_wr, wire.options().payload_bytes);
+  const uint32_t receives = info.shares_receives ? kSharedReceives : info.max_recv_wr;
+  pending->geometry_ = Geometry::for_receives(receives, wire.options().payload_bytes);
   if (!pending->geometry_.valid()) {
     return make_error(Errc::kInvalid, "a QP with {} receives; at most {} fit the in-host wire",
                       info.max_recv_wr, Geometry::kReceivesMax);
@@ -50,6 +55,8 @@ Status PendingEnd::send(Channel& channel, CmKind kind) {
                  .geometry = geometry_,
                  .mr_capacity = wire_.mr_capacity(),
                  .has_event = info_.event != nullptr,
+                 .has_send_event = send_event() != nullptr,
+                 .shares_receives = info_.shares_receives,
                  .has_heavy_fence = wire_.host().has_heavy_fence(),
                  .retry_count = parameters_.retry_count,
                  .rnr_retry_count = parameters_.rnr_retry_count,
@@ -57,10 +64,15 @@ Status PendingEnd::send(Channel& channel, CmKind kind) {
                  .responder_resources = parameters_.responder_resources,
                  .initiator_depth = parameters_.initiator_depth};
   message.private_data.assign(parameters_.private_data.begin(), parameters_.private_data.end());
-  std::array<const base::Handle*, 3> handles{wire_.mr_table_handle(), segment_handle_.get(),
-                                             nullptr};
-  if (info_.event != nullptr) handles[2] = &info_.event->handle();
-  return channel.send(message, std::span(handles).first(message.end.handles()));
+  std::vector<const base::Handle*> handles{wire_.mr_table_handle(), segment_handle_.get()};
+  if (info_.event != nullptr) handles.push_back(&info_.event->handle());
+  if (send_event() != nullptr) handles.push_back(&send_event()->handle());
+  return channel.send(message, handles);
+}
+
+/// That of the send CQ, if it is not that of the receive CQ.
+base::Event* PendingEnd::send_event() const {
+  return info_.send_event != info_.event ? info_.send_event : nullptr;
 }
 
 Result<LinkParts> PendingEnd::make_parts(const std::shared_ptr<Channel>& channel, Received& peer) {
@@ -71,9 +83,15 @@ Result<LinkParts> PendingEnd::make_parts(const std::shared_ptr<Channel>& channel
             wire_.peers().find_or_open(channel->identity(), peer_end, std::move(peer.handles[0])));
   BRAID_TRY(parts.peer_segment,
             host.map_segment(std::move(peer.handles[1]), peer_end.geometry.total_bytes()));
+  size_t next = 2;
   if (peer_end.has_event) {
-    BRAID_TRY(parts.peer_event, host.adopt_event(std::move(peer.handles[2])));
+    BRAID_TRY(parts.peer_event, host.adopt_event(std::move(peer.handles[next++])));
   }
+  if (peer_end.has_send_event) {
+    BRAID_TRY(parts.peer_send_event, host.adopt_event(std::move(peer.handles[next++])));
+  }
+  parts.own_shares_receives = info_.shares_receives;
+  parts.peer_shares_receives = peer_end.shares_receives;
   parts.own_segment = std::move(segment_);
   parts.own_geometry = geometry_;
   parts.peer_geometry = peer_end.geometry;

@@ -48,6 +48,7 @@ class PendingEnd {
  private:
   PendingEnd(InHostWire& wire, LinkEnd& end, const ConnectParameters& parameters)
       : wire_(wire), end_(end), parameters_(parameters), info_(end.info()) {}
+  base::Event* send_event() const;
   base::Result<LinkParts> make_parts(const std::shared_ptr<Channel>& channel, Received& peer);
 
   InHostWire& wire_;

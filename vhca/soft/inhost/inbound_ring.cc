@@ -1,11 +1,12 @@
 #include "vhca/soft/inhost/inbound_ring.h"
 
 #include <cstring>
+#include <utility>
 
 namespace braid::vhca::soft::inhost {
 
-InboundRing::InboundRing(const SegmentView& view)
-    : view_(view), capacities_(view.geometry().receives) {}
+InboundRing::InboundRing(const SegmentView& view, bool shares_receives)
+    : view_(view), shares_receives_(shares_receives), capacities_(view.geometry().receives) {}
 
 void InboundRing::post(uint32_t length_bytes, bool usable) {
   BRAID_ASSERT(posted_ - consumed_ < capacities_.size() && length_bytes < kUnusableReceive);
@@ -13,6 +14,12 @@ void InboundRing::post(uint32_t length_bytes, bool usable) {
   const uint32_t word = length_bytes | (usable ? 0 : kUnusableReceive);
   view_.length_at(posted_).store(word, std::memory_order_relaxed);
   view_.head().credit.posted.store(++posted_, std::memory_order_release);
+  if (std::exchange(wished_, false)) drain_slot();
+}
+
+void InboundRing::refuse_wish() {
+  wished_ = false;
+  view_.head().credit.refused.store(++refused_, std::memory_order_release);
 }
 
 Next InboundRing::broken(std::string_view rule) {
@@ -75,6 +82,8 @@ Next InboundRing::next_slot(uint64_t raw, Arrival& arrival) {
         arrival.fault = static_cast<ibv_wc_status>(imm);
         arrival.refused = static_cast<ibv_wc_status>(length);
         return Next::kFault;
+      case SlotKind::kWish:
+        return take_wish(word);
       default:
         return broken("a slot of unknown kind");
     }
@@ -124,6 +133,19 @@ bool InboundRing::take_fragment(const SlotWord& word, uint32_t length) {
   const std::byte* bytes = view_.payload() + place.offset;
   assembled_.insert(assembled_.end(), bytes, bytes + word.bytes);
   return true;
+}
+
+/// One that was refused waits in its slot until the peer retries.
+Next InboundRing::take_wish(const SlotWord& word) {
+  if (!shares_receives_ || consumed_ != posted_ || word.bytes != 0 || !assembled_.empty()) {
+    return broken("a wish for a receive where none may be");
+  }
+  const uint32_t retries = view_.head().activity.retries.load(std::memory_order_acquire);
+  if (retries == refused_) {
+    wished_ = true;
+    return Next::kWish;
+  }
+  return retries + 1 == refused_ ? Next::kNone : broken("a retry of what was not refused");
 }
 
 /// Gives the slot at the head, and its part of the payload area, back to the peer.

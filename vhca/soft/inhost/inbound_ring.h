@@ -17,15 +17,18 @@ namespace braid::vhca::soft::inhost {
 
 class InboundRing {
  public:
-  /// `view` is zero-filled.
-  explicit InboundRing(const SegmentView& view);
+  /// `view` is zero-filled. `shares_receives`: they are an SRQ's, and posted when the peer wishes.
+  InboundRing(const SegmentView& view, bool shares_receives);
 
   void set_gate(const Gate& gate) {
     view_.head().control.gate.store(gate.pack(), std::memory_order_release);
   }
 
-  /// A receive that can take `length_bytes`; at most geometry.receives are outstanding.
+  /// A receive that can take `length_bytes`; at most geometry.receives are outstanding. After
+  /// Next::kWish it grants that.
   void post(uint32_t length_bytes, bool usable);
+  /// After Next::kWish: there is no receive. It comes again when the peer retries.
+  void refuse_wish();
 
   /// The next arrival, or a fault. Payload points into the segment, or for a SEND in fragments into
   /// a buffer of the ring; both stay until pop().
@@ -39,6 +42,10 @@ class InboundRing {
 
   /// What the peer is to signal for. A new generation with each call that arms.
   void arm(ArmMode mode);
+  /// What was sent to an SRQ's owner waits for its answer asleep, or looks for it.
+  void arm_sends(bool armed) {
+    view_.head().control.sends_armed.store(armed ? 1 : 0, std::memory_order_relaxed);
+  }
 
   /// After kBroken: which rule was broken. For the log.
   std::string_view broken_rule() const { return broken_rule_; }
@@ -49,9 +56,13 @@ class InboundRing {
   Next broken(std::string_view rule);
   bool take_payload(const SlotWord& word, const Slot& slot, uint32_t length, Arrival& arrival);
   bool take_fragment(const SlotWord& word, uint32_t length);
+  Next take_wish(const SlotWord& word);
   void drain_slot();
 
   SegmentView view_;
+  const bool shares_receives_;
+  bool wished_ = false;    // the slot at head_ is a wish that next() gave out
+  uint32_t refused_ = 0;   // as published
   uint64_t head_ = 0;      // slots drained
   uint64_t posted_ = 0;    // receives
   uint64_t consumed_ = 0;  // of these, used up by arrivals that were popped

@@ -53,19 +53,22 @@ inline constexpr uint32_t kArmModeMask = 3;
 struct alignas(128) ControlLine {
   SharedWord<uint64_t> gate;
   SharedWord<uint32_t> armed;
+  SharedWord<uint32_t> sends_armed;  // 1: our sends wait for the peer asleep
 };
 
 /// Written by the owner with each message drained and each receive posted.
 struct alignas(128) CreditLine {
   SharedWord<uint64_t> drained_slots;
   SharedWord<uint64_t> drained_bytes;
-  SharedWord<uint64_t> posted;  // receives, since the start
+  SharedWord<uint64_t> posted;   // receives, since the start
+  SharedWord<uint32_t> refused;  // wishes that met an empty SRQ, since the start
 };
 
 /// Written by the peer around each copy to or from the owner's memory: odd while it copies.
 struct alignas(128) ActivityLine {
   SharedWord<uint64_t> active;
-  SharedWord<uint32_t> key;  // the rkey of the copy; changes only while `active` is even
+  SharedWord<uint32_t> key;      // the rkey of the copy; changes only while `active` is even
+  SharedWord<uint32_t> retries;  // of wishes that were refused, since the start
 };
 
 /// The copy under way that resolved `key`: the count that names it, odd; 0 if there is none. A key
@@ -97,6 +100,7 @@ enum class SlotKind : uint8_t {
   kWriteImm = 3,  // the data has been placed; uses up a receive
   kFault = 4,     // the peer was refused, `length` is the status it got; `imm` is that for the next
                   // receive, or SUCCESS
+  kWish = 5,      // the peer has a message and no receive; for owners whose receives are an SRQ's
 };
 
 inline constexpr uint8_t kSlotSolicited = 1;

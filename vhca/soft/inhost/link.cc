@@ -26,10 +26,14 @@ InHostLink::InHostLink(base::Host& host, CopyTable& table, LinkEnd& end, LinkPar
     : Link(LinkFamily::kDirect),
       copies_(std::make_shared<PeerCopies>(std::move(parts.own_segment), parts.peer)),
       outbound_(SegmentView(parts.peer_segment->data(), parts.peer_geometry), *mark_,
-                parts.heavy_fence_exists),
-      inbound_(SegmentView(copies_->inbound(), parts.own_geometry)),
+                parts.heavy_fence_exists, parts.peer_shares_receives),
+      inbound_(SegmentView(copies_->inbound(), parts.own_geometry), parts.own_shares_receives),
       peer_(std::move(parts.peer)),
       peer_event_(std::move(parts.peer_event)),
+      peer_send_event_(std::move(parts.peer_send_event)),
+      wakes_peer_sends_(peer_send_event_ != nullptr ? peer_send_event_.get() : peer_event_.get()),
+      own_shares_receives_(parts.own_shares_receives),
+      peer_shares_receives_(parts.peer_shares_receives),
       host_(host),
       table_(table),
       end_(end),
@@ -92,11 +96,27 @@ Next InHostLink::next_arrival(Arrival& arrival) {
 
 void InHostLink::receive_posted(uint32_t length_bytes, bool usable) {
   inbound_.post(std::min(length_bytes, kReceiveBytesMax), usable);
+  if (own_shares_receives_) answered_wish();
+}
+
+void InHostLink::no_receive() {
+  inbound_.refuse_wish();
+  answered_wish();
+}
+
+void InHostLink::answered_wish() {
+  if (outbound_.peer_waits_asleep() && wakes_peer_sends_ != nullptr) wakes_peer_sends_->signal();
 }
 
 void InHostLink::arm(bool armed, bool solicited_only) {
   const ArmMode mode = solicited_only ? ArmMode::kSolicited : ArmMode::kAny;
   inbound_.arm(armed ? mode : ArmMode::kPolls);
+}
+
+bool InHostLink::arm_sends(bool armed) {
+  if (!peer_shares_receives_) return false;
+  inbound_.arm_sends(armed);
+  return true;
 }
 
 // --- send side
@@ -159,8 +179,6 @@ Execution InHostLink::execute_send(const Request& request) {
       static_cast<uint8_t>((with_imm ? kSlotHasImm : 0) | (request.solicited ? kSlotSolicited : 0));
   const Room room = outbound_.push_send(request, flags);
   if (room == Room::kReady) return pushed(request.solicited);
-  // A sleeper must drain the fragments, and then be woken for the message as well.
-  if (outbound_.in_fragments() && outbound_.peer_sleeps() && peer_event_) peer_event_->signal();
   return no_room(room, gate);
 }
 
@@ -257,8 +275,13 @@ Execution InHostLink::no_room(Room room, const Gate& gate) {
     case Room::kBroken:
       return ring_broken();
     default:
-      return {.outcome = Outcome::kFull};
+      break;
   }
+  // A sleeper must drain fragments, or give us a receive, and then be woken for the message as
+  // well.
+  const bool moves_first = outbound_.take_asked() || outbound_.in_fragments();
+  if (moves_first && outbound_.peer_sleeps() && peer_event_) peer_event_->signal();
+  return {.outcome = Outcome::kFull};
 }
 
 Execution InHostLink::ring_broken() {

@@ -25,7 +25,10 @@ struct LinkParts {
   std::unique_ptr<base::Segment> peer_segment;  // that of the other end, mapped
   Geometry own_geometry;
   Geometry peer_geometry;
-  std::unique_ptr<base::Event> peer_event;  // null: the peer never sleeps
+  std::unique_ptr<base::Event> peer_event;       // null: the peer never sleeps
+  std::unique_ptr<base::Event> peer_send_event;  // null: as above, or peer_event tells
+  bool own_shares_receives = false;
+  bool peer_shares_receives = false;
   std::shared_ptr<PeerDevice> peer;
   std::shared_ptr<Channel> channel;
   bool heavy_fence_exists = true;  // for both processes
@@ -40,7 +43,9 @@ class InHostLink final : public Link, public ChannelUser {
   Next next_arrival(Arrival& arrival) override;
   void pop_arrival() override { inbound_.pop(); }
   void receive_posted(uint32_t length_bytes, bool usable) override;
+  void no_receive() override;
   void arm(bool armed, bool solicited_only) override;
+  bool arm_sends(bool armed) override;
   void qp_changed(uint32_t access, uint8_t min_rnr_timer) override;
   bool close() override;
 
@@ -61,6 +66,7 @@ class InHostLink final : public Link, public ChannelUser {
   Execution refuse(ibv_wc_status status, ibv_wc_status for_receive);
   Execution not_open(const Gate& gate);
   Execution no_room(OutboundRing::Room room, const Gate& gate);
+  void answered_wish();
   Execution ring_broken();
 
   // What each message touches stands first.
@@ -73,6 +79,10 @@ class InHostLink final : public Link, public ChannelUser {
   InboundRing inbound_;
   const std::shared_ptr<PeerDevice> peer_;
   const std::unique_ptr<base::Event> peer_event_;
+  const std::unique_ptr<base::Event> peer_send_event_;
+  base::Event* const wakes_peer_sends_;  // one of the two, or null
+  const bool own_shares_receives_;
+  const bool peer_shares_receives_;
 
   base::Host& host_;
   CopyTable& table_;

@@ -26,25 +26,45 @@ bool OutboundRing::refresh() {
   const uint64_t posted = credit.posted.load(std::memory_order_acquire);
   const uint64_t slots = credit.drained_slots.load(std::memory_order_acquire);
   const uint64_t bytes = credit.drained_bytes.load(std::memory_order_acquire);
+  const uint32_t refused = credit.refused.load(std::memory_order_acquire);
   // Unsigned differences: a value that went backwards is far out of range as well.
   const bool sane = posted - posted_ <= view_.geometry().receives &&
                     posted - consumed_ <= view_.geometry().receives &&
                     slots - drained_slots_ <= tail_ - drained_slots_ &&
-                    bytes - drained_bytes_ <= cursor_.position - drained_bytes_;
+                    bytes - drained_bytes_ <= cursor_.position - drained_bytes_ &&
+                    refused - refused_ <= retries_ + (wishing_ ? 1 : 0) - refused_;
   if (!sane) {
     broken_ = true;
     return false;
   }
+  if (posted != posted_) wishing_ = refusal_told_ = false;  // granted
   posted_ = posted;
   drained_slots_ = slots;
   drained_bytes_ = bytes;
+  refused_ = refused;
   return true;
 }
 
 OutboundRing::Room OutboundRing::refresh_for_message() {
   if (broken_ || !refresh()) return Room::kBroken;
-  if (consumed_ == posted_) return Room::kNoReceive;
+  if (consumed_ == posted_) return shares_receives_ ? ask() : Room::kNoReceive;
   return tail_ - drained_slots_ < view_.geometry().slots - 1 ? Room::kReady : Room::kFull;
+}
+
+/// A wish for a receive is put into the ring, stands there, or was refused.
+OutboundRing::Room OutboundRing::ask() {
+  if (!wishing_) {
+    if (tail_ - drained_slots_ >= view_.geometry().slots - 1) return Room::kFull;
+    publish(SlotKind::kWish, 0, 0, 0, 0);
+    wishing_ = asked_ = true;
+    return Room::kFull;
+  }
+  if (refused_ == retries_) return Room::kFull;  // no answer yet
+  if (!std::exchange(refusal_told_, true)) return Room::kNoReceive;
+  refusal_told_ = false;
+  asked_ = true;
+  view_.head().activity.retries.store(++retries_, std::memory_order_release);
+  return Room::kFull;
 }
 
 OutboundRing::Receive OutboundRing::next_receive() {

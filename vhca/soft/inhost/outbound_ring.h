@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 
 #include "vhca/soft/inhost/layout.h"
 #include "vhca/soft/wire.h"
@@ -16,13 +17,18 @@ namespace braid::vhca::soft::inhost {
 
 class OutboundRing {
  public:
-  /// `mark`, of this process, counts the copies as well.
-  OutboundRing(const SegmentView& view, CopyMark& mark, bool heavy_fence_exists)
-      : view_(view), mark_(mark), heavy_fence_exists_(heavy_fence_exists) {}
+  /// `mark`, of this process, counts the copies as well. `shares_receives`: the peer gives receives
+  /// when it is asked; ready() asks, and says kFull until there is an answer.
+  OutboundRing(const SegmentView& view, CopyMark& mark, bool heavy_fence_exists,
+               bool shares_receives)
+      : view_(view),
+        mark_(mark),
+        heavy_fence_exists_(heavy_fence_exists),
+        shares_receives_(shares_receives) {}
 
   enum class Room : uint8_t {
     kReady,
-    kNoReceive,  // the peer has no receive posted
+    kNoReceive,  // the peer has no receive posted; the next call asks one with an SRQ again
     kFull,       // no slot, or no room for the payload
     kBroken,     // the peer published nonsense
   };
@@ -61,6 +67,12 @@ class OutboundRing {
   Room push_send(const Request& request, uint8_t flags);
   /// True between the first kFull that left something of a SEND behind and its end.
   bool in_fragments() const { return fragment_offset_ != 0; }
+  /// Looks whether the peer has answered our wish yet. False: it has, or there is none.
+  bool waits_for_answer() {
+    return wishing_ && !broken_ && refresh() && consumed_ == posted_ && refused_ == retries_;
+  }
+  /// True once after ready() asked: a peer that sleeps must be signalled to answer.
+  bool take_asked() { return std::exchange(asked_, false); }
 
   /// Tells the peer that it goes to ERR: it refused a request of ours, which fails with `status`.
   /// `for_receive` is the status of its next receive, or SUCCESS. At most once; always has room.
@@ -79,6 +91,11 @@ class OutboundRing {
     light_fence(heavy_fence_exists_);
     return (view_.head().control.armed.load(std::memory_order_relaxed) & kArmModeMask) != 0;
   }
+  /// After an answer to the peer's wish: whether it must be signalled to see it.
+  bool peer_waits_asleep() const {
+    light_fence(heavy_fence_exists_);
+    return view_.head().control.sends_armed.load(std::memory_order_relaxed) != 0;
+  }
 
   /// Around each copy to or from the peer's memory.
   void begin_copy(uint32_t rkey) {
@@ -95,6 +112,7 @@ class OutboundRing {
 
  private:
   Room refresh_for_message();
+  Room ask();
   Room reserve(uint32_t bytes, PayloadCursor::Place& place);
   bool refresh();
   bool must_signal_armed(uint32_t armed, bool solicited);
@@ -110,7 +128,13 @@ class OutboundRing {
   SegmentView view_;
   CopyMark& mark_;
   const bool heavy_fence_exists_;
+  const bool shares_receives_;
   bool broken_ = false;
+  bool wishing_ = false;  // a wish stands in the ring
+  bool asked_ = false;    // for take_asked()
+  bool refusal_told_ = false;
+  uint32_t retries_ = 0;  // as published
+  uint32_t refused_ = 0;  // as the peer published it
   bool faulted_ = false;
   uint32_t signalled_ = 0;      // the arming that was signalled last
   uint64_t tail_ = 0;           // slots pushed

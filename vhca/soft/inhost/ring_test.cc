@@ -56,8 +56,8 @@ class RingTest : public testing::Test {
       : memory(geometry),
         owner_view(memory.owner(), geometry),
         peer_view(memory.peer(), geometry),
-        inbound(owner_view),
-        outbound(peer_view, mark, true) {}
+        inbound(owner_view, false),
+        outbound(peer_view, mark, true, false) {}
 
   static std::vector<std::byte> pattern(uint32_t bytes, uint32_t seed) {
     std::vector<std::byte> data(bytes);
@@ -237,6 +237,55 @@ TEST_F(RingTest, ACopyIsSeenUnderWayByTheOwnerOfItsKey) {
 }
 
 /// A peer that writes what it likes into the slot at `position`.
+/// A receiver whose receives are an SRQ's.
+class SharedReceivesTest : public RingTest {
+ protected:
+  InboundRing owner{owner_view, true};
+  OutboundRing asker{peer_view, mark, true, true};
+};
+
+TEST_F(SharedReceivesTest, AReceiveIsGivenWhenAMessageAsksForIt) {
+  EXPECT_EQ(asker.ready(), Room::kFull);
+  EXPECT_TRUE(asker.take_asked());
+  EXPECT_EQ(asker.ready(), Room::kFull);
+  EXPECT_FALSE(asker.take_asked()) << "asked once";
+  ASSERT_EQ(owner.next(arrival), Next::kWish);
+  owner.post(64, true);
+  EXPECT_EQ(owner.next(arrival), Next::kNone);
+  ASSERT_EQ(asker.ready(), Room::kReady);
+  EXPECT_EQ(asker.next_receive().capacity_bytes, 64u);
+  asker.push_write_imm(5, 0, 8, false);
+  ASSERT_EQ(owner.next(arrival), Next::kArrival);
+  EXPECT_EQ(arrival.imm, 5u);
+  owner.pop();
+  EXPECT_EQ(asker.ready(), Room::kFull) << "each message asks";
+}
+
+TEST_F(SharedReceivesTest, ARefusalIsToldOnceAndRetried) {
+  EXPECT_EQ(asker.ready(), Room::kFull);
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_EQ(owner.next(arrival), Next::kWish);
+    owner.refuse_wish();
+    EXPECT_EQ(owner.next(arrival), Next::kNone) << "not before the peer retries";
+    EXPECT_EQ(asker.ready(), Room::kNoReceive);
+    EXPECT_EQ(asker.ready(), Room::kFull) << "the retry";
+  }
+  ASSERT_EQ(owner.next(arrival), Next::kWish);
+  owner.post(64, true);
+  EXPECT_EQ(asker.ready(), Room::kReady);
+}
+
+TEST_F(SharedReceivesTest, WishesThatMayNotBeAndLiesAboutThemBreakTheRing) {
+  EXPECT_EQ(asker.ready(), Room::kFull);
+  peer_view.head().activity.retries = 1;
+  EXPECT_EQ(owner.next(arrival), Next::kBroken);
+  EXPECT_EQ(owner.broken_rule(), "a retry of what was not refused");
+  EXPECT_EQ(next(), Next::kBroken);
+  EXPECT_EQ(inbound.broken_rule(), "a wish for a receive where none may be") << "without SRQ";
+  owner_view.head().credit.refused = 2;
+  EXPECT_EQ(asker.ready(), Room::kBroken);
+}
+
 class ScribbleTest : public RingTest {
  protected:
   void scribble(uint64_t position, SlotWord word, uint32_t imm, uint32_t length) {
@@ -314,12 +363,12 @@ TEST_F(ScribbleTest, RandomBytesInTheWholeSegmentNeverLeadOutOfIt) {
   std::mt19937 random(7);
   for (int round = 0; round < 3000; ++round) {
     TwoMappings fresh(kSmall);
-    InboundRing receiver(SegmentView(fresh.owner(), kSmall));
+    InboundRing receiver(SegmentView(fresh.owner(), kSmall), round % 2 != 0);
     for (uint32_t i = 0; i < 8; ++i) receiver.post(random() % 9000, true);
     const SegmentView scribbler(fresh.peer(), kSmall);
     for (uint32_t position = 0; position < 8; ++position) {
       Slot& slot = scribbler.slot_at(position);
-      SlotWord word{position + 1, static_cast<SlotKind>(random() % 6),
+      SlotWord word{position + 1, static_cast<SlotKind>(random() % 7),
                     static_cast<uint8_t>(random() % 5 == 0 ? random() : 0),
                     static_cast<uint16_t>(random() % 1100)};
       slot.length = random() % 3 == 0 ? random() : word.bytes + 0U;
@@ -329,7 +378,9 @@ TEST_F(ScribbleTest, RandomBytesInTheWholeSegmentNeverLeadOutOfIt) {
     uint64_t sum = 0;
     Arrival found;
     for (int i = 0; i < 10; ++i) {
-      if (receiver.next(found) != Next::kArrival) break;
+      const Next next = receiver.next(found);
+      if (next == Next::kWish) receiver.refuse_wish();
+      if (next != Next::kArrival) break;
       for (const std::byte byte : found.payload) sum += static_cast<uint64_t>(byte);
       receiver.pop();
     }
@@ -345,7 +396,7 @@ TEST(RingProcessTest, TwoProcessesExchangeMessagesOfAllSizesInOrder) {
   ASSERT_GE(child, 0);
   if (child == 0) {
     CopyMark mark;
-    OutboundRing sender(SegmentView(memory.peer(), geometry), mark, true);
+    OutboundRing sender(SegmentView(memory.peer(), geometry), mark, true, false);
     std::vector<std::byte> data(30000);
     for (uint32_t i = 0; i < kMessages; ++i) {
       const uint32_t bytes = i % 50 == 0 ? i % 30000 : i % 300;
@@ -360,7 +411,7 @@ TEST(RingProcessTest, TwoProcessesExchangeMessagesOfAllSizesInOrder) {
     }
     _exit(0);
   }
-  InboundRing receiver{SegmentView(memory.owner(), geometry)};
+  InboundRing receiver(SegmentView(memory.owner(), geometry), false);
   for (uint32_t i = 0; i < 32; ++i) receiver.post(30000, true);
   uint32_t bad = 0;
   for (uint32_t i = 0; i < kMessages; ++i) {
