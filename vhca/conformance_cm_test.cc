@@ -39,6 +39,19 @@ class ConformanceCm : public Pair {
     return std::move(*request);
   }
 
+  /// What came is what was sent; then zeroes, if the devices pad.
+  static void expect_private_data(std::span<const std::byte> came,
+                                  const std::vector<std::byte>& sent) {
+    ASSERT_GE(came.size(), sent.size());
+    EXPECT_EQ(copy(came.first(sent.size())), sent);
+    const auto padding = came.subspan(sent.size());
+    EXPECT_TRUE(padding.empty() || GetParam().pads_private_data);
+    for (const std::byte each : padding) EXPECT_EQ(each, std::byte{0});
+  }
+  static std::vector<std::byte> copy(std::span<const std::byte> data) {
+    return {data.begin(), data.end()};
+  }
+
   std::unique_ptr<Listener> listener;
 
  private:
@@ -57,10 +70,6 @@ std::vector<std::byte> bytes(size_t count, int seed) {
     data[i] = static_cast<std::byte>(i * 3 + static_cast<size_t>(seed));
   return data;
 }
-std::vector<std::byte> copy(std::span<const std::byte> data) {
-  return {data.begin(), data.end()};
-}
-
 // --- private data
 
 TEST_P(ConformanceCm, PrivateDataOfAllSizesReachesTheOtherSide) {
@@ -79,7 +88,7 @@ TEST_P(ConformanceCm, PrivateDataOfAllSizesReachesTheOtherSide) {
     std::optional<Result<ConnectResult>> connected;
     start_connect(*client.qp, client_parameters, &connected);
     const auto request = next_request();
-    EXPECT_EQ(copy(request->private_data()), hello);
+    expect_private_data(request->private_data(), hello);
     EXPECT_FALSE(request->peer_text().empty());
     auto accepted =
         run(kServer, request->accept(rig->reactor(kServer), *server.qp, server_parameters));
@@ -89,7 +98,7 @@ TEST_P(ConformanceCm, PrivateDataOfAllSizesReachesTheOtherSide) {
     client.connection = std::move((*connected)->connection);
     server.connection = std::move(*accepted);
     ASSERT_NE(client.connection, nullptr);
-    EXPECT_EQ(copy(client.connection->peer_private_data()), answer);
+    expect_private_data(client.connection->peer_private_data(), answer);
     EXPECT_FALSE(client.connection->disconnected());
     EXPECT_EQ(client.qp->query().qp_state, IBV_QPS_RTS);
     EXPECT_EQ(server.qp->query().qp_state, IBV_QPS_RTS);
@@ -154,7 +163,7 @@ TEST_P(ConformanceCm, ARejectIsAResultWithItsData) {
     ASSERT_TRUE(rig->run_until([&] { return connected.has_value(); }));
     ASSERT_TRUE(connected->ok()) << connected->error().message();
     EXPECT_EQ((*connected)->connection, nullptr);
-    EXPECT_EQ((*connected)->reject_private_data, data);
+    expect_private_data((*connected)->reject_private_data, data);
     EXPECT_EQ(client.qp->query().qp_state, IBV_QPS_RESET) << "the QP can try again";
   }
 }
@@ -168,7 +177,7 @@ TEST_P(ConformanceCm, ARequestDroppedUndecidedIsRejectedWithoutData) {
   ASSERT_TRUE(rig->run_until([&] { return connected.has_value(); }));
   ASSERT_TRUE(connected->ok());
   EXPECT_EQ((*connected)->connection, nullptr);
-  EXPECT_TRUE((*connected)->reject_private_data.empty());
+  expect_private_data((*connected)->reject_private_data, {});
 }
 
 TEST_P(ConformanceCm, NobodyListensIsRefused) {
@@ -185,7 +194,7 @@ TEST_P(ConformanceCm, APeerThatDoesNotDecideTimesOutAndAcceptingLaterFails) {
   server = make_end(kServer);
   listen();
   std::optional<Result<ConnectResult>> connected;
-  start_connect(*client.qp, {}, &connected, 20 * base::kMillisecond);
+  start_connect(*client.qp, {}, &connected, GetParam().connect_ns);
   const auto request = next_request();
   ASSERT_TRUE(rig->run_until([&] { return connected.has_value(); }));
   EXPECT_EQ(connected->code(), Errc::kTimedOut);

@@ -228,12 +228,14 @@ struct ConnectResult {
   std::vector<std::byte> reject_private_data;
 };
 
-/// Something that happened to one QP, CQ or SRQ and that no completion tells. README.md lists them.
+/// Something that happened to one QP, CQ, SRQ or port and that no completion tells. README.md lists
+/// them.
 struct AsyncEvent {
   ibv_event_type type = IBV_EVENT_QP_FATAL;
   Qp* qp = nullptr;    // of IBV_EVENT_QP_*
   Cq* cq = nullptr;    // of IBV_EVENT_CQ_ERR
   Srq* srq = nullptr;  // of IBV_EVENT_SRQ_*
+  uint8_t port = 0;    // of IBV_EVENT_PORT_*, IBV_EVENT_GID_CHANGE
 };
 
 struct DeviceInfo {

@@ -1,6 +1,43 @@
 #include "vhca/conformance/pair.h"
 
+#include <algorithm>
+#include <set>
+#include <string>
+
 namespace braid::vhca::conformance {
+
+namespace {
+
+/// "Suite.Test" without what instantiation puts around it.
+std::string plain_name(const ::testing::TestInfo& test) {
+  const std::string_view suite(test.test_suite_name());
+  const std::string_view name(test.name());
+  return fmt::format("{}.{}", suite.substr(suite.find('/') + 1), name.substr(0, name.find('/')));
+}
+
+}  // namespace
+
+void Pair::SetUp() {
+  const std::string name = plain_name(*::testing::UnitTest::GetInstance()->current_test_info());
+  for (const auto& [test, why] : GetParam().cannot) {
+    if (test == name) GTEST_SKIP() << GetParam().name << ": " << why;
+  }
+}
+
+// A name that no test has any more would skip nothing, unnoticed.
+TEST(ConformanceRigs, WhatARigCannotDoAreTestsThatExist) {
+  const ::testing::UnitTest& all = *::testing::UnitTest::GetInstance();
+  std::set<std::string> names;
+  for (int i = 0; i < all.total_test_suite_count(); ++i) {
+    const ::testing::TestSuite& suite = *all.GetTestSuite(i);
+    for (int j = 0; j < suite.total_test_count(); ++j) {
+      names.insert(plain_name(*suite.GetTestInfo(j)));
+    }
+  }
+  for (const RigFactory& rig : rigs()) {
+    for (const auto& [test, why] : rig.cannot) EXPECT_TRUE(names.contains(test)) << test;
+  }
+}
 
 End Pair::make_end(int side, const EndOptions& options) {
   Device& device = rig->device(side);
@@ -78,7 +115,7 @@ void Pair::connect_ends(End& from, End& to, const ConnectParameters& from_parame
   server_reactor.wake();
   base::Result<ConnectResult> result = run(
       kClient, rig->device(kClient).connect(rig->reactor(kClient), *from.qp, listener->address(),
-                                            from_parameters, base::kSecond));
+                                            from_parameters, 10 * base::kSecond));
   ASSERT_TRUE(result.ok()) << result.error().message();
   from.connection = std::move(result->connection);
   ASSERT_NE(from.connection, nullptr) << "rejected";

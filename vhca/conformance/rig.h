@@ -10,6 +10,7 @@
 #include <ostream>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/reactor.h"
@@ -46,6 +47,12 @@ struct RigFactory {
   bool virtual_time;   // upper bounds of durations can be tested
   bool thread_domain;  // objects are made with a Td
   std::function<std::unique_ptr<Rig>()> create;
+  /// Private data comes padded with zeroes to the most that there may be.
+  bool pads_private_data = false;
+  /// How long finding the way to a peer and asking it takes at most.
+  uint64_t connect_ns = 20 * base::kMillisecond;
+  /// "Suite.Test", and why these devices cannot be asked for that: skipped.
+  std::vector<std::pair<std::string, std::string>> cannot;
 };
 std::vector<RigFactory> rigs();
 

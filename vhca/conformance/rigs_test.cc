@@ -1,10 +1,13 @@
 // The devices that the conformance suite runs on.
+#include <cstdio>
+#include <cstdlib>
 #include <list>
 
 #include "base/linux_host.h"
 #include "base/log.h"
 #include "base/sim.h"
 #include "vhca/conformance/rig.h"
+#include "vhca/ibv_device.h"
 #include "vhca/soft_device.h"
 
 namespace braid::vhca::conformance {
@@ -63,23 +66,12 @@ class SimRig final : public Rig {
   std::vector<std::unique_ptr<base::Segment>> segments_;
 };
 
-/// Two devices of one process on the in-host wire. They treat each other as strangers: each maps
-/// the other's memory, or copies to it by system calls.
-class InHostRig final : public Rig {
+/// Two devices of one real process, each with a reactor, turned by the test's thread.
+class ProcessRig : public Rig {
  public:
-  enum class Memory { kSegments, kForeign };
-  explicit InHostRig(Memory memory) : memory_(memory), host_(make_host(memory)) {
-    base::Reactor::Options options;
-    options.poll_budget_ns = 0;
-    for (int side = 0; side < 2; ++side) {
-      reactors_[side] = std::move(*base::Reactor::create(*host_, options));
-      devices_[side] = std::move(*create_soft_device(*host_, *reactors_[side]));
-    }
-  }
-
   Device& device(int side) override { return *devices_[side]; }
   base::Reactor& reactor(int side) override { return *reactors_[side]; }
-  Address server_address() override { return {.ip = "127.0.0.1", .port = free_port()}; }
+  Address server_address() override { return {.ip = server_ip_, .port = free_port()}; }
   bool run_until(const std::function<bool()>& done) override {
     const uint64_t deadline_ns = host_->now_ns() + 60 * base::kSecond;
     while (!done()) {
@@ -89,26 +81,40 @@ class InHostRig final : public Rig {
     return true;
   }
   void settle() override {
-    const uint64_t until_ns = host_->now_ns() + 30 * base::kMillisecond;
+    const uint64_t until_ns = host_->now_ns() + settle_ns_;
     while (host_->now_ns() < until_ns) turn();
   }
   uint64_t now_ns() override { return host_->now_ns(); }
   std::span<std::byte> allocate(int, size_t bytes) override {
-    if (memory_ == Memory::kForeign) {
-      heap_.emplace_back(bytes);
-      return heap_.back();
-    }
     segments_.push_back(std::move(*host_->create_segment(bytes, "test")));
     return {segments_.back()->data(), bytes};
   }
 
- private:
-  static std::unique_ptr<base::Host> make_host(Memory memory) {
+ protected:
+  ProcessRig(std::unique_ptr<base::Host> host, std::string server_ip, uint64_t settle_ns)
+      : host_(std::move(host)), server_ip_(std::move(server_ip)), settle_ns_(settle_ns) {
+    base::Reactor::Options options;
+    options.poll_budget_ns = 0;
+    for (auto& reactor : reactors_) reactor = std::move(*base::Reactor::create(*host_, options));
+  }
+  static std::unique_ptr<base::Host> make_host(bool allow_peer_copy) {
     base::LinuxHostOptions options;
-    options.allow_peer_copy = memory == Memory::kForeign;
+    options.allow_peer_copy = allow_peer_copy;
     options.log_sink = base::make_null_sink();
     return std::move(*base::create_linux_host(options));
   }
+  void set_device(int side, base::Result<std::unique_ptr<Device>> made) {
+    if (!made.ok()) {
+      std::fprintf(stderr, "a rig's device: %s\n", made.error().message().c_str());
+      std::abort();
+    }
+    devices_[side] = std::move(*made);
+  }
+
+  const std::unique_ptr<base::Host> host_;
+  std::unique_ptr<base::Reactor> reactors_[2];
+
+ private:
   void turn() {
     bool worked = false;
     for (const auto& reactor : reactors_) worked |= reactor->turn();
@@ -119,17 +125,56 @@ class InHostRig final : public Rig {
   }
   /// A port at which somebody listened a moment ago, so that nobody does now.
   uint16_t free_port() {
-    return (*devices_[kServer]->listen(*reactors_[kServer], {.ip = "127.0.0.1"}, 1))
-        ->address()
-        .port;
+    return (*devices_[kServer]->listen(*reactors_[kServer], {.ip = server_ip_}, 1))->address().port;
   }
 
-  const Memory memory_;
-  const std::unique_ptr<base::Host> host_;
-  std::unique_ptr<base::Reactor> reactors_[2];
+  const std::string server_ip_;
+  const uint64_t settle_ns_;
   std::unique_ptr<Device> devices_[2];
   std::vector<std::unique_ptr<base::Segment>> segments_;
+};
+
+/// On the in-host wire. The devices treat each other as strangers: each maps the other's memory, or
+/// copies to it by system calls.
+class InHostRig final : public ProcessRig {
+ public:
+  enum class Memory { kSegments, kForeign };
+  explicit InHostRig(Memory memory)
+      : ProcessRig(make_host(memory == Memory::kForeign), "127.0.0.1", 30 * base::kMillisecond),
+        memory_(memory) {
+    for (int side = 0; side < 2; ++side) {
+      set_device(side, create_soft_device(*host_, *reactors_[side]));
+    }
+  }
+  std::span<std::byte> allocate(int side, size_t bytes) override {
+    if (memory_ == Memory::kSegments) return ProcessRig::allocate(side, bytes);
+    heap_.emplace_back(bytes);
+    return heap_.back();
+  }
+
+ private:
+  const Memory memory_;
   std::list<std::vector<std::byte>> heap_;
+};
+
+/// Two RDMA devices of this machine that reach each other: BRAID_TEST_RDMA=CLIENT,SERVER names
+/// them (tests/lab/rdma).
+class IbvRig final : public ProcessRig {
+ public:
+  IbvRig(std::string client, std::string server)
+      : ProcessRig(make_host(false), address_of(server), 150 * base::kMillisecond) {
+    set_device(kClient, create_ibv_device(*host_, *reactors_[kClient], client));
+    set_device(kServer, create_ibv_device(*host_, *reactors_[kServer], server));
+  }
+
+ private:
+  static std::string address_of(const std::string& device) {
+    const auto all = list_ibv_devices();
+    for (const IbvDeviceInfo& each : all.ok() ? all.value() : std::vector<IbvDeviceInfo>()) {
+      if (each.name == device && each.trouble.empty()) return each.ports[0].addresses[0];
+    }
+    return "0.0.0.0";
+  }
 };
 
 template <typename Made, typename... Args>
@@ -141,9 +186,24 @@ RigFactory factory(const std::string& name, bool virtual_time, bool thread_domai
 }  // namespace
 
 std::vector<RigFactory> rigs() {
-  return {factory<SimRig>("sim", true, false), factory<SimRig>("sim_td", true, true),
-          factory<InHostRig>("inhost", false, false, InHostRig::Memory::kSegments),
-          factory<InHostRig>("inhost_foreign_td", false, true, InHostRig::Memory::kForeign)};
+  std::vector<RigFactory> all{
+      factory<SimRig>("sim", true, false), factory<SimRig>("sim_td", true, true),
+      factory<InHostRig>("inhost", false, false, InHostRig::Memory::kSegments),
+      factory<InHostRig>("inhost_foreign_td", false, true, InHostRig::Memory::kForeign)};
+  if (const char* const pair = std::getenv("BRAID_TEST_RDMA"); pair != nullptr) {
+    const std::string_view names(pair);
+    const size_t comma = names.find(',');
+    BRAID_ASSERT(comma != std::string_view::npos);
+    all.push_back(factory<IbvRig>("rdma", false, false, std::string(names.substr(0, comma)),
+                                  std::string(names.substr(comma + 1))));
+    all.back().pads_private_data = true;
+    all.back().connect_ns = 2 * base::kSecond;
+    all.back().cannot = {
+        {"ConformanceCm.RequestsBeyondTheBacklogAreRefused",
+         "RDMA CM tells a listener's refusal like one of the program"},
+    };
+  }
+  return all;
 }
 
 }  // namespace braid::vhca::conformance

@@ -1,0 +1,162 @@
+#include "vhca/ibv/cq.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include "vhca/ibv/device.h"
+#include "vhca/ibv/words.h"
+
+namespace braid::vhca::ibv {
+
+using base::Errc;
+using base::make_error;
+using base::Result;
+using base::Status;
+
+namespace {
+
+/// Owns its descriptor.
+class OwnedHandle final : public base::Handle {
+ public:
+  explicit OwnedHandle(int fd) : fd_(fd) {}
+  ~OwnedHandle() override { ::close(fd_); }
+  int fd() const override { return fd_; }
+  Result<std::unique_ptr<base::Handle>> duplicate() const override {
+    return BorrowedHandle(fd_).duplicate();
+  }
+
+ private:
+  const int fd_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<base::Handle>> BorrowedHandle::duplicate() const {
+  const int copy = ::fcntl(fd_, F_DUPFD_CLOEXEC, 0);
+  if (copy < 0) return base::sys_error(errno, "duplicating a descriptor of an RDMA device");
+  return std::unique_ptr<base::Handle>(std::make_unique<OwnedHandle>(copy));
+}
+
+Status set_non_blocking(int fd) {
+  const int flags = ::fcntl(fd, F_GETFL);
+  if (flags >= 0 && ::fcntl(fd, F_SETFL, flags | O_NONBLOCK) == 0) return base::ok_status();
+  return base::sys_error(errno, "making a descriptor of an RDMA device non-blocking");
+}
+
+// --- IbvCompChannel
+
+Result<std::unique_ptr<IbvCompChannel>> IbvCompChannel::create(
+    std::shared_ptr<const Library> library, ibv_context* context) {
+  ibv_comp_channel* const raw = library->verbs.create_comp_channel(context);
+  if (raw == nullptr) return verbs_error(errno, "creating a completion channel");
+  std::unique_ptr<IbvCompChannel> channel(new IbvCompChannel(std::move(library), raw));
+  BRAID_CHECK(set_non_blocking(raw->fd));
+  return channel;
+}
+
+IbvCompChannel::~IbvCompChannel() {
+  BRAID_ASSERT(events_.empty());
+  (void)library_->verbs.destroy_comp_channel(channel_);
+}
+
+/// Takes what the kernel has; lock_ is held. Acknowledged at once: the CQ cannot go meanwhile.
+void IbvCompChannel::fetch() {
+  ibv_cq* raw = nullptr;
+  void* context = nullptr;
+  while (library_->verbs.get_cq_event(channel_, &raw, &context) == 0) {
+    library_->verbs.ack_cq_events(raw, 1);
+    auto* const cq = static_cast<IbvCq*>(context);
+    if (!cq->linked()) events_.push_back(*cq);
+  }
+}
+
+bool IbvCompChannel::consume() {
+  const std::lock_guard guard(lock_);
+  fetch();
+  return signalled_.exchange(false, std::memory_order_relaxed) || !events_.empty();
+}
+
+Cq* IbvCompChannel::next_event() {
+  const std::lock_guard guard(lock_);
+  if (events_.empty()) fetch();
+  return events_.pop_front();
+}
+
+void IbvCompChannel::unlink(IbvCq& cq) {
+  cq.unlink();
+}
+
+// --- IbvCq
+
+Result<std::unique_ptr<Cq>> IbvCq::create(IbvDevice& device, const CqOptions& options) {
+  const int max = device.query().max_cqe;
+  if (options.capacity < 1 || options.capacity > max) {
+    return make_error(Errc::kInvalid, "a CQ of {} completions; {} has room for 1 to {}",
+                      options.capacity, device.info().name, max);
+  }
+  auto* const channel = static_cast<IbvCompChannel*>(options.channel);
+  std::unique_ptr<IbvCq> cq(new IbvCq(device, channel));
+  cq->cq_ = device.library().verbs.create_cq(device.verbs(), options.capacity, cq.get(),
+                                             channel != nullptr ? channel->verbs() : nullptr, 0);
+  if (cq->cq_ == nullptr) {
+    return verbs_error(errno, fmt::format("creating a CQ of {} completions", options.capacity));
+  }
+  return std::unique_ptr<Cq>(std::move(cq));
+}
+
+IbvCq::~IbvCq() {
+  if (cq_ == nullptr) return;
+  const auto destroy = [this] {
+    device_.forget_events(nullptr, this, [this] {
+      // A QP that is still there would be a bug of its owner.
+      BRAID_ASSERT(device_.library().verbs.destroy_cq(cq_) != EBUSY);
+    });
+  };
+  if (channel_ != nullptr) {
+    channel_->forget(*this, destroy);
+  } else {
+    destroy();
+  }
+}
+
+int IbvCq::poll(std::span<Wc> out) {
+  if (has_kept_.load(std::memory_order_acquire)) [[unlikely]] {
+    if (const int count = poll_kept(out); count > 0) return count;
+  }
+  const int count = ibv_poll_cq(cq_, static_cast<int>(out.size()), out.data());
+  if (count > 0) [[likely]]
+    return count;
+  return count < 0 || overrun_.load(std::memory_order_relaxed) ? -1 : 0;
+}
+
+int IbvCq::poll_kept(std::span<Wc> out) {
+  const std::lock_guard guard(kept_lock_);
+  const size_t count = std::min(out.size(), kept_.size());
+  std::copy_n(kept_.begin(), count, out.begin());
+  kept_.erase(kept_.begin(), kept_.begin() + static_cast<ptrdiff_t>(count));
+  has_kept_.store(!kept_.empty(), std::memory_order_release);
+  return static_cast<int>(count);
+}
+
+void IbvCq::arm(bool solicited_only) {
+  // Fails only if the device is gone; then polls fail too.
+  (void)ibv_req_notify_cq(cq_, solicited_only ? 1 : 0);
+}
+
+void IbvCq::drop_completions(uint32_t qp_number) {
+  const std::lock_guard guard(kept_lock_);
+  std::erase_if(kept_, [&](const Wc& wc) { return wc.qp_num == qp_number; });
+  std::array<Wc, 16> burst;
+  int count = 0;
+  while ((count = ibv_poll_cq(cq_, static_cast<int>(burst.size()), burst.data())) > 0) {
+    std::copy_if(burst.begin(), burst.begin() + count, std::back_inserter(kept_),
+                 [&](const Wc& wc) { return wc.qp_num != qp_number; });
+  }
+  has_kept_.store(!kept_.empty(), std::memory_order_release);
+}
+
+}  // namespace braid::vhca::ibv

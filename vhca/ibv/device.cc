@@ -1,0 +1,224 @@
+#include "vhca/ibv/device.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/log.h"
+#include "vhca/ibv/qp.h"
+#include "vhca/ibv/words.h"
+
+namespace braid::vhca::ibv {
+
+using base::Errc;
+using base::make_error;
+using base::Result;
+using base::Status;
+
+namespace {
+
+class IbvTd final : public Td {};
+
+class IbvMr final : public Mr {
+ public:
+  IbvMr(std::shared_ptr<const Library> library, ibv_mr* mr)
+      : library_(std::move(library)), mr_(mr) {
+    lkey = mr->lkey;
+    rkey = mr->rkey;
+    address = static_cast<std::byte*>(mr->addr);
+    length_bytes = mr->length;
+  }
+  ~IbvMr() override { (void)library_->verbs.dereg_mr(mr_); }
+
+ private:
+  const std::shared_ptr<const Library> library_;
+  ibv_mr* const mr_;
+};
+
+bool is_qp_event(ibv_event_type type) {
+  switch (type) {
+    case IBV_EVENT_QP_FATAL:
+    case IBV_EVENT_QP_REQ_ERR:
+    case IBV_EVENT_QP_ACCESS_ERR:
+    case IBV_EVENT_COMM_EST:
+    case IBV_EVENT_SQ_DRAINED:
+    case IBV_EVENT_PATH_MIG:
+    case IBV_EVENT_PATH_MIG_ERR:
+    case IBV_EVENT_QP_LAST_WQE_REACHED:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool is_port_event(ibv_event_type type) {
+  switch (type) {
+    case IBV_EVENT_PORT_ACTIVE:
+    case IBV_EVENT_PORT_ERR:
+    case IBV_EVENT_LID_CHANGE:
+    case IBV_EVENT_PKEY_CHANGE:
+    case IBV_EVENT_SM_CHANGE:
+    case IBV_EVENT_CLIENT_REREGISTER:
+    case IBV_EVENT_GID_CHANGE:
+      return true;
+    default:
+      return false;
+  }
+}
+
+AsyncEvent translate(const ibv_async_event& raw) {
+  AsyncEvent event;
+  event.type = raw.event_type;
+  if (is_qp_event(raw.event_type)) {
+    event.qp = static_cast<IbvQp*>(raw.element.qp->qp_context);
+  } else if (raw.event_type == IBV_EVENT_CQ_ERR) {
+    auto* const cq = static_cast<IbvCq*>(raw.element.cq->cq_context);
+    cq->set_overrun();
+    event.cq = cq;
+  } else if (is_port_event(raw.event_type)) {
+    event.port = static_cast<uint8_t>(raw.element.port_num);
+  }
+  return event;
+}
+
+}  // namespace
+
+IbvDevice::IbvDevice(base::Host& host, base::Reactor& control,
+                     std::shared_ptr<const Library> library, ibv_context* context)
+    : host_(host),
+      control_(control),
+      library_(std::move(library)),
+      context_(context),
+      info_{context->device->name, fmt::format("RDMA device {}", context->device->name)},
+      async_handle_(context->async_fd),
+      async_event_(host.create_event()) {}
+
+Result<std::unique_ptr<Device>> IbvDevice::create(base::Host& host, base::Reactor& control,
+                                                  std::shared_ptr<const Library> library,
+                                                  ibv_device& device) {
+  if (device.transport_type == IBV_TRANSPORT_IWARP) {
+    return make_error(Errc::kNotSupported,
+                      "{} is an iWARP device, which has no RDMA write with immediate data: use an "
+                      "InfiniBand or RoCE one",
+                      device.name);
+  }
+  ibv_context* const context = library->verbs.open_device(&device);
+  if (context == nullptr) {
+    return verbs_error(errno, fmt::format("opening RDMA device {}", device.name));
+  }
+  std::unique_ptr<IbvDevice> made(new IbvDevice(host, control, std::move(library), context));
+  BRAID_CHECK(made->start());
+  return std::unique_ptr<Device>(std::move(made));
+}
+
+Status IbvDevice::start() {
+  if (!async_event_) return make_error(Errc::kNoMemory, "no descriptor is left for {}", info_.name);
+  BRAID_CHECK(set_non_blocking(context_->async_fd));
+  if (const int err = library_->verbs.query_device(context_, &attr_); err != 0) {
+    return verbs_error(err, fmt::format("querying RDMA device {}", info_.name));
+  }
+  async_watch_.ready = &IbvDevice::async_readable;
+  async_watch_.context = this;
+  control_.io().watch_readable(async_handle_, async_watch_);
+  return base::ok_status();
+}
+
+IbvDevice::~IbvDevice() {
+  control_.io().unwatch(async_watch_);
+  (void)library_->verbs.close_device(context_);
+}
+
+Result<PortAttr> IbvDevice::query_port(uint8_t port) const {
+  PortAttr attr;
+  const int err = library_->query_port(context_, port, attr);
+  if (err == 0) return attr;
+  return verbs_error(err, fmt::format("querying port {} of {}, which has {}", port, info_.name,
+                                      attr_.phys_port_cnt));
+}
+
+Result<Gid> IbvDevice::query_gid(uint8_t port, int index) const {
+  Gid gid{};
+  if (library_->verbs.query_gid(context_, port, index, &gid) == 0) return gid;
+  return verbs_error(errno,
+                     fmt::format("querying GID {} of port {} of {}", index, port, info_.name));
+}
+
+std::vector<std::string> IbvDevice::addresses() const {
+  std::vector<std::string> all;
+  for (const IbvPortInfo& port : ports_of(*library_, context_, attr_.phys_port_cnt)) {
+    all.insert(all.end(), port.addresses.begin(), port.addresses.end());
+  }
+  return all;
+}
+
+// --- asynchronous events
+
+void IbvDevice::async_readable(base::Watch& watch) {
+  auto& device = *static_cast<IbvDevice*>(watch.context);
+  const std::lock_guard guard(device.async_lock_);
+  device.fetch_async_events();
+}
+
+/// Takes what the kernel has; async_lock_ is held. Acknowledged at once: what an event is about
+/// cannot go meanwhile (forget_events).
+void IbvDevice::fetch_async_events() {
+  ibv_async_event raw{};
+  while (library_->verbs.get_async_event(context_, &raw) == 0) {
+    async_events_.push_back(translate(raw));
+    library_->verbs.ack_async_event(&raw);
+    async_event_->signal();
+  }
+}
+
+std::optional<AsyncEvent> IbvDevice::next_async_event() {
+  const std::lock_guard guard(async_lock_);
+  async_event_->consume();
+  fetch_async_events();
+  if (async_events_.empty()) return std::nullopt;
+  const AsyncEvent event = async_events_.front();
+  async_events_.pop_front();
+  if (!async_events_.empty()) async_event_->signal();
+  return event;
+}
+
+// --- making
+
+std::unique_ptr<Td> IbvDevice::create_td() {
+  return std::make_unique<IbvTd>();
+}
+
+Result<std::unique_ptr<Pd>> IbvDevice::alloc_pd() {
+  ibv_pd* const pd = library_->verbs.alloc_pd(context_);
+  if (pd == nullptr) return verbs_error(errno, "allocating a protection domain");
+  return std::unique_ptr<Pd>(std::make_unique<IbvPd>(*this, pd));
+}
+
+Result<std::unique_ptr<CompChannel>> IbvDevice::create_comp_channel() {
+  BRAID_TRY(auto channel, IbvCompChannel::create(library_, context_));
+  return std::unique_ptr<CompChannel>(std::move(channel));
+}
+
+Result<std::unique_ptr<Cq>> IbvDevice::create_cq(const CqOptions& options) {
+  return IbvCq::create(*this, options);
+}
+
+IbvPd::~IbvPd() {
+  BRAID_ASSERT(device_.library().verbs.dealloc_pd(pd_) != EBUSY);
+}
+
+Result<std::unique_ptr<Mr>> IbvPd::reg_mr(std::byte* address, uint64_t length_bytes, int access) {
+  ibv_mr* const raw = device_.library().verbs.reg_mr(pd_, address, length_bytes, access);
+  if (raw == nullptr) {
+    return verbs_error(errno, fmt::format("registering {} bytes of memory with access {:#x}",
+                                          length_bytes, access));
+  }
+  auto mr = std::make_unique<IbvMr>(device_.shared_library(), raw);
+  mr->access = access;
+  return std::unique_ptr<Mr>(std::move(mr));
+}
+
+Result<std::unique_ptr<Qp>> IbvPd::create_qp(const QpOptions& options) {
+  return IbvQp::create(*this, options);
+}
+
+}  // namespace braid::vhca::ibv

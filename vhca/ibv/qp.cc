@@ -1,0 +1,150 @@
+#include "vhca/ibv/qp.h"
+
+#include <cerrno>
+#include <cstdlib>
+
+#include "vhca/ibv/device.h"
+#include "vhca/ibv/words.h"
+#include "vhca/qp_state.h"
+
+namespace braid::vhca::ibv {
+
+using base::Errc;
+using base::make_error;
+using base::Result;
+using base::Status;
+
+namespace {
+
+Status check_cap(const QpCap& cap, const DeviceAttr& device) {
+  const auto check = [](const char* name, uint32_t value, int max) -> Status {
+    if (value <= static_cast<uint32_t>(max)) return base::ok_status();
+    return make_error(Errc::kInvalid, "QP with {} {}: the device allows {}", name, value, max);
+  };
+  BRAID_CHECK(check("max_send_wr", cap.max_send_wr, device.max_qp_wr));
+  BRAID_CHECK(check("max_recv_wr", cap.max_recv_wr, device.max_qp_wr));
+  BRAID_CHECK(check("max_send_sge", cap.max_send_sge, device.max_sge));
+  return check("max_recv_sge", cap.max_recv_sge, device.max_sge);
+}
+
+}  // namespace
+
+void QpHold::fence() {
+  const std::lock_guard guard(lock_);
+  if (qp_ == nullptr) return;
+  QpAttr attr{};
+  attr.qp_state = IBV_QPS_ERR;
+  (void)qp_->modify(attr, IBV_QP_STATE);  // refused in RESET: nothing can land there
+}
+
+IbvQp::IbvQp(IbvDevice& device, const QpOptions& options)
+    : device_(device),
+      send_cq_(static_cast<IbvCq&>(*options.send_cq)),
+      recv_cq_(static_cast<IbvCq&>(*options.recv_cq)) {}
+
+Result<std::unique_ptr<Qp>> IbvQp::create(IbvPd& pd, const QpOptions& options) {
+  if (options.send_cq == nullptr || options.recv_cq == nullptr) {
+    return make_error(Errc::kInvalid, "a QP needs a send CQ and a receive CQ");
+  }
+  IbvDevice& device = pd.device();
+  BRAID_CHECK(check_cap(options.cap, device.query()));
+  std::unique_ptr<IbvQp> qp(new IbvQp(device, options));
+  ibv_qp_init_attr init{};
+  init.qp_context = qp.get();
+  init.send_cq = qp->send_cq_.verbs();
+  init.recv_cq = qp->recv_cq_.verbs();
+  init.cap = options.cap;
+  init.qp_type = IBV_QPT_RC;
+  init.sq_sig_all = options.signal_all ? 1 : 0;
+  qp->qp_ = device.library().verbs.create_qp(pd.verbs(), &init);
+  if (qp->qp_ == nullptr) {
+    return verbs_error(
+        errno,
+        fmt::format("creating a QP with {} send and {} receive requests, {} and {} SGEs, {} "
+                    "inline bytes",
+                    options.cap.max_send_wr, options.cap.max_recv_wr, options.cap.max_send_sge,
+                    options.cap.max_recv_sge, options.cap.max_inline_data));
+  }
+  return std::unique_ptr<Qp>(std::move(qp));
+}
+
+IbvQp::~IbvQp() {
+  if (qp_ == nullptr) return;
+  end_hold();
+  const uint32_t number = qp_->qp_num;
+  device_.forget_events(this, nullptr, [this] {
+    // What else could it be: a multicast group or a flow still attached, which the seam cannot do.
+    BRAID_ASSERT(device_.library().verbs.destroy_qp(qp_) != EBUSY);
+  });
+  send_cq_.drop_completions(number);
+  recv_cq_.drop_completions(number);
+}
+
+int IbvQp::post_send(const SendWr* wr, const SendWr** bad) {
+  // Not every driver looks at the state. This is the library's copy: it does not know of errors,
+  // after which posting is allowed anyway.
+  if (qp_->state < IBV_QPS_RTS) {
+    *bad = wr;
+    return EINVAL;
+  }
+  // The library's prototypes want writable requests; drivers only read them.
+  return std::abs(ibv_post_send(qp_, const_cast<ibv_send_wr*>(wr), const_cast<ibv_send_wr**>(bad)));
+}
+
+int IbvQp::post_recv(const RecvWr* wr, const RecvWr** bad) {
+  if (qp_->state == IBV_QPS_RESET) {
+    *bad = wr;
+    return EINVAL;
+  }
+  return std::abs(ibv_post_recv(qp_, const_cast<ibv_recv_wr*>(wr), const_cast<ibv_recv_wr**>(bad)));
+}
+
+Status IbvQp::modify(const QpAttr& attr, int mask) {
+  // Some drivers take more than verbs allow, and none says what was wrong.
+  ibv_qp_state next = IBV_QPS_RESET;
+  BRAID_CHECK(check_qp_transition(state(), attr, mask, next));
+  ibv_qp_attr copy = attr;
+  const int err = device_.library().verbs.modify_qp(qp_, &copy, mask);
+  if (err != 0) {
+    return verbs_error(err, fmt::format("modifying QP {} to {} ({})", number(), qp_state_text(next),
+                                        qp_attr_mask_text(mask)));
+  }
+  if (next == IBV_QPS_RESET) {
+    drop_completions();
+    device_.forget_events(this, nullptr, [] {});
+  }
+  return base::ok_status();
+}
+
+void IbvQp::drop_completions() {
+  send_cq_.drop_completions(number());
+  recv_cq_.drop_completions(number());
+}
+
+QpAttr IbvQp::query() const {
+  constexpr int kAll =
+      IBV_QP_STATE | IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+      IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+      IBV_QP_RQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER | IBV_QP_SQ_PSN |
+      IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_PATH_MIG_STATE | IBV_QP_CAP | IBV_QP_DEST_QPN;
+  QpAttr attr{};
+  ibv_qp_init_attr init{};
+  // Fails only if the device is gone, and then nothing works any more.
+  if (device_.library().verbs.query_qp(qp_, &attr, kAll, &init) != 0) attr.qp_state = IBV_QPS_ERR;
+  return attr;
+}
+
+std::shared_ptr<QpHold> IbvQp::new_hold() {
+  end_hold();
+  hold_ = std::make_shared<QpHold>();
+  hold_->qp_ = this;
+  return hold_;
+}
+
+void IbvQp::end_hold() {
+  if (!hold_) return;
+  const std::lock_guard guard(hold_->lock_);
+  hold_->qp_ = nullptr;
+}
+
+}  // namespace braid::vhca::ibv
