@@ -35,6 +35,7 @@ int run(braid::cli::Context& context, int argc, char** argv) {
   add_list(app, context);
   add_show(app, context);
   add_why(app, context);
+  add_devices(app, context);
   app.footer("See also: braidd --help (the daemon), braid VERB --help (with examples).");
   try {
     app.parse(argc, argv);

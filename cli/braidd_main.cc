@@ -36,6 +36,7 @@ int run(braid::cli::Context& context, int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--serve", arguments.root, "export the files beneath this directory");
   arguments.add_to(app);
+  add_device_option(app, context);
   app.footer(
       "It stays in the foreground; Ctrl-C unmaps all and ends it.\n"
       "Examples:\n"

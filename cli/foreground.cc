@@ -125,6 +125,7 @@ int run_node(Context& context, NodeOptions options, const std::function<void(con
   leave_working_directory();
   // The daemon has no terminal that it belongs to.
   const EndingSignals signals(/*hangup=*/options.role != "daemon");
+  options.device = context.device;
   auto node = Node::start(std::move(options));
   if (!node.ok()) {
     report(context, node.error());
@@ -143,6 +144,7 @@ int map_in_foreground(Context& context, const json& params,
   options.io_process = true;
   leave_working_directory();
   const EndingSignals signals(/*hangup=*/true);
+  options.device = context.device;
   auto node = Node::start(std::move(options));
   if (!node.ok()) {
     report(context, node.error());

@@ -7,6 +7,7 @@
 
 #include "base/linux_host.h"
 #include "cli/node_state.h"
+#include "vhca/ibv_device.h"
 
 namespace braid::cli {
 
@@ -80,6 +81,14 @@ Status check_root(const std::string& text) {
   return {};
 }
 
+Result<std::unique_ptr<vhca::Device>> open_device(base::Host& host, base::Reactor& reactor,
+                                                  const std::string& name) {
+  if (name.empty() || name == kSoftDevice) return vhca::create_soft_device(host, reactor);
+  auto device = vhca::create_ibv_device(host, reactor, name);
+  if (!device.ok()) return device.error().with("--device {}", name);
+  return device;
+}
+
 class NodeImpl final : public Node {
  public:
   ~NodeImpl() override {
@@ -106,7 +115,7 @@ class NodeImpl final : public Node {
     reactor_options.poll_budget_ns = options.poll_budget_ns;
     BRAID_TRY(reactor_, base::Reactor::create(*host_, reactor_options));
     // Until the thread runs, this one stands in for it.
-    BRAID_TRY(hca_, vhca::create_soft_device(*host_, *reactor_));
+    BRAID_TRY(hca_, open_device(*host_, *reactor_, options.device));
     state_ = std::make_unique<NodeState>(*host_, *reactor_, *hca_, std::move(options),
                                          std::move(io_process));
     if (state_->wants_server()) BRAID_CHECK(state_->start_server());

@@ -39,8 +39,13 @@ struct ServeOptions {
   uint32_t max_io_bytes = 1 << 20;
 };
 
+/// The device that a node uses if it is told none: no RDMA device is called so.
+inline constexpr const char* kSoftDevice = "soft0";
+
 struct NodeOptions {
   std::string name;  // of its control socket
+  /// The device to use: of list_ibv_devices(), or kSoftDevice. Empty: kSoftDevice.
+  std::string device;
   std::string role;  // "daemon", "server", "device"
   std::optional<ServeOptions> serve;
   /// Take the measures of a process that the kernel's write-back may wait for (bnbd/io_process.h).

@@ -61,6 +61,13 @@ void map(Context& context, const MapArguments& arguments) {
         context, to_params(arguments), [&](const json& device) { print_mapped(context, device); });
     return;
   }
+  if (!context.device.empty())
+    return report(context,
+                  make_error(Errc::kInvalid,
+                             "--device is a node's: start \"braidd --device {}\", or add "
+                             "--foreground",
+                             context.device),
+                  kUsage);
   const bool named = !context.node_to_ask().empty();
   const std::string node = named ? context.node_to_ask() : kDaemonName;
   const CallOptions quick{.timeout_ms = 5000, .any_user = named && geteuid() == 0};
@@ -134,6 +141,7 @@ void add_map(CLI::App& app, Context& context) {
   verb->add_flag("--foreground", arguments->foreground, "stay, without a daemon; Ctrl-C unmaps");
   verb->add_option("--node-name", context.node_name,
                    "with --foreground: this node's name (default: map.PID)");
+  add_device_option(*verb, context);
   verb->footer(
       "Examples:\n"
       "  braid map 10.0.0.1/disk.img              /dev/loop0 or /dev/nbd0, as the kernel can\n"

@@ -32,11 +32,13 @@ void add_serve(CLI::App& app, Context& context) {
                    "/%SESSNAME% at its end each client session has the directory of its name");
   verb->add_option("--node-name", context.node_name, "this node's name (default: serve.PID)");
   arguments->add_to(*verb);
+  add_device_option(*verb, context);
   verb->footer(
       "Examples:\n"
       "  braid serve /srv/disks                        then: braid map HOST/disk.img\n"
       "  braid serve /srv/disks --listen 10.0.0.1:1234 --read-only\n"
-      "  braid serve --memory ram=1G --listen 127.0.0.1:0");
+      "  braid serve --memory ram=1G --listen 127.0.0.1:0\n"
+      "  braid serve /srv/disks --device mlx5_0");
   verb->callback([&context, arguments] {
     if (!context.control.empty()) return report(context, is_a_node_itself(), kUsage);
     auto serve = arguments->options();

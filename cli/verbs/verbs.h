@@ -10,6 +10,7 @@
 
 namespace CLI {  // NOLINT(readability-identifier-naming): not ours
 class App;
+class Option;
 }
 
 namespace braid::cli {
@@ -20,6 +21,7 @@ struct Context {
                         // show and why all nodes
   std::string control_of_environment;  // BRAID_CONTROL: where --control is not given
   std::string node_name;  // --node-name: of a node that this process is; empty: the role's default
+  std::string device;     // --device: what a node that this process is uses; empty: kSoftDevice
   bool json = false;      // --json
   int exit_code = 0;      // 0 done, 1 failed, 2 usage
 
@@ -36,6 +38,10 @@ void add_unmap(CLI::App& app, Context& context);
 void add_list(CLI::App& app, Context& context);
 void add_show(CLI::App& app, Context& context);
 void add_why(CLI::App& app, Context& context);
+void add_devices(CLI::App& app, Context& context);
+
+/// --device, for commands that are a node.
+CLI::Option* add_device_option(CLI::App& app, Context& context);
 
 inline constexpr int kFailed = 1;  // exit code: what was asked for could not be done
 inline constexpr int kUsage = 2;   // exit code: what was typed makes no sense
