@@ -1,6 +1,8 @@
 #include "trs/connection.h"
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
 #include "trs/imm.h"
 
@@ -88,23 +90,9 @@ base::Status Connection::build(vhca::Device& device, vhca::Pd& pd) {
   return to_init(*qp_);
 }
 
-base::Status Connection::post_receives(uint32_t message_bytes) {
-  if (message_bytes > 0) {
-    message_.resize(message_bytes);
-    BRAID_TRY(message_mr_, pd_->reg_mr(message_.data(), message_bytes, IBV_ACCESS_LOCAL_WRITE));
-    vhca::Sge sge{};
-    sge.addr = reinterpret_cast<uint64_t>(message_.data());
-    sge.length = message_bytes;
-    sge.lkey = message_mr_->lkey;
-    vhca::RecvWr wr{};
-    wr.wr_id = wr_id(Kind::kMessage);
-    wr.sg_list = &sge;
-    wr.num_sge = 1;
-    const vhca::RecvWr* bad = nullptr;
-    if (const int err = qp_->post_recv(&wr, &bad); err != 0) {
-      return base::sys_error(err, "posting the receive of the info exchange");
-    }
-  }
+base::Status Connection::post_receives(uint32_t message_bytes, bool take_answers) {
+  if (message_bytes > 0) BRAID_CHECK(post_message_receive(message_bytes));
+  if (take_answers) BRAID_CHECK(prepare_answers());
   receives_used_ = options_.receive_depth;
   while (receives_used_ > 0) {
     if (!repost_receives()) return make_error(Errc::kIo, "the receive queue takes no receives");
@@ -112,9 +100,48 @@ base::Status Connection::post_receives(uint32_t message_bytes) {
   return {};
 }
 
+base::Status Connection::post_message_receive(uint32_t message_bytes) {
+  message_.resize(message_bytes);
+  BRAID_TRY(message_mr_, pd_->reg_mr(message_.data(), message_bytes, IBV_ACCESS_LOCAL_WRITE));
+  vhca::Sge sge{};
+  sge.addr = reinterpret_cast<uint64_t>(message_.data());
+  sge.length = message_bytes;
+  sge.lkey = message_mr_->lkey;
+  vhca::RecvWr wr{};
+  wr.wr_id = wr_id(Kind::kMessage);
+  wr.sg_list = &sge;
+  wr.num_sge = 1;
+  const vhca::RecvWr* bad = nullptr;
+  const int err = qp_->post_recv(&wr, &bad);
+  if (err == 0) return {};
+  return base::sys_error(err, "posting the receive of the info exchange");
+}
+
+/// Each receive gets a place for a message; all of them are used up.
+base::Status Connection::prepare_answers() {
+  answers_.resize(size_t{options_.receive_depth} * kAnswerBytes);
+  BRAID_TRY(answers_mr_, pd_->reg_mr(answers_.data(), answers_.size(), IBV_ACCESS_LOCAL_WRITE));
+  used_slots_.resize(options_.receive_depth);
+  std::iota(used_slots_.begin(), used_slots_.end(), 0u);
+  for (size_t i = 0; i < receive_chain_.size(); ++i) {
+    receive_pieces_[i] = {0, kAnswerBytes, answers_mr_->lkey};
+    receive_chain_[i].sg_list = &receive_pieces_[i];
+    receive_chain_[i].num_sge = 1;
+  }
+  return {};
+}
+
 /// Posts up to a batch of those used up.
 bool Connection::repost_receives() {
   const uint32_t count = std::min(receives_used_, kRepostBatch);
+  if (answers_mr_) {
+    for (uint32_t i = 0; i < count; ++i) {
+      const uint32_t slot = used_slots_[receives_used_ - count + i];
+      receive_chain_[i].wr_id = wr_id(Kind::kReceive, slot);
+      receive_pieces_[i].addr =
+          reinterpret_cast<uint64_t>(answers_.data() + size_t{slot} * kAnswerBytes);
+    }
+  }
   vhca::RecvWr& last = receive_chain_[count - 1];
   vhca::RecvWr* const rest = std::exchange(last.next, nullptr);
   const vhca::RecvWr* bad = nullptr;
@@ -201,12 +228,25 @@ void Connection::completed_receive(const vhca::Wc& wc) {
     user_.received_message(*this, std::span(message_).first(wc.byte_len));
     return;
   }
+  if (answers_mr_) used_slots_[receives_used_] = static_cast<uint32_t>(count_of(wc.wr_id));
   ++receives_used_;
+  if (answers_mr_ && wc.opcode == IBV_WC_RECV) return completed_answer(wc);
   if (wc.opcode != IBV_WC_RECV_RDMA_WITH_IMM) {
     fail(make_error(Errc::kProtocol, "a message came where only writes with immediate may"));
     return;
   }
   user_.received_imm(*this, from_network(wc.imm_data), wc.byte_len);
+}
+
+/// Its receive is posted again after this round of completions at the earliest.
+void Connection::completed_answer(const vhca::Wc& wc) {
+  if ((wc.wc_flags & IBV_WC_WITH_IMM) == 0) {
+    fail(make_error(Errc::kProtocol, "a message without immediate came where answers may"));
+    return;
+  }
+  const size_t at = size_t{static_cast<uint32_t>(count_of(wc.wr_id))} * kAnswerBytes;
+  user_.received_answer(*this, from_network(wc.imm_data),
+                        std::span(answers_).subspan(at, wc.byte_len));
 }
 
 void Connection::fail(base::Error why) {

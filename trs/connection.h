@@ -8,7 +8,8 @@
 // never rewritten while the device may still read it: posted - completed <= send_depth.
 //
 // Receives are empty (what arrives are RDMA writes with immediate), except the first one of
-// connection 0, which takes a message of the info exchange.
+// connection 0, which takes a message of the info exchange. Those of a client whose server gives
+// its chunks new keys have room for the message that tells one (kAnswerBytes).
 //
 // Thread: the reactor given; the creation too.
 #pragma once
@@ -37,6 +38,11 @@ class ConnectionUser {
   virtual void received_imm(Connection& connection, uint32_t imm, uint32_t bytes) = 0;
   /// The SEND that the message receive took. Valid during the call.
   virtual void received_message(Connection& connection, std::span<const std::byte> message) = 0;
+  /// A SEND with immediate, of at most kAnswerBytes, to who asked for those. Valid during the call.
+  virtual void received_answer(Connection& connection, uint32_t imm,
+                               std::span<const std::byte> message) {
+    (void)connection, (void)imm, (void)message;
+  }
   /// A completion failed, or the CQ was overrun. At most once; not after fence().
   virtual void failed(Connection& connection, base::Error why) = 0;
 };
@@ -62,8 +68,10 @@ class Connection {
   Connection& operator=(const Connection&) = delete;
 
   vhca::Qp& qp() { return *qp_; }
+  static constexpr uint32_t kAnswerBytes = 8;
   /// Posts all receives. `message_bytes` replaces the option if that was not known at creation.
-  base::Status post_receives(uint32_t message_bytes);
+  /// `take_answers`: SENDs with immediate may come too.
+  base::Status post_receives(uint32_t message_bytes, bool take_answers = false);
   /// Takes the established connection. `lost` runs when the peer ends it.
   void attach(std::unique_ptr<vhca::Connection> established, std::function<void()> lost);
   std::string peer_text() const;
@@ -97,7 +105,10 @@ class Connection {
   enum class State : uint8_t { kSetup, kOpen, kDraining, kDrained };
   Connection(base::Reactor& reactor, const ConnectionOptions& options, ConnectionUser& user);
   base::Status build(vhca::Device& device, vhca::Pd& pd);
+  base::Status prepare_answers();
+  base::Status post_message_receive(uint32_t message_bytes);
   bool repost_receives();
+  void completed_answer(const vhca::Wc& wc);
   void complete(const vhca::Wc& wc);
   void completed_receive(const vhca::Wc& wc);
   void fail(base::Error why);
@@ -115,17 +126,23 @@ class Connection {
   uint64_t last_signaled_ = 0;
   uint32_t signal_every_ = 1;
   uint32_t receives_used_ = 0;  // and not yet posted again
+  // With answers: receive slot s takes its message at answers_[s * kAnswerBytes]. The slots of the
+  // receives that are used up, receives_used_ of them.
+  std::vector<uint32_t> used_slots_;
 
   vhca::Pd* pd_ = nullptr;
   std::unique_ptr<base::Segment> headers_;
   std::vector<std::byte> message_;
+  std::vector<std::byte> answers_;
   std::unique_ptr<vhca::Mr> header_mr_;
   std::unique_ptr<vhca::Mr> message_mr_;
+  std::unique_ptr<vhca::Mr> answers_mr_;
   std::unique_ptr<vhca::Cq> cq_;
   std::unique_ptr<vhca::Qp> qp_;
   std::unique_ptr<vhca::Connection> established_;
   static constexpr uint32_t kRepostBatch = 32;
   std::array<vhca::RecvWr, kRepostBatch> receive_chain_{};
+  std::array<vhca::Sge, kRepostBatch> receive_pieces_{};  // of receive_chain_, with answers
 };
 
 /// "work request flushed", "retry count exceeded": for logs and errors.

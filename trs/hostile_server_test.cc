@@ -32,14 +32,22 @@ class RawServer final : public RawPeer {
     } message;
     message.head.sg_cnt = uint16_t{1};
     message.region.address = reinterpret_cast<uint64_t>(memory.data());
-    message.region.key = mr->rkey;
+    message.region.key = chunk_mr ? chunk_mr->rkey : mr->rkey;
     message.region.length = 16u * (32u << 10);
     std::vector<std::byte> bytes(sizeof(message));
     std::memcpy(bytes.data(), &message, sizeof(message));
     return bytes;
   }
 
+  /// From now on the chunks have this key, and no other.
+  uint32_t new_chunk_key() {
+    chunk_mr = std::move(*pd->reg_mr(memory.data(), memory.size() / 2,
+                                     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE));
+    return chunk_mr->rkey;
+  }
+
   wire::ConnRsp answer;
+  std::unique_ptr<vhca::Mr> chunk_mr;  // null: the chunks have mr's key
   std::vector<std::unique_ptr<RawConnection>> accepted;
   std::unique_ptr<vhca::Listener> listener;
   base::Task<void> task;
@@ -196,6 +204,63 @@ TEST_F(HostileServer, KernelServerIsAskedOnConnectionZeroOnly) {
   EXPECT_GT(answered, 5u);
   EXPECT_EQ(raw->accepted[1]->immediates().size(), 1u) << "the read";
   EXPECT_EQ(client->disconnected_calls, 0u);
+}
+
+// --- a kernel server that invalidates (its default): each answer brings the chunk's next key
+
+class InvalidatingServer : public HostileServer {
+ protected:
+  void SetUp() override {
+    HostileServer::SetUp();
+    raw->answer.flags = wire::kNewRkey;
+    raw->answer.braid_magic = 0u;
+    raw->new_chunk_key();
+  }
+  void answer_with_key(uint16_t request_id, uint16_t buf_id, uint32_t key) {
+    wire::RkeyRsp message;
+    message.buf_id = buf_id;
+    message.rkey = key;
+    raw->send_imm(*raw->accepted[1], wire::bytes_of(message), encode_answer({request_id, 0}));
+  }
+};
+
+TEST_F(InvalidatingServer, EachRequestGoesToItsChunkByTheKeyOfTheAnswerBefore) {
+  open_with_write_in_flight();
+  // More often than there are receives: each is posted again with the place for its message.
+  for (size_t i = 1; i < 60; ++i) {
+    answer_with_key(1, 1, raw->new_chunk_key());
+    ASSERT_TRUE(until([&] { return io->done; })) << i;
+    EXPECT_EQ(io->status, Errc::kOk);
+    io = client->make_io(Direction::kRead, 0, 512);
+    client->submit(*io);
+    // By another key it would be refused, and the path lost.
+    ASSERT_TRUE(until([&] { return raw->accepted[1]->immediates().size() == i + 1; })) << i;
+  }
+  EXPECT_EQ(client->disconnected_calls, 0u);
+}
+
+TEST_F(InvalidatingServer, AKeyForAnotherChunkThanTheAnswersTakesThePathDown) {
+  open_with_write_in_flight();
+  answer_with_key(1, 2, raw->new_chunk_key());
+  expect_lost("key answer for chunk 2 in the answer to request 1");
+}
+
+TEST_F(InvalidatingServer, AKeyInTheAnswerToNoRequestTakesThePathDown) {
+  open_with_write_in_flight();
+  answer_with_key(5, 5, raw->new_chunk_key());
+  expect_lost("answer to request 5, which is not in flight");
+}
+
+TEST_F(InvalidatingServer, AHalfKeyTakesThePathDown) {
+  open_with_write_in_flight();
+  raw->send_imm(*raw->accepted[1], std::vector<std::byte>(4), encode_answer({1, 0}));
+  expect_lost("key answer of 4 bytes");
+}
+
+TEST_F(InvalidatingServer, AKeyWithAnImmediateThatIsNoAnswerTakesThePathDown) {
+  open_with_write_in_flight();
+  raw->send_imm(*raw->accepted[1], std::vector<std::byte>(8), encode_imm({ImmType::kHeartbeat, 0}));
+  expect_lost("is no answer");
 }
 
 TEST_F(HostileServer, EveryErrnoComesThrough) {

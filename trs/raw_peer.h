@@ -105,6 +105,9 @@ class RawPeer : public Process {
   void send(RawConnection& raw, std::span<const std::byte> message) {
     post(raw, IBV_WR_SEND, message, 0, 0, 0);
   }
+  void send_imm(RawConnection& raw, std::span<const std::byte> message, uint32_t imm) {
+    post(raw, IBV_WR_SEND_WITH_IMM, message, 0, 0, imm);
+  }
   void write_imm(RawConnection& raw, std::span<const std::byte> bytes, uint64_t address,
                  uint32_t rkey, uint32_t imm) {
     post(raw, IBV_WR_RDMA_WRITE_WITH_IMM, bytes, address, rkey, imm);

@@ -91,11 +91,6 @@ base::Result<ConnRsp> parse_accept(std::span<const std::byte> private_data) {
   if ((rsp.flags & ~kNewRkey) != 0) {
     return make_error(Errc::kProtocol, "{} with unknown flags {:#x}", what, uint32_t{rsp.flags});
   }
-  if ((rsp.flags & kNewRkey) != 0) {
-    return make_error(Errc::kNotSupported,
-                      "the server changes its keys after each request, which this version does "
-                      "not follow; set always_invalidate=N there");
-  }
   const uint64_t chunk_bytes = uint64_t{rsp.max_io_size} + rsp.max_hdr_size;
   if (rsp.queue_depth == 0 || rsp.max_io_size == 0 || chunk_bytes < kChunkBytesMin ||
       !std::has_single_bit(chunk_bytes)) {
@@ -126,6 +121,24 @@ base::Result<int> parse_reject(std::span<const std::byte> private_data) {
   }
   const int value = static_cast<int16_t>(uint16_t{rsp.error});
   return value < 0 ? -value : value;
+}
+
+base::Result<uint32_t> parse_rkey_rsp(std::span<const std::byte> message, uint32_t request_id) {
+  const std::string_view what = "key answer";
+  if (message.size() != sizeof(RkeyRsp)) {
+    return make_error(Errc::kProtocol, "{} of {} bytes; it has {}", what, message.size(),
+                      sizeof(RkeyRsp));
+  }
+  BRAID_TRY(const RkeyRsp rsp, take<RkeyRsp>(message, what));
+  if (rsp.type != static_cast<uint16_t>(MessageType::kRkeyRsp)) {
+    return make_error(Errc::kProtocol, "message of type {} where a {} is due", uint16_t{rsp.type},
+                      what);
+  }
+  if (rsp.buf_id != request_id) {
+    return make_error(Errc::kProtocol, "{} for chunk {} in the answer to request {}", what,
+                      uint16_t{rsp.buf_id}, request_id);
+  }
+  return uint32_t{rsp.rkey};
 }
 
 base::Result<ParsedInfoReq> parse_info_req(std::span<const std::byte> message) {

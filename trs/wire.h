@@ -172,8 +172,7 @@ static_assert(offsetof(RkeyRsp, buf_id) == 2 && offsetof(RkeyRsp, rkey) == 4);
 // --- validation. Private data may be padded by the connection manager: what follows is ignored.
 
 base::Result<ConnReq> parse_conn_req(std::span<const std::byte> private_data);
-/// Of an accept: what the server grants. kProtocol for nonsense, kNotSupported for an always-
-/// invalidating server.
+/// Of an accept: what the server grants. kProtocol for nonsense.
 base::Result<ConnRsp> parse_accept(std::span<const std::byte> private_data);
 /// Of a reject: the positive errno in it.
 base::Result<int> parse_reject(std::span<const std::byte> private_data);
@@ -181,6 +180,9 @@ struct ParsedInfoReq {
   std::string session_name;
   uint8_t admin_permits = 0;  // as sent: to be believed from a peer with kFeatureAdminPermits only
 };
+/// The new key of the chunk of request `request_id`, in the answer to that request. kProtocol for
+/// anything else.
+base::Result<uint32_t> parse_rkey_rsp(std::span<const std::byte> message, uint32_t request_id);
 base::Result<ParsedInfoReq> parse_info_req(std::span<const std::byte> message);
 /// The base of all chunks and their key; `queue_depth` chunks of `chunk_bytes`. Several regions are
 /// accepted and come out one per `chunks_per_region` chunks.

@@ -41,6 +41,13 @@ void fuzz_info_req(std::span<const std::byte> bytes) {
   require(!name.empty() && name.size() <= wire::kSessionNameBytesMax);
 }
 
+void fuzz_rkey_rsp(std::span<const std::byte> bytes) {
+  for (const uint32_t request_id : {0u, 1u, 0x7ffffu}) {
+    const auto key = wire::parse_rkey_rsp(bytes, request_id);
+    require(!key.ok() || (bytes.size() == sizeof(wire::RkeyRsp) && request_id <= UINT16_MAX));
+  }
+}
+
 /// Two bytes say how many chunks are due.
 void fuzz_info_rsp(std::span<const std::byte> bytes) {
   if (bytes.size() < 2) return;
@@ -58,7 +65,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   // Of the exact length, so that a read beyond it is seen.
   const std::vector<std::uint8_t> copy(data + 1, data + size_bytes);
   const auto bytes = std::as_bytes(std::span(copy));
-  switch (data[0] % 5) {
+  switch (data[0] % 6) {
     case 0:
       fuzz_conn_req(bytes);
       break;
@@ -72,6 +79,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     }
     case 3:
       fuzz_info_req(bytes);
+      break;
+    case 5:
+      fuzz_rkey_rsp(bytes);
       break;
     default:
       fuzz_info_rsp(bytes);

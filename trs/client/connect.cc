@@ -135,7 +135,8 @@ base::Task<ConnectOutcome> Queue::try_connect(wire::ConnReq request, uint64_t ti
   if (outcome.status.ok()) {
     const size_t answer_bytes =
         sizeof(wire::InfoRsp) + granted->queue_depth * sizeof(wire::SgDescriptor);
-    outcome.status = connection_->post_receives(service_ ? static_cast<uint32_t>(answer_bytes) : 0);
+    outcome.status = connection_->post_receives(service_ ? static_cast<uint32_t>(answer_bytes) : 0,
+                                                (granted->flags & wire::kNewRkey) != 0);
   }
   if (!outcome.status.ok()) co_return outcome;
   connection_->attach(std::move(connected->connection), [this] {

@@ -36,6 +36,12 @@ void Queue::resume(std::shared_ptr<const PathMap> map) {
 void Queue::go_up(std::shared_ptr<const PathMap> map) {
   if (!connection_ || fencing_ || !connection_->open()) return;  // lost meanwhile
   map_ = std::move(map);
+  if (permits_) {
+    chunk_keys_.resize(permits_->slots());
+    for (uint32_t i = 0; i < map_->chunks.size(); ++i) {
+      if (permits_->owns(i)) chunk_keys_[permits_->slot_of(i)] = map_->chunks[i].key;
+    }
+  }
   refuse_ = Errc::kOk;
   up_ = true;
   if (was_up_) ++statistics_.reconnects;

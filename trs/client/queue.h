@@ -33,7 +33,8 @@ namespace braid::trs::client {
 
 class Session;
 
-/// What the server announced for a path: where the chunks lie. Shared by all queues, never changed.
+/// What the server announced for a path: where the chunks lie. Shared by all queues, never changed:
+/// the keys are those of the beginning, a queue keeps those of its permits' chunks.
 struct PathMap {
   explicit PathMap(uint32_t queue_depth) : codec(queue_depth), chunks(queue_depth) {}
   ImmCodec codec;
@@ -116,6 +117,7 @@ class Queue final : public ClientQueue,
   bool end_refused();
   bool serve_waiters();
   void answered(AnswerImm answer, uint32_t bytes);
+  void poison(base::Error why);
   void finish(ClientRequest& request, base::Errc status);
   void trouble(base::Error why);
   void count_received() { received_.store(received_count() + 1, std::memory_order_relaxed); }
@@ -124,6 +126,8 @@ class Queue final : public ClientQueue,
   void give_back(uint32_t index) override;
   void received_imm(Connection& connection, uint32_t imm, uint32_t bytes) override;
   void received_message(Connection& connection, std::span<const std::byte> message) override;
+  void received_answer(Connection& connection, uint32_t imm,
+                       std::span<const std::byte> message) override;
   void failed(Connection& connection, base::Error why) override;
   bool poll() override;
   bool arm() override;
@@ -155,6 +159,7 @@ class Queue final : public ClientQueue,
 
   std::optional<PermitPool> permits_;
   std::vector<ClientRequest*> table_;  // by the permit's slot; null: not in flight
+  std::vector<uint32_t> chunk_keys_;   // by the permit's slot
   base::IntrusiveList<ClientRequest> in_flight_;
   base::IntrusiveList<ClientRequest> held_;
   base::IntrusiveList<ClientRequest> ending_;

@@ -129,7 +129,7 @@ void Queue::put_on_wire(ClientRequest& request) {
   wr.sg_list = pieces;
   wr.num_sge = static_cast<int>(end - pieces);
   wr.wr.rdma.remote_addr = chunk.address + (carries_data ? 0 : data_bytes);
-  wr.wr.rdma.rkey = chunk.key;
+  wr.wr.rdma.rkey = chunk_keys_[permits_->slot_of(index)];
   wr.imm_data = to_network(map_->codec.encode({index, data_bytes + user_bytes}));
   if (fits_inline) wr.send_flags = IBV_SEND_INLINE;
   ++statistics_.messages_sent;
@@ -182,9 +182,32 @@ void Queue::received_imm(Connection& connection, uint32_t value, uint32_t bytes)
     case ImmType::kRequest:
       break;
   }
+  poison(make_error(Errc::kProtocol, "immediate {:#010x} is none for a client", value));
+}
+
+/// Nothing more of the peer is believed.
+void Queue::poison(base::Error why) {
   poisoned_ = true;
-  trouble(make_error(Errc::kProtocol, "connection {}: immediate {:#010x} is none for a client",
-                     cid_, value));
+  trouble(why.with("connection {}", cid_));
+}
+
+/// A server that gives its chunks new keys answers so.
+void Queue::received_answer(Connection&, uint32_t value, std::span<const std::byte> message) {
+  count_received();
+  if (poisoned_) return;
+  const Imm imm = decode_imm(value);
+  if (imm.type != ImmType::kAnswer && imm.type != ImmType::kAnswerInvalidated) {
+    return poison(
+        make_error(Errc::kProtocol, "immediate {:#010x} with a new key is no answer", value));
+  }
+  const AnswerImm answer = decode_answer(imm.payload);
+  auto key = wire::parse_rkey_rsp(message, answer.request_id);
+  if (!key.ok()) return poison(key.error());
+  // Before the answer is: its permit may be used again at once.
+  if (permits_ && permits_->owns(answer.request_id) && !chunk_keys_.empty()) {
+    chunk_keys_[permits_->slot_of(answer.request_id)] = *key;
+  }
+  answered(answer, 0);
 }
 
 void Queue::answered(AnswerImm answer, uint32_t bytes) {

@@ -1,0 +1,48 @@
+// Golden messages of other implementations, for tests: files of tests/golden, as
+// tests/lab/rdma_packets.py writes them. Tests run in the root of the tree.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <fstream>  // lint: allow(os) tests read their golden files by themselves
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace braid::base {
+
+struct GoldenMessage {
+  std::string carried_by;       // "SEND", "WRITE", "REQ", "REP"
+  std::optional<uint32_t> imm;  // host order
+  std::vector<std::byte> bytes;
+};
+
+/// The message of "tests/golden/<name>.hex"; the test fails if it is not there or not whole.
+inline GoldenMessage read_golden(const std::string& name) {
+  GoldenMessage message;
+  const std::string path = "tests/golden/" + name + ".hex";
+  std::ifstream in(path);
+  EXPECT_TRUE(in.is_open()) << path << " cannot be opened";
+  size_t size = 0;
+  for (std::string line; std::getline(in, line);) {
+    const size_t space = line.find(' ');
+    if (line.starts_with("carried by ")) {
+      message.carried_by = line.substr(11);
+    } else if (line.starts_with("imm ")) {
+      message.imm = static_cast<uint32_t>(std::stoul(line.substr(space), nullptr, 16));
+    } else if (line.starts_with("bytes ")) {
+      size = std::stoul(line.substr(space));
+    } else {
+      for (size_t i = 0; i + 1 < line.size(); i += 2) {
+        message.bytes.push_back(static_cast<std::byte>(std::stoul(line.substr(i, 2), nullptr, 16)));
+      }
+    }
+  }
+  EXPECT_EQ(message.bytes.size(), size) << path;
+  return message;
+}
+
+}  // namespace braid::base
