@@ -17,6 +17,10 @@ namespace {
 
 // The CM proposes 0, the longest of all (655 ms).
 constexpr uint8_t kRnrTimer = 12;  // 0.64 ms, as the software HCA's
+// 0.27 s a try, 1.9 s with 6 retries. Software devices answer in the kernel's soft interrupts: with
+// 17 ms a try (12), a machine that was busy for 0.1 s lost its connections. Linux's RTRS has 2 s a
+// try. A path that is lost is found by heartbeats, long before.
+constexpr uint8_t kAckTimeoutMin = 16;
 
 /// What the CM knows for the move to `state`.
 Status attributes_for(const Library& library, rdma_cm_id& id, ibv_qp_state state, QpAttr& attr,
@@ -60,7 +64,7 @@ Status to_rts(IbvQp& qp, rdma_cm_id& id, const ConnectParameters& parameters,
   BRAID_CHECK(qp.modify(attr, mask));
   BRAID_CHECK(attributes_for(library, id, IBV_QPS_RTS, attr, mask));
   // Each end's own choice; the CM would take the peer's.
-  attr.timeout = parameters.ack_timeout;
+  attr.timeout = std::max(parameters.ack_timeout, kAckTimeoutMin);
   attr.retry_cnt = std::min(parameters.retry_count, kRetryCountMax);
   attr.rnr_retry = parameters.rnr_retry_count;
   attr.max_rd_atomic = initiator_depth;

@@ -111,7 +111,7 @@ Result<std::unique_ptr<Cq>> IbvCq::create(IbvDevice& device, const CqOptions& op
 IbvCq::~IbvCq() {
   if (cq_ == nullptr) return;
   const auto destroy = [this] {
-    device_.forget_events(nullptr, this, [this] {
+    device_.forget_events<Cq>(&AsyncEvent::cq, *this, [this] {
       // A QP that is still there would be a bug of its owner.
       BRAID_ASSERT(device_.library().verbs.destroy_cq(cq_) != EBUSY);
     });

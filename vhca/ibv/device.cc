@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "vhca/ibv/qp.h"
+#include "vhca/ibv/srq.h"
 #include "vhca/ibv/words.h"
 
 namespace braid::vhca::ibv {
@@ -75,6 +76,8 @@ AsyncEvent translate(const ibv_async_event& raw) {
     auto* const cq = static_cast<IbvCq*>(raw.element.cq->cq_context);
     cq->set_overrun();
     event.cq = cq;
+  } else if (raw.event_type == IBV_EVENT_SRQ_ERR || raw.event_type == IBV_EVENT_SRQ_LIMIT_REACHED) {
+    event.srq = static_cast<IbvSrq*>(raw.element.srq->srq_context);
   } else if (is_port_event(raw.event_type)) {
     event.port = static_cast<uint8_t>(raw.element.port_num);
   }
@@ -215,6 +218,10 @@ Result<std::unique_ptr<Mr>> IbvPd::reg_mr(std::byte* address, uint64_t length_by
   auto mr = std::make_unique<IbvMr>(device_.shared_library(), raw);
   mr->access = access;
   return std::unique_ptr<Mr>(std::move(mr));
+}
+
+Result<std::unique_ptr<Srq>> IbvPd::create_srq(const SrqOptions& options) {
+  return IbvSrq::create(*this, options);
 }
 
 Result<std::unique_ptr<Qp>> IbvPd::create_qp(const QpOptions& options) {

@@ -50,15 +50,12 @@ class IbvDevice final : public Device {
   ibv_context* verbs() { return context_; }
   /// The IP addresses of its ports, each once. Empty on InfiniBand, whose GIDs are none.
   std::vector<std::string> addresses() const;
-  /// Runs `end` while no event can be taken, and forgets those of the QP or CQ (either may be
-  /// null).
-  template <typename End>
-  void forget_events(const Qp* qp, const Cq* cq, End end) {
+  /// Runs `end` while no event can be taken, and forgets those of the object.
+  template <typename Object, typename End>
+  void forget_events(Object* AsyncEvent::*member, const Object& object, End end) {
     const std::lock_guard guard(async_lock_);
     fetch_async_events();
-    std::erase_if(async_events_, [&](const AsyncEvent& event) {
-      return (qp != nullptr && event.qp == qp) || (cq != nullptr && event.cq == cq);
-    });
+    std::erase_if(async_events_, [&](const AsyncEvent& event) { return event.*member == &object; });
     end();
   }
 
@@ -89,6 +86,7 @@ class IbvPd final : public Pd {
   base::Result<std::unique_ptr<Mr>> reg_mr(std::byte* address, uint64_t length_bytes,
                                            int access) override;
   base::Result<std::unique_ptr<Qp>> create_qp(const QpOptions& options) override;
+  base::Result<std::unique_ptr<Srq>> create_srq(const SrqOptions& options) override;
   IbvDevice& device() { return device_; }
   ibv_pd* verbs() { return pd_; }
 

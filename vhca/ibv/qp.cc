@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "vhca/ibv/device.h"
+#include "vhca/ibv/srq.h"
 #include "vhca/ibv/words.h"
 #include "vhca/qp_state.h"
 
@@ -47,13 +48,16 @@ Result<std::unique_ptr<Qp>> IbvQp::create(IbvPd& pd, const QpOptions& options) {
     return make_error(Errc::kInvalid, "a QP needs a send CQ and a receive CQ");
   }
   IbvDevice& device = pd.device();
-  BRAID_CHECK(check_cap(options.cap, device.query()));
+  QpCap cap = options.cap;
+  if (options.srq != nullptr) cap.max_recv_wr = cap.max_recv_sge = 0;
+  BRAID_CHECK(check_cap(cap, device.query()));
   std::unique_ptr<IbvQp> qp(new IbvQp(device, options));
   ibv_qp_init_attr init{};
   init.qp_context = qp.get();
   init.send_cq = qp->send_cq_.verbs();
   init.recv_cq = qp->recv_cq_.verbs();
-  init.cap = options.cap;
+  if (options.srq != nullptr) init.srq = static_cast<IbvSrq*>(options.srq)->verbs();
+  init.cap = cap;
   init.qp_type = IBV_QPT_RC;
   init.sq_sig_all = options.signal_all ? 1 : 0;
   qp->qp_ = device.library().verbs.create_qp(pd.verbs(), &init);
@@ -72,7 +76,7 @@ IbvQp::~IbvQp() {
   if (qp_ == nullptr) return;
   end_hold();
   const uint32_t number = qp_->qp_num;
-  device_.forget_events(this, nullptr, [this] {
+  device_.forget_events<Qp>(&AsyncEvent::qp, *this, [this] {
     // What else could it be: a multicast group or a flow still attached, which the seam cannot do.
     BRAID_ASSERT(device_.library().verbs.destroy_qp(qp_) != EBUSY);
   });
@@ -92,7 +96,7 @@ int IbvQp::post_send(const SendWr* wr, const SendWr** bad) {
 }
 
 int IbvQp::post_recv(const RecvWr* wr, const RecvWr** bad) {
-  if (qp_->state == IBV_QPS_RESET) {
+  if (qp_->state == IBV_QPS_RESET || qp_->srq != nullptr) {
     *bad = wr;
     return EINVAL;
   }
@@ -111,7 +115,7 @@ Status IbvQp::modify(const QpAttr& attr, int mask) {
   }
   if (next == IBV_QPS_RESET) {
     drop_completions();
-    device_.forget_events(this, nullptr, [] {});
+    device_.forget_events<Qp>(&AsyncEvent::qp, *this, [] {});
   }
   return base::ok_status();
 }
