@@ -26,9 +26,9 @@ class RawPeer : public test::ServedRig, private trs::SessionUser {
     auto node = std::make_unique<RawNode>(host, "10.0.2.1", 1);
     raw = node.get();
     host.run(std::move(node));
-    raw->pd = std::move(raw->device->alloc_pd()).value();
+    raw->domain = std::move(trs::Domain::create(*raw->device)).value();
     raw->memory = std::move(host.create_segment(64 << 10, "test")).value();
-    raw->mr = std::move(raw->pd->reg_mr(raw->memory->data(), 64 << 10,
+    raw->mr = std::move(raw->domain->register_memory(raw->memory->data(), 64 << 10,
                                         IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE))
                   .value();
     trs::ClientOptions options;
@@ -37,14 +37,14 @@ class RawPeer : public test::ServedRig, private trs::SessionUser {
     options.reactors = raw->reactor_list();
     trs::SessionUser& user = *this;
     auto opened =
-        await(*raw, trs::ClientSession::open(*raw->device, *raw->pd, std::move(options), user));
+        await(*raw, trs::ClientSession::open(*raw->domain, std::move(options), user));
     EXPECT_TRUE(opened.ok());
     raw->session = std::move(opened).value();
   }
 
   struct RawNode : test::Node {
     using Node::Node;
-    std::unique_ptr<vhca::Pd> pd;
+    std::unique_ptr<trs::Domain> domain;
     std::unique_ptr<base::Segment> memory;
     std::unique_ptr<vhca::Mr> mr;
     std::unique_ptr<trs::ClientSession> session;

@@ -1,18 +1,22 @@
 // The client side of TRS: a session to one server, its permits, and requests.
 //
-// A session is one path in this version; a path has connection 0 (service: handshake, heartbeats,
-// admin requests) and one I/O connection per client reactor. Each reactor has a ClientQueue:
-// permits, submission and completions stay on its thread.
+// A session has one path or several; a path has connection 0 (service: handshake, heartbeats, admin
+// requests) and one I/O connection per client reactor. Each reactor has a ClientQueue: permits,
+// submission and completions stay on its thread; each request goes by a path that the session's
+// policy chooses.
 //
 // Life of a request: the user fills a ClientRequest, gets a Permit, submits; the queue gathers user
 // header and data into one RDMA WRITE_WITH_IMM (docs/trs-wire.md); the server's answer is one
-// WRITE_WITH_IMM back; `done` runs once, on the same reactor. When the path fails, requests in
-// flight are kept, fenced from the old connections, and sent again on the next ones, after the
-// session's user had its turn (SessionUser::reconnected), in their order of submission. They fail
-// only when the session is closed, or after `give_up_after_ns` without a path; from then on until
-// the path is back and the user has its turn, new ones fail too.
+// WRITE_WITH_IMM back; `done` runs once, on the same reactor. When a path fails and another is up,
+// what was in flight on it goes by the other, and a Braid server applies nothing twice
+// (docs/trs-multipath.md). When the last path fails, requests in flight are kept, fenced from the
+// old connections, and sent again on the next ones, after the session's user had its turn
+// (SessionUser::reconnected), in their order of submission. They fail only when the session is
+// closed, or after `give_up_after_ns` without a path; from then on until a path is back and the
+// user has its turn, new ones fail too.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -33,9 +37,33 @@ class ClientQueue;
 
 enum class Direction : uint8_t { kRead, kWrite };
 
+/// All that this version can do between Braid peers (docs/trs-wire.md).
+inline constexpr uint32_t kAllFeatures = 0xf;
+
+/// The devices by which sessions go, and memory that is registered with all of them. Sessions to
+/// several servers may share one, and so a buffer. Everything on one thread; it outlives them.
+class Domain {
+ public:
+  virtual ~Domain() = default;
+  static constexpr size_t kDevicesMax = 8;
+  static base::Result<std::unique_ptr<Domain>> create(std::span<vhca::Device* const> devices);
+  static base::Result<std::unique_ptr<Domain>> create(vhca::Device& device);
+  /// One more; all memory is registered with it. Its index, which PathOptions name.
+  virtual base::Result<size_t> add_device(vhca::Device& device) = 0;
+  virtual size_t devices() const = 0;
+  virtual vhca::Device& device(size_t index) = 0;
+  virtual vhca::Pd& pd(size_t index) = 0;
+  /// For requests of all sessions of the domain. The result's keys are those of device 0.
+  virtual base::Result<std::unique_ptr<vhca::Mr>> register_memory(std::byte* address,
+                                                                  uint64_t length_bytes,
+                                                                  int access) = 0;
+  /// Deregisters and never waits, as Pd::dereg_mr(), of which it keeps the rules for `memory`.
+  virtual void release(std::unique_ptr<vhca::Mr> registered, std::shared_ptr<void> memory) = 0;
+};
+
 /// Registered local memory of one request.
 struct DataBuffer {
-  const vhca::Mr* mr = nullptr;
+  const vhca::Mr* mr = nullptr;  // of the session's Domain; with one device any of its PD
   std::byte* address = nullptr;
   uint32_t length_bytes = 0;
 };
@@ -73,7 +101,16 @@ struct ClientRequest : base::ListNode {
   void* context = nullptr;
   /// In `done`: the status is the server's own word, whatever it is; else it never came so far.
   bool answered() const { return outcome == base::Errc::kOk; }
-  base::Errc outcome = base::Errc::kOk;  // private to the queue: why it was not answered
+  /// Words for the server's upper layer; only to Braid servers (SessionLimits::features).
+  std::array<uint64_t, 2> words{};
+  bool has_words = false;
+  /// In `done`: words of the server's upper layer, if it had any.
+  std::array<uint64_t, 2> answer_words{};
+  bool has_answer_words = false;
+  // --- private to the queue
+  base::Errc outcome = base::Errc::kOk;  // why it was not answered
+  uint32_t sequence = 0;                 // of its chunk; 0: not sent in this incarnation
+  uint64_t sent_at_ns = 0;
 };
 
 /// Called on the home reactor when the server answers an admin request that has timed out.
@@ -99,14 +136,14 @@ struct PermitWaiter : base::ListNode {
 class SessionUser {
  public:
   virtual ~SessionUser() = default;
-  /// The path is up again, perhaps to a restarted server that knows nothing of us. Admin requests
-  /// work; I/O stays held until the task is done. An error puts the path down again (it is
+  /// A first path is up again, perhaps to a restarted server that knows nothing of us. Admin
+  /// requests work; I/O stays held until the task is done. An error puts the path down again (it is
   /// retried). Should the path be lost meanwhile, or the session closed, admin requests fail and
   /// the task must end soon.
   virtual base::Task<base::Status> reconnected() = 0;
   /// The task of reconnected() ended well and the path still stood: requests flow from here on.
   virtual void restored() {}
-  /// The path is lost: that over which requests flowed, or one on which reconnected() was begun and
+  /// The last path is lost by which requests flowed, or one on which reconnected() was begun and
   /// restored() was not reached. Each such call is followed by one requests_returned(), and then by
   /// reconnected() when there is a path again, or by nothing if the session is closed.
   virtual void disconnected(const base::Error& why) = 0;
@@ -137,14 +174,32 @@ struct ReconnectOptions {
       5 * base::kSecond;  // one attempt, all connections and the info exchange
 };
 
-struct ClientOptions {
-  std::string session_name;  // shown at the server; at most 254 bytes
+/// How a request's path is chosen among those that are up and have room.
+enum class PathPolicy : uint8_t {
+  kRoundRobin,   // in turn
+  kMinInflight,  // that with the fewest requests in flight
+  kMinLatency,   // that whose last answers came fastest; now and then another, to know better
+};
+std::string_view to_string(PathPolicy policy);
+
+/// One path of a session.
+struct PathOptions {
   vhca::Address server;
+  size_t device = 0;  // of the Domain
+};
+
+struct ClientOptions {
+  std::string session_name;        // shown at the server; at most 254 bytes
+  vhca::Address server;            // of path 0, which goes by device 0
+  std::vector<PathOptions> paths;  // further ones
+  PathPolicy policy = PathPolicy::kMinInflight;
   std::vector<base::Reactor*>
       reactors;  // I/O connection 1 + i belongs to reactors[i]; [0] is the home reactor
   HeartbeatOptions heartbeat;
   ReconnectOptions reconnect;
   uint64_t admin_timeout_ns = 5 * base::kSecond;  // for one admin request; kNever: no limit
+  /// What is offered to Braid servers (wire.h); less than all to be as an older version is.
+  uint32_t features = kAllFeatures;
 };
 
 /// What the server granted.
@@ -162,6 +217,29 @@ struct ClientStatistics {
   uint64_t reconnects = 0, reconnects_failed = 0;
   uint64_t messages_sent = 0, messages_received = 0;  // on this queue's connections
   uint64_t permits = 0, permits_free = 0;             // of this queue
+};
+
+/// What one connection of a path has carried.
+struct ConnectionStatistics {
+  uint64_t reads = 0, read_bytes = 0, writes = 0, write_bytes = 0;  // answered with success
+  uint64_t in_flight = 0;
+  uint64_t messages_sent = 0, messages_received = 0;
+  /// From send to answer, in the reactor's turns: bucket i counts those below 2^i microseconds and
+  /// not below half of it; the last one all that took longer.
+  static constexpr size_t kLatencyBuckets = 24;
+  std::array<uint64_t, kLatencyBuckets> latency{};
+};
+
+struct PathStatus {
+  size_t id = 0;  // never used again
+  vhca::Address server;
+  std::string device;
+  std::string state;  // "connected", "reconnecting" ..., "disconnected by its operator"
+  bool connected = false;
+  std::string why;  // what went wrong last; empty: nothing
+  uint64_t reconnects = 0, reconnects_failed = 0;
+  uint64_t failed_over = 0;  // requests that were taken from it to another path
+  std::vector<ConnectionStatistics> connections;  // by cid
 };
 
 /// One reactor's part of a session. Everything on that reactor's thread.
@@ -191,8 +269,7 @@ class ClientSession {
   /// Connects and does the info exchange; on the home reactor. Retries nothing: the first failure
   /// is told in clear words. With reactors on several threads the task must not be destroyed before
   /// it ends; nor must that of close().
-  static base::Task<base::Result<std::unique_ptr<ClientSession>>> open(vhca::Device& device,
-                                                                       vhca::Pd& pd,
+  static base::Task<base::Result<std::unique_ptr<ClientSession>>> open(Domain& domain,
                                                                        ClientOptions options,
                                                                        SessionUser& user);
   /// Fails what is in flight with kCanceled, tells the server, releases all. When it returns no
@@ -200,9 +277,21 @@ class ClientSession {
   /// destroyed.
   virtual base::Task<void> close() = 0;
 
-  /// Gives up the present path, if any, as if it had failed: what is in flight is taken from the
+  /// Gives up the present paths, if any, as if all had failed: what is in flight is taken from the
   /// server, held, and sent again on the next path unless it is cancelled. Home reactor.
   virtual void drop_path(std::string_view why) = 0;
+
+  // --- paths, on the home reactor
+  /// One more; it is connected in the background. Its id. kInvalid: no such device.
+  virtual base::Result<size_t> add_path(const PathOptions& path) = 0;
+  /// For good: what is in flight on it goes by another one. kInvalid: the last one, or no such id.
+  virtual base::Task<base::Status> remove_path(size_t id) = 0;
+  /// Takes a path down and leaves it down / makes it anew at once. kNotFound: no such id.
+  virtual base::Status disconnect_path(size_t id) = 0;
+  virtual base::Status reconnect_path(size_t id) = 0;
+  virtual std::vector<PathStatus> paths() const = 0;
+  virtual PathPolicy policy() const = 0;
+  virtual void set_policy(PathPolicy policy) = 0;
 
   virtual SessionState state() const = 0;
   virtual const SessionLimits& limits() const = 0;

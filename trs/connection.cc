@@ -1,8 +1,6 @@
 #include "trs/connection.h"
 
 #include <algorithm>
-#include <numeric>
-#include <utility>
 
 #include "trs/imm.h"
 
@@ -91,8 +89,10 @@ base::Status Connection::build(vhca::Device& device, vhca::Pd& pd) {
 }
 
 base::Status Connection::post_receives(uint32_t message_bytes, bool take_answers) {
+  take_answers_ = take_answers;
+  control_bytes_ = std::max(options_.control_bytes, take_answers ? kAnswerBytes : 0);
   if (message_bytes > 0) BRAID_CHECK(post_message_receive(message_bytes));
-  if (take_answers) BRAID_CHECK(prepare_answers());
+  if (control_bytes_ > 0) BRAID_CHECK(prepare_buffers());
   receives_used_ = options_.receive_depth;
   while (receives_used_ > 0) {
     if (!repost_receives()) return make_error(Errc::kIo, "the receive queue takes no receives");
@@ -117,31 +117,16 @@ base::Status Connection::post_message_receive(uint32_t message_bytes) {
   return base::sys_error(err, "posting the receive of the info exchange");
 }
 
-/// Each receive gets a place for a message; all of them are used up.
-base::Status Connection::prepare_answers() {
-  answers_.resize(size_t{options_.receive_depth} * kAnswerBytes);
-  BRAID_TRY(answers_mr_, pd_->reg_mr(answers_.data(), answers_.size(), IBV_ACCESS_LOCAL_WRITE));
-  used_slots_.resize(options_.receive_depth);
-  std::iota(used_slots_.begin(), used_slots_.end(), 0u);
-  for (size_t i = 0; i < receive_chain_.size(); ++i) {
-    receive_pieces_[i] = {0, kAnswerBytes, answers_mr_->lkey};
-    receive_chain_[i].sg_list = &receive_pieces_[i];
-    receive_chain_[i].num_sge = 1;
-  }
+base::Status Connection::prepare_buffers() {
+  control_.resize(size_t{options_.receive_depth} * control_bytes_);
+  BRAID_TRY(control_mr_, pd_->reg_mr(control_.data(), control_.size(), IBV_ACCESS_LOCAL_WRITE));
   return {};
 }
 
 /// Posts up to a batch of those used up.
 bool Connection::repost_receives() {
   const uint32_t count = std::min(receives_used_, kRepostBatch);
-  if (answers_mr_) {
-    for (uint32_t i = 0; i < count; ++i) {
-      const uint32_t slot = used_slots_[receives_used_ - count + i];
-      receive_chain_[i].wr_id = wr_id(Kind::kReceive, slot);
-      receive_pieces_[i].addr =
-          reinterpret_cast<uint64_t>(answers_.data() + size_t{slot} * kAnswerBytes);
-    }
-  }
+  if (!control_.empty()) give_buffers(count);
   vhca::RecvWr& last = receive_chain_[count - 1];
   vhca::RecvWr* const rest = std::exchange(last.next, nullptr);
   const vhca::RecvWr* bad = nullptr;
@@ -149,6 +134,18 @@ bool Connection::repost_receives() {
   last.next = rest;
   receives_used_ -= count;
   return err == 0;
+}
+
+/// Receives complete in the order in which they were posted, so the buffers go round.
+void Connection::give_buffers(uint32_t count) {
+  for (uint32_t i = 0; i < count; ++i) {
+    std::byte* const buffer = control_.data() + size_t{control_next_} * control_bytes_;
+    receive_pieces_[i] = {reinterpret_cast<uint64_t>(buffer), control_bytes_, control_mr_->lkey};
+    receive_chain_[i].sg_list = &receive_pieces_[i];
+    receive_chain_[i].num_sge = 1;
+    receive_chain_[i].wr_id = wr_id(Kind::kReceive, control_next_);
+    control_next_ = (control_next_ + 1) % options_.receive_depth;
+  }
 }
 
 void Connection::attach(std::unique_ptr<vhca::Connection> established, std::function<void()> lost) {
@@ -228,9 +225,8 @@ void Connection::completed_receive(const vhca::Wc& wc) {
     user_.received_message(*this, std::span(message_).first(wc.byte_len));
     return;
   }
-  if (answers_mr_) used_slots_[receives_used_] = static_cast<uint32_t>(count_of(wc.wr_id));
   ++receives_used_;
-  if (answers_mr_ && wc.opcode == IBV_WC_RECV) return completed_answer(wc);
+  if (wc.opcode == IBV_WC_RECV && !control_.empty()) return completed_send(wc);
   if (wc.opcode != IBV_WC_RECV_RDMA_WITH_IMM) {
     fail(make_error(Errc::kProtocol, "a message came where only writes with immediate may"));
     return;
@@ -239,14 +235,22 @@ void Connection::completed_receive(const vhca::Wc& wc) {
 }
 
 /// Its receive is posted again after this round of completions at the earliest.
-void Connection::completed_answer(const vhca::Wc& wc) {
-  if ((wc.wc_flags & IBV_WC_WITH_IMM) == 0) {
-    fail(make_error(Errc::kProtocol, "a message without immediate came where answers may"));
+void Connection::completed_send(const vhca::Wc& wc) {
+  if (wc.byte_len > control_bytes_) {
+    fail(make_error(Errc::kProtocol, "a message longer than its buffer"));
     return;
   }
-  const size_t at = size_t{static_cast<uint32_t>(count_of(wc.wr_id))} * kAnswerBytes;
-  user_.received_answer(*this, from_network(wc.imm_data),
-                        std::span(answers_).subspan(at, wc.byte_len));
+  const size_t at = size_t{static_cast<uint32_t>(count_of(wc.wr_id))} * control_bytes_;
+  const auto message = std::span(control_).subspan(at, wc.byte_len);
+  const bool with_imm = (wc.wc_flags & IBV_WC_WITH_IMM) != 0;
+  if (with_imm && take_answers_) {
+    user_.received_answer(*this, from_network(wc.imm_data), message);
+  } else if (!with_imm && options_.control_bytes > 0) {
+    user_.received_message(*this, message);
+  } else {
+    fail(make_error(Errc::kProtocol, "a message {} immediate came where none may",
+                    with_imm ? "with" : "without"));
+  }
 }
 
 void Connection::fail(base::Error why) {

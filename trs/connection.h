@@ -7,9 +7,9 @@
 // has been polled; `signal_every` of them share one. Slot s owns header(s), so header memory is
 // never rewritten while the device may still read it: posted - completed <= send_depth.
 //
-// Receives are empty (what arrives are RDMA writes with immediate), except the first one of
-// connection 0, which takes a message of the info exchange. Those of a client whose server gives
-// its chunks new keys have room for the message that tells one (kAnswerBytes).
+// Receives are empty (what arrives are RDMA writes with immediate), except those of connection 0:
+// the first takes a message of the info exchange, the others a control message each. Those of a
+// client whose server gives its chunks new keys have room for the message that tells one.
 //
 // Thread: the reactor given; the creation too.
 #pragma once
@@ -36,7 +36,7 @@ class ConnectionUser {
   /// An RDMA write with immediate of the peer (host order), whose data has `bytes`. While draining,
   /// what the device had completed before the fence still comes.
   virtual void received_imm(Connection& connection, uint32_t imm, uint32_t bytes) = 0;
-  /// The SEND that the message receive took. Valid during the call.
+  /// A SEND: of the info exchange, or a control message after it. Valid during the call.
   virtual void received_message(Connection& connection, std::span<const std::byte> message) = 0;
   /// A SEND with immediate, of at most kAnswerBytes, to who asked for those. Valid during the call.
   virtual void received_answer(Connection& connection, uint32_t imm,
@@ -52,6 +52,7 @@ struct ConnectionOptions {
   uint32_t receive_depth = 64;  // empty receives
   uint32_t header_bytes = 0;    // per send slot
   uint32_t message_bytes = 0;   // buffer of the message receive; 0: none
+  uint32_t control_bytes = 0;   // buffer of each other receive, for SENDs; 0: they are empty
   vhca::CompChannel* channel = nullptr;
   vhca::Td* td = nullptr;
 };
@@ -77,7 +78,9 @@ class Connection {
   std::string peer_text() const;
 
   // --- data path
-  bool can_send() const { return posted_ - completed_ < options_.send_depth; }
+  bool can_send(uint32_t count = 1) const {
+    return posted_ - completed_ + count <= options_.send_depth;
+  }
   /// The header buffer of the next WR; its lkey.
   std::byte* next_header() {
     return headers_->data() + posted_ % options_.send_depth * options_.header_bytes;
@@ -105,10 +108,11 @@ class Connection {
   enum class State : uint8_t { kSetup, kOpen, kDraining, kDrained };
   Connection(base::Reactor& reactor, const ConnectionOptions& options, ConnectionUser& user);
   base::Status build(vhca::Device& device, vhca::Pd& pd);
-  base::Status prepare_answers();
-  base::Status post_message_receive(uint32_t message_bytes);
   bool repost_receives();
-  void completed_answer(const vhca::Wc& wc);
+  base::Status post_message_receive(uint32_t message_bytes);
+  base::Status prepare_buffers();
+  void give_buffers(uint32_t count);
+  void completed_send(const vhca::Wc& wc);
   void complete(const vhca::Wc& wc);
   void completed_receive(const vhca::Wc& wc);
   void fail(base::Error why);
@@ -126,23 +130,23 @@ class Connection {
   uint64_t last_signaled_ = 0;
   uint32_t signal_every_ = 1;
   uint32_t receives_used_ = 0;  // and not yet posted again
-  // With answers: receive slot s takes its message at answers_[s * kAnswerBytes]. The slots of the
-  // receives that are used up, receives_used_ of them.
-  std::vector<uint32_t> used_slots_;
 
   vhca::Pd* pd_ = nullptr;
   std::unique_ptr<base::Segment> headers_;
   std::vector<std::byte> message_;
-  std::vector<std::byte> answers_;
+  std::vector<std::byte> control_;  // receive_depth buffers, used in turn
+  uint32_t control_bytes_ = 0;      // of each
+  bool take_answers_ = false;
+  uint32_t control_next_ = 0;  // the buffer that is posted next
   std::unique_ptr<vhca::Mr> header_mr_;
   std::unique_ptr<vhca::Mr> message_mr_;
-  std::unique_ptr<vhca::Mr> answers_mr_;
+  std::unique_ptr<vhca::Mr> control_mr_;
   std::unique_ptr<vhca::Cq> cq_;
   std::unique_ptr<vhca::Qp> qp_;
   std::unique_ptr<vhca::Connection> established_;
   static constexpr uint32_t kRepostBatch = 32;
   std::array<vhca::RecvWr, kRepostBatch> receive_chain_{};
-  std::array<vhca::Sge, kRepostBatch> receive_pieces_{};  // of receive_chain_, with answers
+  std::array<vhca::Sge, kRepostBatch> receive_pieces_{};
 };
 
 /// "work request flushed", "retry count exceeded": for logs and errors.

@@ -1,117 +1,14 @@
-// A client that breaks the rules, written with raw verbs: the server refuses it, says why, ends its
-// session and nobody else's.
-#include <gmock/gmock.h>
+// What a server does with a client that breaks the protocol: the session ends, nothing else does.
+#include "trs/hostile_client_rig.h"
 
-#include <cerrno>
-
-#include "trs/raw_peer.h"
-
-namespace braid::trs::testing {
+namespace braid::trs {
 namespace {
 
 using base::Errc;
 using base::kSecond;
-
-constexpr const char* kHostileIp = "10.0.0.3";
-
-std::vector<std::byte> to_vector(std::span<const std::byte> bytes) {
-  return {bytes.begin(), bytes.end()};
-}
-
-class HostileClient : public SessionRig {
- protected:
-  void SetUp() override {
-    connect();  // an honest client, who must not notice anything
-    auto& machine = world.add_machine("hostile");
-    world.fabric().add_port(machine, kHostileIp);
-    auto& host = machine.start_process("hostile");
-    auto program = std::make_unique<RawPeer>(host, kHostileIp);
-    raw = program.get();
-    host.run(std::move(program));
-  }
-  void TearDown() override {
-    auto io = client->make_io(Direction::kWrite, 0, 4096);
-    client->submit(*io);
-    ASSERT_TRUE(until([&] { return io->done; }));
-    EXPECT_EQ(io->status, Errc::kOk);
-    EXPECT_EQ(client->disconnected_calls, 0u) << "the honest client was disturbed";
-    cid0.reset();
-    cid1.reset();
-  }
-
-  static wire::ConnReq conn_req(uint16_t cid) {
-    wire::ConnReq req;
-    req.cid = cid;
-    req.cid_num = uint16_t{2};
-    req.recon_cnt = uint16_t{1};
-    req.sess_uuid.bytes.fill(1);
-    req.paths_uuid.bytes.fill(2);
-    req.flags = wire::kFirstConn;
-    req.braid_magic = wire::kBraidMagic;
-    req.braid_features = wire::kFeatures;
-    return req;
-  }
-  std::unique_ptr<RawConnection> try_connect(std::span<const std::byte> private_data) {
-    auto connection = raw->make();
-    raw->connect(*connection, to_vector(private_data));
-    EXPECT_TRUE(until([&] { return connection->decided; }));
-    return connection;
-  }
-  /// Both connections, no info exchange.
-  void handshake(const wire::ConnReq& first = conn_req(0),
-                 const wire::ConnReq& second = conn_req(1)) {
-    cid0 = try_connect(wire::bytes_of(first));
-    cid1 = try_connect(wire::bytes_of(second));
-    ASSERT_TRUE(cid0->connection && cid1->connection);
-  }
-  void handshake_as_kernel() {
-    wire::ConnReq first = conn_req(0), second = conn_req(1);
-    for (wire::ConnReq* req : {&first, &second}) {
-      req->braid_magic = 0u;
-      req->braid_features = 0u;
-    }
-    handshake(first, second);
-  }
-  void send_info(uint8_t admin_permits = 1) {
-    wire::InfoReq req;
-    std::memcpy(req.session_name.data(), "hostile", 7);
-    req.braid_admin_permits = admin_permits;
-    raw->send(*cid0, wire::bytes_of(req));
-  }
-  /// A session with everything; chunks are known.
-  void open_session(uint8_t admin_permits = 1) {
-    handshake();
-    send_info(admin_permits);
-    ASSERT_TRUE(until([&] {
-      cid0->poll();
-      return cid0->completions.size() >= 2;  // the SEND, and the answer
-    }));
-    ASSERT_TRUE(wire::parse_info_rsp(raw->received(0, 24), 32 << 10, chunks).ok());
-    sessions_before = store.closed;
-  }
-  /// Puts bytes at an offset of a chunk and announces a message at `imm_offset`.
-  void request(RawConnection& by, uint32_t chunk, uint32_t at, std::vector<uint8_t> bytes,
-               uint32_t imm_offset) {
-    const uint32_t imm = ImmCodec(16).encode({chunk, imm_offset});
-    raw->write_imm(by, std::as_bytes(std::span(bytes)), chunks[chunk % 16].address + at,
-                   chunks[chunk % 16].key, imm);
-  }
-  /// Breaches of the protocol that the server has counted, by their reason.
-  uint64_t breaches(const std::string& reason) {
-    const ServerStatistics statistics = server->server->statistics();
-    const auto found = statistics.breaches.find(reason);
-    return found == statistics.breaches.end() ? 0 : found->second;
-  }
-  void expect_session_ended() {
-    EXPECT_TRUE(until([&] { return cid0->lost() && cid1->lost(); }, 5 * kSecond));
-    EXPECT_TRUE(until([&] { return server->server->sessions().size() == 1; }, 5 * kSecond));
-  }
-
-  RawPeer* raw = nullptr;
-  std::unique_ptr<RawConnection> cid0, cid1;
-  std::vector<wire::ChunkRegion> chunks = std::vector<wire::ChunkRegion>(16);
-  uint64_t sessions_before = 0;
-};
+using testing::HostileClient;
+using testing::RawConnection;
+using testing::StoreOp;
 
 TEST_F(HostileClient, NonsenseInTheConnectRequestIsRejected) {
   const std::vector<std::byte> nothing;
@@ -384,4 +281,4 @@ TEST_F(HostileClient, SilentBraidClientIsAskedOnEachConnectionAndCutOff) {
 }
 
 }  // namespace
-}  // namespace braid::trs::testing
+}  // namespace braid::trs

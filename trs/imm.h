@@ -25,6 +25,7 @@ static_assert(kImmTypeBits + kImmPayloadBits == 32);
 static_assert(kImmErrnoBits + kImmRequestIdBits == kImmPayloadBits);
 inline constexpr uint32_t kImmErrnoMax = (1u << kImmErrnoBits) - 1;
 inline constexpr uint32_t kImmEio = 5;  // what stands for an errno that does not fit
+inline constexpr uint32_t kSeeAnswerSlot = kImmErrnoMax;  // between Braid peers: wire::AnswerSlot
 inline constexpr uint32_t kImmRequestIdMax = (1u << kImmRequestIdBits) - 1;
 
 enum class ImmType : uint8_t {

@@ -64,9 +64,9 @@ class PermitPool {
   /// Dense numbers of the indexes, for tables: slot_of(index) < slots().
   uint32_t slots() const { return slots_; }
   uint32_t slot_of(uint32_t index) const { return (index - options_.first) / options_.stride; }
+  uint32_t index_of(uint32_t slot) const { return options_.first + slot * options_.stride; }
 
  private:
-  uint32_t index_of(uint32_t slot) const { return options_.first + slot * options_.stride; }
   void set_free(uint32_t slot) {
     free_bits_[slot / 64] |= uint64_t{1} << slot % 64;
     ++free_;

@@ -8,6 +8,7 @@
 // abandoned write can never land after a newer one.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -34,6 +35,13 @@ class ServerRequest {
   ServerSession* session = nullptr;
   base::Reactor* reactor = nullptr;  // where it came and must be answered
   void* context = nullptr;           // the user's
+  /// Words of the client's upper layer; only between Braid peers.
+  std::array<uint64_t, 2> words{};
+  bool has_words = false;
+  /// The same in the other direction: set them before answer(). A peer that takes no answer slots
+  /// (ServerSession::takes_answer_words) does not get them.
+  std::array<uint64_t, 2> answer_words{};
+  bool has_answer_words = false;
   /// Ends the request: `status` goes to the client as errno. A successful read sends all of `data`,
   /// or of `source` if given (registered by Server::register_memory; same length). The object may
   /// be reused at once.
@@ -51,6 +59,8 @@ class ServerSession {
   virtual bool braid_peer() const = 0;
   virtual uint32_t queue_depth() const = 0;
   virtual uint32_t max_io_bytes() const = 0;
+  virtual size_t paths() const = 0;  // that are up or coming up
+  virtual bool takes_answer_words() const = 0;
   void* context = nullptr;  // the user's
 
  protected:
@@ -60,7 +70,7 @@ class ServerSession {
 class ServerUser {
  public:
   virtual ~ServerUser() = default;
-  /// Home reactor. The session's path is up / has ended and no request of it is left.
+  /// Home reactor. The session's first path is up / its last one has ended and no request is left.
   virtual void session_opened(ServerSession& session) = 0;
   virtual void session_closed(ServerSession& session) = 0;
   /// On the request's reactor. Must lead to exactly one answer(), now or later, also if the client
@@ -68,14 +78,23 @@ class ServerUser {
   virtual void request(ServerRequest& request) = 0;
 };
 
-struct ServerOptions {
+/// A device by which clients come, and where it listens.
+struct ServerEndpoint {
+  vhca::Device* device = nullptr;
   vhca::Address listen;
-  std::vector<base::Reactor*> reactors;  // [0] is the home reactor
-  uint32_t queue_depth = 128;            // chunks per session
+};
+
+struct ServerOptions {
+  vhca::Address listen;                   // of the device that the server is made with
+  std::vector<ServerEndpoint> endpoints;  // further ones
+  std::vector<base::Reactor*> reactors;   // [0] is the home reactor
+  uint32_t queue_depth = 128;             // chunks per session
   uint32_t max_io_bytes =
       1 << 20;  // payload per request; chunk = this + 4 KiB for headers, rounded to a power of two
   unsigned sessions_max = 64;
   HeartbeatOptions heartbeat;
+  /// What is offered to Braid clients (wire.h); less than all to be as an older version is.
+  uint32_t features = kAllFeatures;
 };
 
 /// Since the server was made, but for `sessions`.
@@ -92,7 +111,8 @@ class Server {
   virtual ~Server() = default;  // stop() first, unless the host is dead
   static base::Result<std::unique_ptr<Server>> create(vhca::Device& device, ServerOptions options,
                                                       ServerUser& user);
-  virtual vhca::Address address() const = 0;  // with the chosen port
+  virtual vhca::Address address() const = 0;  // of the first endpoint, with the chosen port
+  virtual std::vector<vhca::Address> addresses() const = 0;  // of all endpoints
   /// Memory outside the chunks from which reads may be answered, those of this server only; at most
   /// 1024 stretches. Home reactor. Stays registered, with every session, while the object lives.
   virtual base::Result<std::unique_ptr<vhca::Mr>> register_memory(std::byte* address,

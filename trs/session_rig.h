@@ -54,11 +54,14 @@ class Process : public base::sim::SimProgram {
       reactors.push_back(std::move(*made));
       host.drive(*reactors.back());
     }
+    device = make_device(ip);
+  }
+  std::unique_ptr<vhca::Device> make_device(const std::string& ip) {
     vhca::SimDeviceOptions options;
     options.ip = ip;
     auto made = vhca::create_sim_device(host, *reactors[0], options);
     BRAID_ASSERT(made.ok());
-    device = std::move(*made);
+    return std::move(*made);
   }
   std::vector<base::Reactor*> reactor_list() const {
     std::vector<base::Reactor*> list;
@@ -70,12 +73,14 @@ class Process : public base::sim::SimProgram {
   base::sim::SimHost& host;
   std::vector<std::unique_ptr<base::Reactor>> reactors;
   std::unique_ptr<vhca::Device> device;
+  std::vector<std::unique_ptr<vhca::Device>> more_devices;
 };
 
 class ServerProcess final : public Process, private ServerUser {
  public:
   ServerProcess(base::sim::SimHost& process, Store& disk, size_t reactor_count,
-                const std::function<void(ServerOptions&)>& adjust)
+                const std::function<void(ServerOptions&)>& adjust,
+                const std::vector<std::string>& more_ips = {})
       : Process(process, kServerIp, reactor_count), store(disk) {
     ++store.lives;
     ServerOptions options;
@@ -83,6 +88,10 @@ class ServerProcess final : public Process, private ServerUser {
     options.reactors = reactor_list();
     options.queue_depth = 16;
     options.max_io_bytes = 16 << 10;
+    for (const std::string& ip : more_ips) {
+      more_devices.push_back(make_device(ip));
+      options.endpoints.push_back({more_devices.back().get(), {ip, kPort}});
+    }
     if (adjust) adjust(options);
     auto made = Server::create(*device, options, *this);
     BRAID_ASSERT(made.ok());
@@ -132,6 +141,10 @@ class ServerProcess final : public Process, private ServerUser {
       return;
     }
     std::memcpy(&op, request.user_header.data(), sizeof(op));
+    if (request.has_words) {
+      request.answer_words = {request.words[1], request.words[0]};
+      request.has_answer_words = true;
+    }
     if (op.fail_errno != 0) {
       request.answer(base::errc_from_errno(static_cast<int>(op.fail_errno)));
       return;
@@ -177,14 +190,14 @@ class ClientProcess final : public Process, private SessionUser {
  public:
   ClientProcess(base::sim::SimHost& process, size_t reactor_count)
       : Process(process, kClientIp, reactor_count) {
-    auto made_pd = device->alloc_pd();
-    BRAID_ASSERT(made_pd.ok());
-    pd = std::move(*made_pd);
+    auto made_domain = Domain::create(*device);
+    BRAID_ASSERT(made_domain.ok());
+    domain = std::move(*made_domain);
     auto segment = host.create_segment(kMemoryBytes, "test");
     BRAID_ASSERT(segment.ok());
     memory = std::move(*segment);
-    auto made_mr =
-        pd->reg_mr(memory->data(), kMemoryBytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    auto made_mr = domain->register_memory(memory->data(), kMemoryBytes,
+                                           IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
     BRAID_ASSERT(made_mr.ok());
     mr = std::move(*made_mr);
   }
@@ -195,6 +208,7 @@ class ClientProcess final : public Process, private SessionUser {
     options.session_name = "client";
     options.server = {kServerIp, kPort};
     options.reactors = reactor_list();
+    options.paths = more_paths;
     if (adjust) adjust(options);
     home().spawn(open_task(options));
     home().wake();
@@ -236,8 +250,17 @@ class ClientProcess final : public Process, private SessionUser {
     reactors[reactor]->wake();
   }
 
+  /// A port of its own for a further path to this address of the server.
+  PathOptions add_port(const std::string& ip, const std::string& server_ip) {
+    more_devices.push_back(make_device(ip));
+    auto index = domain->add_device(*more_devices.back());
+    BRAID_ASSERT(index.ok());
+    return {{server_ip, kPort}, *index};
+  }
+
   static constexpr size_t kMemoryBytes = 8 << 20;
-  std::unique_ptr<vhca::Pd> pd;
+  std::vector<PathOptions> more_paths;  // for open()
+  std::unique_ptr<Domain> domain;
   std::unique_ptr<base::Segment> memory;
   std::unique_ptr<vhca::Mr> mr;
   size_t used = 0;
@@ -254,7 +277,8 @@ class ClientProcess final : public Process, private SessionUser {
  private:
   base::Task<void> open_task(ClientOptions options) {
     SessionUser& user = *this;
-    auto result = co_await ClientSession::open(*device, *pd, options, user);
+    Domain& all = *domain;
+    auto result = co_await ClientSession::open(all, options, user);
     if (result.ok()) {
       session = std::move(*result);
       opened = true;
@@ -297,8 +321,8 @@ class SessionRig : public ::testing::Test {
 
   void start_server() {
     server_host = &server_machine->start_process("server");
-    auto program =
-        std::make_unique<ServerProcess>(*server_host, store, reactor_count, adjust_server);
+    auto program = std::make_unique<ServerProcess>(*server_host, store, reactor_count,
+                                                   adjust_server, server_ips);
     server = program.get();
     server_host->run(std::move(program));
   }
@@ -311,6 +335,7 @@ class SessionRig : public ::testing::Test {
     auto program = std::make_unique<ClientProcess>(*client_host, reactor_count);
     client = program.get();
     client_host->run(std::move(program));
+    if (adjust_client) adjust_client(*client);
   }
   /// Server, client, and a session between them.
   void connect(const std::function<void(ClientOptions&)>& adjust = {}) {
@@ -349,6 +374,8 @@ class SessionRig : public ::testing::Test {
   Store store;
   const size_t reactor_count;
   std::function<void(ServerOptions&)> adjust_server;
+  std::vector<std::string> server_ips;  // further ones
+  std::function<void(ClientProcess&)> adjust_client;
   base::sim::SimMachine* server_machine = nullptr;
   base::sim::SimMachine* client_machine = nullptr;
   base::sim::SimHost* server_host = nullptr;

@@ -183,7 +183,7 @@ class SessionThreads : public ::testing::TestWithParam<std::tuple<size_t, size_t
     on(client_threads_[0], [&] {
       session_.reset();
       mr_.reset();
-      pd_.reset();
+      domain_.reset();
       client_device_.reset();
     });
     stop_server();
@@ -222,11 +222,11 @@ class SessionThreads : public ::testing::TestWithParam<std::tuple<size_t, size_t
   }
   void open() {
     on(client_threads_[0], [&] {
-      pd_ = std::move(*client_device_->alloc_pd());
+      domain_ = std::move(*Domain::create(*client_device_));
       const size_t size_bytes = user_.bytes.size();
       memory_ = std::move(*host_->create_segment(size_bytes, "test"));
-      mr_ = std::move(*pd_->reg_mr(memory_->data(), size_bytes,
-                                   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE));
+      mr_ = std::move(*domain_->register_memory(memory_->data(), size_bytes,
+                                                IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE));
     });
     using Opened = base::Result<std::unique_ptr<ClientSession>>;
     Opened opened = await_on<Opened>(client_threads_[0], [&] {
@@ -235,7 +235,7 @@ class SessionThreads : public ::testing::TestWithParam<std::tuple<size_t, size_t
       options.server = {"127.0.0.1", port_};
       options.reactors = client_threads_.list();
       options.heartbeat.interval_ns = kPatienceNs;
-      return ClientSession::open(*client_device_, *pd_, options, session_user_);
+      return ClientSession::open(*domain_, options, session_user_);
     });
     ASSERT_TRUE(opened.ok()) << opened.error().message();
     session_ = std::move(*opened);
@@ -272,7 +272,7 @@ class SessionThreads : public ::testing::TestWithParam<std::tuple<size_t, size_t
   std::unique_ptr<vhca::Device> client_device_;
   std::unique_ptr<Server> server_;
   uint16_t port_ = 0;
-  std::unique_ptr<vhca::Pd> pd_;
+  std::unique_ptr<Domain> domain_;
   std::unique_ptr<base::Segment> memory_;
   std::unique_ptr<vhca::Mr> mr_;
   std::unique_ptr<ClientSession> session_;

@@ -115,17 +115,16 @@ class StoppedServer : public testing::Test {
 
 TEST_F(StoppedServer, IsNoticedByHeartbeatsAndRequestsGoOnWhenItDoes) {
   Process process;
-  const auto pd = std::move(*process.device->alloc_pd());
+  const auto domain = std::move(*Domain::create(*process.device));
   const auto memory = std::move(*process.host->create_segment(kBytes, "test"));
-  const auto mr = std::move(
-      *pd->reg_mr(memory->data(), kBytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE));
+  const auto mr = std::move(*domain->register_memory(
+      memory->data(), kBytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE));
   CountingUser user;
   ClientOptions options;
   options.session_name = "stopped";
   options.server = {"127.0.0.1", port_};
   options.reactors = {process.reactor.get()};
-  auto opened =
-      process.reactor->run_until_done(ClientSession::open(*process.device, *pd, options, user));
+  auto opened = process.reactor->run_until_done(ClientSession::open(*domain, options, user));
   ASSERT_TRUE(opened.ok()) << opened.error().message();
   const std::unique_ptr<ClientSession> session = std::move(*opened);
 
@@ -176,7 +175,7 @@ TEST_F(StoppedServer, IsNoticedByHeartbeatsAndRequestsGoOnWhenItDoes) {
 TEST_F(StoppedServer, ItsLossIsToldBeforeRequestsComeBack) {
   Process process;
   const auto held_up = std::move(*base::Reactor::create(*process.host, {}));
-  const auto pd = std::move(*process.device->alloc_pd());
+  const auto domain = std::move(*Domain::create(*process.device));
   CountingUser user;
   ClientOptions options;
   options.session_name = "told";
@@ -195,7 +194,7 @@ TEST_F(StoppedServer, ItsLossIsToldBeforeRequestsComeBack) {
   };
   bool ended = false;
   const auto open = [&]() -> base::Task<void> {
-    opened = co_await ClientSession::open(*process.device, *pd, options, user);
+    opened = co_await ClientSession::open(*domain, options, user);
     ended = true;
   };
   base::Task<void> opening = open();

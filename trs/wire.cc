@@ -45,12 +45,13 @@ base::Status check_magic(const T& message, std::string_view what) {
 }
 
 template <typename T>
-base::Status check_reserved(const T& message, std::string_view what) {
+base::Status check_reserved(const T& message, std::span<const uint8_t> rest, bool rest_may_be_used,
+                            std::string_view what) {
   const bool braid = message.braid_magic == kBraidMagic;
   const bool silent = message.braid_magic == 0 && message.braid_features == 0;
-  const bool rest_zero = std::all_of(message.reserved.begin(), message.reserved.end(),
-                                     [](uint8_t byte) { return byte == 0; });
-  if ((braid || silent) && rest_zero) return {};
+  const bool rest_zero =
+      std::all_of(rest.begin(), rest.end(), [](uint8_t byte) { return byte == 0; });
+  if ((braid && (rest_zero || rest_may_be_used)) || (silent && rest_zero)) return {};
   return make_error(Errc::kProtocol, "{} with reserved bytes that are not zero", what);
 }
 
@@ -60,11 +61,49 @@ std::string to_string(const Uuid& uuid) {
   return fmt::format("{:02x}", fmt::join(uuid.bytes, ""));
 }
 
+uint32_t joined_epoch(const ConnReq& request) {
+  return static_cast<uint32_t>(request.braid_joins[0]) |
+         static_cast<uint32_t>(request.braid_joins[1]) << 8 |
+         static_cast<uint32_t>(request.braid_joins[2]) << 16;
+}
+
+void set_joined_epoch(ConnReq& request, uint32_t epoch) {
+  for (unsigned i = 0; i < 3; ++i) {
+    request.braid_joins[i] = static_cast<uint8_t>(epoch >> 8 * i);
+  }
+}
+
+namespace {
+
+/// By code.
+constexpr Errc kStatusCodes[] = {
+    Errc::kOk,         Errc::kInvalid,  Errc::kNotFound,     Errc::kExists,     Errc::kBusy,
+    Errc::kPermission, Errc::kReadOnly, Errc::kNotSupported, Errc::kOutOfRange, Errc::kNoMemory,
+    Errc::kNoSpace,    Errc::kIo,       Errc::kTimedOut,     Errc::kCanceled,   Errc::kDisconnected,
+    Errc::kRefused,    Errc::kProtocol, Errc::kStale,
+};
+constexpr uint32_t kStatusIo = 11;
+static_assert(kStatusCodes[kStatusIo] == Errc::kIo);
+
+}  // namespace
+
+uint32_t status_code(Errc status) {
+  const auto* const found = std::find(std::begin(kStatusCodes), std::end(kStatusCodes), status);
+  const auto code = static_cast<uint32_t>(found - std::begin(kStatusCodes));
+  return code < std::size(kStatusCodes) ? code : kStatusIo;
+}
+
+std::optional<Errc> status_of(uint32_t code) {
+  if (code >= std::size(kStatusCodes)) return std::nullopt;
+  return kStatusCodes[code];
+}
+
 base::Result<ConnReq> parse_conn_req(std::span<const std::byte> private_data) {
   const std::string_view what = "connect request";
   BRAID_TRY(const ConnReq req, take<ConnReq>(private_data, what));
   BRAID_CHECK(check_magic(req, what));
-  BRAID_CHECK(check_reserved(req, what));
+  const bool joins = (req.braid_features & kFeatureSequenced) != 0;
+  BRAID_CHECK(check_reserved(req, req.braid_joins, joins, what));
   if (req.cid_num < 2 || req.cid_num > kConnectionsMax) {
     return make_error(Errc::kProtocol, "{} for {} connections; 2 to {} are right", what,
                       uint16_t{req.cid_num}, kConnectionsMax);
@@ -83,7 +122,7 @@ base::Result<ConnRsp> parse_accept(std::span<const std::byte> private_data) {
   const std::string_view what = "connect answer";
   BRAID_TRY(const ConnRsp rsp, take<ConnRsp>(private_data, what));
   BRAID_CHECK(check_magic(rsp, what));
-  BRAID_CHECK(check_reserved(rsp, what));
+  BRAID_CHECK(check_reserved(rsp, rsp.reserved, false, what));
   if (rsp.error != 0) {
     return make_error(Errc::kProtocol, "{} that accepts with error {}", what,
                       static_cast<int16_t>(uint16_t{rsp.error}));
@@ -163,11 +202,12 @@ base::Result<ParsedInfoReq> parse_info_req(std::span<const std::byte> message) {
     return make_error(Errc::kProtocol,
                       "{} with a session name that is empty or not of printable characters", what);
   }
-  return ParsedInfoReq{std::move(name), req.braid_admin_permits};
+  return ParsedInfoReq{std::move(name), req.braid_admin_permits, req.braid_answers_address,
+                       req.braid_answers_key};
 }
 
-base::Status parse_info_rsp(std::span<const std::byte> message, uint32_t chunk_bytes,
-                            std::span<ChunkRegion> chunks) {
+base::Result<uint32_t> parse_info_rsp(std::span<const std::byte> message, uint32_t chunk_bytes,
+                                      std::span<ChunkRegion> chunks) {
   const std::string_view what = "info answer";
   BRAID_TRY(const InfoRsp rsp, take<InfoRsp>(message, what));
   if (rsp.type != static_cast<uint16_t>(MessageType::kInfoRsp)) {
@@ -196,44 +236,103 @@ base::Status parse_info_rsp(std::span<const std::byte> message, uint32_t chunk_b
       chunks[i * per_region + j] = {region.address + j * chunk_bytes, region.key};
     }
   }
-  return {};
+  return uint32_t{rsp.braid_epoch};
 }
+
+base::Result<FenceMsg> parse_fence(std::span<const std::byte> message, MessageType type) {
+  const std::string_view what = "message about a path";
+  if (message.size() != sizeof(FenceMsg)) {
+    return make_error(Errc::kProtocol, "{} of {} bytes; it has {}", what, message.size(),
+                      sizeof(FenceMsg));
+  }
+  BRAID_TRY(const FenceMsg fence, take<FenceMsg>(message, what));
+  if (fence.type != static_cast<uint16_t>(type) || fence.reserved[0] != 0 ||
+      fence.reserved[1] != 0) {
+    return make_error(Errc::kProtocol,
+                      "{} of type {} where {} is due, or its reserved bytes are "
+                      "not zero",
+                      what, uint16_t{fence.type}, static_cast<uint16_t>(type));
+  }
+  return fence;
+}
+
+namespace {
+
+/// Takes what follows the first four bytes. Null, or what is wrong.
+const char* take_read(std::span<const std::byte> chunk, uint64_t at, ParsedRequest& out) {
+  ReadMsg read;
+  if (at + sizeof(read) > chunk.size()) return "message beyond the chunk's end";
+  copy_once(&read, chunk.data() + at, sizeof(read));
+  if ((read.flags & ~kNeedInvalidate) != 0) return "unknown flags in a read request";
+  if (read.sg_cnt > 1) return "more than one target in a read request";
+  out.direction = Direction::kRead;
+  if (read.sg_cnt == 0) return nullptr;
+  if (at + sizeof(read) + sizeof(SgDescriptor) > chunk.size()) {
+    return "message beyond the chunk's end";
+  }
+  copy_once(&out.target, chunk.data() + at + sizeof(read), sizeof(out.target));
+  return nullptr;
+}
+
+const char* take_sequenced(std::span<const std::byte> chunk, uint64_t at, MessageType type,
+                           ParsedRequest& out) {
+  SequencedMsg message;
+  if (at + sizeof(message) > chunk.size()) return "message beyond the chunk's end";
+  copy_once(&message, chunk.data() + at, sizeof(message));
+  at += sizeof(message);
+  const bool read = type == MessageType::kSequencedRead;
+  if ((message.flags & ~kHasWords) != 0) return "unknown flags in a request";
+  if (message.sg_cnt > (read ? 1 : 0)) return "more targets than the request can have";
+  if (message.epoch == 0 || message.sequence == 0) return "a request without its number";
+  out.direction = read ? Direction::kRead : Direction::kWrite;
+  out.sequenced = true;
+  out.epoch = message.epoch;
+  out.sequence = message.sequence;
+  if (message.sg_cnt == 1) {
+    if (at + sizeof(out.target) > chunk.size()) return "message beyond the chunk's end";
+    copy_once(&out.target, chunk.data() + at, sizeof(out.target));
+    at += sizeof(out.target);
+  }
+  out.has_words = (message.flags & kHasWords) != 0;
+  if (!out.has_words) return nullptr;
+  UpperWords words;
+  if (at + sizeof(words) > chunk.size()) return "message beyond the chunk's end";
+  copy_once(&words, chunk.data() + at, sizeof(words));
+  out.words = {words.words[0], words.words[1]};
+  return nullptr;
+}
+
+}  // namespace
 
 const char* parse_request(std::span<const std::byte> chunk, uint32_t offset, uint32_t max_io_bytes,
                           std::span<std::byte> user_header, ParsedRequest& out) {
-  const uint64_t chunk_bytes = chunk.size();
-  if (uint64_t{offset} + sizeof(WriteMsg) > chunk_bytes) return "message beyond the chunk's end";
-  const std::byte* const at = chunk.data() + offset;
-  WriteMsg head;  // read requests begin alike
-  copy_once(&head, at, sizeof(head));
-
-  uint32_t asked_bytes = 0;
-  if (head.type == static_cast<uint16_t>(MessageType::kRead)) {
-    ReadMsg read;
-    if (uint64_t{offset} + sizeof(read) > chunk_bytes) return "message beyond the chunk's end";
-    copy_once(&read, at, sizeof(read));
-    if (read.type != head.type || read.usr_len != head.usr_len) return "message changed underway";
-    if ((read.flags & ~kNeedInvalidate) != 0) return "unknown flags in a read request";
-    if (read.sg_cnt > 1) return "more than one target in a read request";
-    out.direction = Direction::kRead;
-    out.target = {};
-    if (read.sg_cnt == 1) {
-      if (uint64_t{offset} + kMessageBytesMax > chunk_bytes)
-        return "message beyond the chunk's end";
-      copy_once(&out.target, at + sizeof(read), sizeof(out.target));
-      asked_bytes = out.target.length;
-    }
-  } else if (head.type == static_cast<uint16_t>(MessageType::kWrite)) {
-    out.direction = Direction::kWrite;
-  } else {
-    return "unknown message type";
+  if (uint64_t{offset} + sizeof(WriteMsg) > chunk.size()) return "message beyond the chunk's end";
+  WriteMsg head;  // all requests begin alike
+  copy_once(&head, chunk.data() + offset, sizeof(head));
+  out = {};
+  const char* wrong = nullptr;
+  switch (const auto type = static_cast<MessageType>(uint16_t{head.type}); type) {
+    case MessageType::kWrite:
+      out.direction = Direction::kWrite;
+      break;
+    case MessageType::kRead:
+      wrong = take_read(chunk, offset, out);
+      break;
+    case MessageType::kSequencedWrite:
+    case MessageType::kSequencedRead:
+      wrong = take_sequenced(chunk, offset, type, out);
+      break;
+    default:
+      wrong = "unknown message type";
   }
+  if (wrong != nullptr) return wrong;
 
   const uint32_t usr_len = head.usr_len;
   if (usr_len > offset) return "user header longer than what precedes the message";
   if (usr_len > kUserHeaderBytesMax || usr_len > user_header.size()) return "user header too long";
   const uint32_t area_bytes = offset - usr_len;  // where data lies, or would lie
   if (area_bytes > max_io_bytes) return "more data than the session allows";
+  const uint32_t asked_bytes = out.target.length;
   if (out.direction == Direction::kRead && asked_bytes > area_bytes) {
     return "read of more than its data area";
   }

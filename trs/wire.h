@@ -10,6 +10,7 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -34,7 +35,14 @@ inline constexpr uint32_t kBraidMagic = 0x44415242;  // "BRAD" in memory order
 inline constexpr uint32_t kFeaturePinnedPermits = 1u << 0;
 /// The info request tells the number of admin permits; without it there is one.
 inline constexpr uint32_t kFeatureAdminPermits = 1u << 1;
-inline constexpr uint32_t kFeatures = kFeaturePinnedPermits | kFeatureAdminPermits;
+/// Requests are numbered (SequencedMsg), paths can be fenced (FenceMsg) and join an incarnation by
+/// its epoch: failover applies nothing twice. Needs both of the above.
+inline constexpr uint32_t kFeatureSequenced = 1u << 2;
+/// The client announces an answer area in its info request: one AnswerSlot per permit. Needs
+/// kFeatureSequenced.
+inline constexpr uint32_t kFeatureAnswerSlots = 1u << 3;
+static_assert(kAllFeatures == (kFeaturePinnedPermits | kFeatureAdminPermits | kFeatureSequenced |
+                               kFeatureAnswerSlots));
 
 inline constexpr uint16_t kConnectionsMax = 4096;  // cid_num
 inline constexpr uint32_t kQueueDepthMax = 65535;
@@ -68,7 +76,9 @@ struct ConnReq {
   uint8_t flags = 0;     // kFirstConn
   base::le32 braid_magic;
   base::le32 braid_features;
-  std::array<uint8_t, 3> reserved{};
+  // With kFeatureSequenced: the lowest 24 bits of the epoch that the path joins; 0: it begins an
+  // incarnation.
+  std::array<uint8_t, 3> braid_joins{};
 };
 inline constexpr uint8_t kFirstConn = 1;
 static_assert(sizeof(ConnReq) == 56 && kIsWireStruct<ConnReq>);
@@ -77,6 +87,10 @@ static_assert(offsetof(ConnReq, cid) == 6 && offsetof(ConnReq, cid_num) == 8);
 static_assert(offsetof(ConnReq, recon_cnt) == 10 && offsetof(ConnReq, sess_uuid) == 12);
 static_assert(offsetof(ConnReq, paths_uuid) == 28 && offsetof(ConnReq, flags) == 44);
 static_assert(offsetof(ConnReq, braid_magic) == 45 && offsetof(ConnReq, braid_features) == 49);
+static_assert(offsetof(ConnReq, braid_joins) == 53);
+uint32_t joined_epoch(const ConnReq& request);  // its lowest 24 bits
+void set_joined_epoch(ConnReq& request, uint32_t epoch);
+inline constexpr uint32_t kJoinedEpochMask = 0xffffff;
 
 struct ConnRsp {
   base::le16 magic = kMagic;
@@ -106,17 +120,27 @@ enum class MessageType : uint16_t {
   kWrite = 2,
   kRead = 3,
   kRkeyRsp = 4,
+  // Between Braid peers with kFeatureSequenced.
+  kSequencedWrite = 16,
+  kSequencedRead = 17,
+  kFencePath = 32,   // SEND on connection 0: end this path of the session
+  kPathFenced = 33,  // the answer: nothing of it can land any more
 };
 
 struct InfoReq {
   base::le16 type = uint16_t{0};
   std::array<char, 255> session_name{};  // NUL-terminated
   uint8_t braid_admin_permits = 0;       // with kFeatureAdminPermits
-  std::array<uint8_t, 14> reserved{};
+  // With kFeatureAnswerSlots: where the path's answers may write, one AnswerSlot per permit.
+  base::le64 braid_answers_address;
+  base::le32 braid_answers_key;
+  std::array<uint8_t, 2> reserved{};
 };
 static_assert(sizeof(InfoReq) == 272 && kIsWireStruct<InfoReq>);
 static_assert(offsetof(InfoReq, session_name) == 2 &&
-              offsetof(InfoReq, braid_admin_permits) == 257 && offsetof(InfoReq, reserved) == 258);
+              offsetof(InfoReq, braid_admin_permits) == 257 &&
+              offsetof(InfoReq, braid_answers_address) == 258 &&
+              offsetof(InfoReq, braid_answers_key) == 266);
 
 /// A stretch of the sender's memory that the receiver of the message may access.
 struct SgDescriptor {
@@ -131,10 +155,22 @@ static_assert(offsetof(SgDescriptor, key) == 8 && offsetof(SgDescriptor, length)
 struct InfoRsp {
   base::le16 type = uint16_t{1};
   base::le16 sg_cnt;
-  std::array<uint8_t, 4> reserved{};
+  base::le32 braid_epoch;  // with kFeatureSequenced; never 0 then
 };
 static_assert(sizeof(InfoRsp) == 8 && kIsWireStruct<InfoRsp>);
-static_assert(offsetof(InfoRsp, sg_cnt) == 2);
+static_assert(offsetof(InfoRsp, sg_cnt) == 2 && offsetof(InfoRsp, braid_epoch) == 4);
+
+/// Of connection 0 after the info exchange: kFencePath and its answer kPathFenced.
+struct FenceMsg {
+  base::le16 type;
+  std::array<uint8_t, 2> reserved{};
+  base::le32 epoch;
+  Uuid sess_uuid;  // of the path to end
+};
+static_assert(sizeof(FenceMsg) == 24 && kIsWireStruct<FenceMsg>);
+static_assert(offsetof(FenceMsg, epoch) == 4 && offsetof(FenceMsg, sess_uuid) == 8);
+/// The longest message of connection 0 that is no part of the info exchange.
+inline constexpr uint32_t kControlBytesMax = 64;
 
 // --- at the end of what an RDMA WRITE_WITH_IMM puts into a chunk: [data | user header | message]
 
@@ -156,8 +192,51 @@ inline constexpr uint16_t kNeedInvalidate = 1;
 static_assert(sizeof(ReadMsg) == 8 && kIsWireStruct<ReadMsg>);
 static_assert(offsetof(ReadMsg, flags) == 4 && offsetof(ReadMsg, sg_cnt) == 6);
 
+/// Write and read between peers with kFeatureSequenced. A read with data is followed by
+/// one descriptor; then, with kHasWords, two words of the upper layer.
+struct SequencedMsg {
+  base::le16 type;
+  base::le16 usr_len;
+  base::le16 flags;  // kHasWords
+  base::le16 sg_cnt;
+  base::le32 epoch;
+  base::le32 sequence;  // counts the requests of the chunk in this epoch, from 1
+};
+inline constexpr uint16_t kHasWords = 2;
+/// 0 means that there was none yet.
+constexpr uint32_t next_sequence(uint32_t sequence) {
+  return sequence == UINT32_MAX ? 1 : sequence + 1;
+}
+static_assert(sizeof(SequencedMsg) == 16 && kIsWireStruct<SequencedMsg>);
+static_assert(offsetof(SequencedMsg, flags) == 4 && offsetof(SequencedMsg, epoch) == 8 &&
+              offsetof(SequencedMsg, sequence) == 12);
+
+struct UpperWords {
+  std::array<base::le64, 2> words;
+};
+static_assert(sizeof(UpperWords) == 16 && kIsWireStruct<UpperWords>);
+
 /// The longest of them.
-inline constexpr uint32_t kMessageBytesMax = sizeof(ReadMsg) + sizeof(SgDescriptor);
+inline constexpr uint32_t kMessageBytesMax =
+    sizeof(SequencedMsg) + sizeof(SgDescriptor) + sizeof(UpperWords);
+
+/// A base::Errc as an AnswerSlot says it; 0 is success. Numbers are never used again.
+uint32_t status_code(base::Errc status);
+/// Nothing: no such number is known.
+std::optional<base::Errc> status_of(uint32_t code);
+
+/// What an answer says beyond its immediate. The immediate's errno is kSeeAnswerSlot then.
+struct AnswerSlot {
+  base::le32 status;    // status_code()
+  base::le32 sequence;  // of the request that it answers
+  std::array<base::le64, 2> words;
+  base::le32 new_key;  // of the chunk, from a server that changes it; else 0
+  base::le32 flags;    // kHasWords
+  std::array<uint8_t, 32> reserved{};
+};
+inline constexpr uint32_t kAnswerSlotBytes = 64;
+static_assert(sizeof(AnswerSlot) == kAnswerSlotBytes && kIsWireStruct<AnswerSlot>);
+static_assert(offsetof(AnswerSlot, words) == 8 && offsetof(AnswerSlot, new_key) == 24);
 /// What stands behind the data in a chunk, at most.
 inline constexpr uint32_t kHeadersBytesMax = kUserHeaderBytesMax + kMessageBytesMax;
 
@@ -178,7 +257,10 @@ base::Result<ConnRsp> parse_accept(std::span<const std::byte> private_data);
 base::Result<int> parse_reject(std::span<const std::byte> private_data);
 struct ParsedInfoReq {
   std::string session_name;
-  uint8_t admin_permits = 0;  // as sent: to be believed from a peer with kFeatureAdminPermits only
+  // As sent: to be believed from a peer with the feature only.
+  uint8_t admin_permits = 0;
+  uint64_t answers_address = 0;
+  uint32_t answers_key = 0;
 };
 /// The new key of the chunk of request `request_id`, in the answer to that request. kProtocol for
 /// anything else.
@@ -190,13 +272,21 @@ struct ChunkRegion {
   uint64_t address = 0;
   uint32_t key = 0;
 };
-/// Fills `chunks` (queue_depth entries) with the address and key of each chunk.
-base::Status parse_info_rsp(std::span<const std::byte> message, uint32_t chunk_bytes,
-                            std::span<ChunkRegion> chunks);
+/// Fills `chunks` (queue_depth entries) with the address and key of each chunk; the value is the
+/// epoch as sent.
+base::Result<uint32_t> parse_info_rsp(std::span<const std::byte> message, uint32_t chunk_bytes,
+                                      std::span<ChunkRegion> chunks);
+/// kFencePath or kPathFenced, as `type` says is due.
+base::Result<FenceMsg> parse_fence(std::span<const std::byte> message, MessageType type);
 
 /// A request as it lies in a chunk, checked.
 struct ParsedRequest {
   Direction direction = Direction::kRead;
+  bool sequenced = false;  // with epoch and sequence
+  bool has_words = false;
+  uint32_t epoch = 0;
+  uint32_t sequence = 0;
+  std::array<uint64_t, 2> words{};
   uint32_t data_bytes = 0;  // write: what came, at the chunk's start; read: how much to answer
   uint32_t user_header_bytes = 0;
   SgDescriptor target{};  // read with data: where the answer goes

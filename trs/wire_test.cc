@@ -394,7 +394,8 @@ Written written(const base::GoldenMessage& golden, size_t message_bytes) {
 
 TEST(WireLinux, ItsReadsAreTaken) {
   for (const char invalidate : {'n', 'y'}) {
-    const auto request = written(linux_says("io_read", invalidate), kMessageBytesMax);
+    const auto request =
+        written(linux_says("io_read", invalidate), sizeof(ReadMsg) + sizeof(SgDescriptor));
     std::array<std::byte, kUserHeaderBytesMax> header;
     ParsedRequest parsed;
     ASSERT_STREQ(parse_request(request.chunk, request.where.offset_bytes, 126976, header, parsed),

@@ -20,19 +20,19 @@ constexpr int kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
 class RemoteRegion : public Region {
  public:
   RemoteRegion(std::unique_ptr<base::Segment> segment, std::unique_ptr<vhca::Mr> registration,
-               vhca::Pd& registered_in)
-      : segment_(std::move(segment)), mr_(std::move(registration)), pd_(registered_in) {}
+               trs::Domain& registered_in)
+      : segment_(std::move(segment)), mr_(std::move(registration)), domain_(registered_in) {}
   /// Waits for nobody; the segment lives until the server has let go of it.
-  ~RemoteRegion() override { pd_.dereg_mr(std::move(mr_), std::move(segment_)); }
+  ~RemoteRegion() override { domain_.release(std::move(mr_), std::move(segment_)); }
   std::byte* data() const override { return segment_->data(); }
   size_t size() const override { return segment_->size(); }
   const vhca::Mr* mr() const override { return mr_.get(); }
-  const void* domain() const override { return &pd_; }
+  const void* domain() const override { return &domain_; }
 
  private:
   std::shared_ptr<base::Segment> segment_;
   std::unique_ptr<vhca::Mr> mr_;
-  vhca::Pd& pd_;
+  trs::Domain& domain_;
 };
 
 /// Has every page there before I/O starts: memory may be short just when the kernel writes to us.
@@ -47,7 +47,7 @@ base::Status SessionImpl::make_memory() {
   const uint64_t count = std::clamp(options_.copy_pool_bytes / each, kBuffersMin, kBuffersMax);
   BRAID_TRY(memory_, home_.host().create_segment(count * each, "remote session"));
   touch(*memory_);
-  BRAID_TRY(buffers_mr_, pd_->reg_mr(memory_->data(), memory_->size(), kAccess));
+  BRAID_TRY(buffers_mr_, domain_->register_memory(memory_->data(), memory_->size(), kAccess));
   buffer_share_.set_total(static_cast<uint32_t>(count));
   permit_share_.set_total(limits().queue_depth - limits().admin_permits);
   for (uint64_t i = 0; i < count; ++i) {
@@ -59,9 +59,9 @@ base::Status SessionImpl::make_memory() {
 Result<std::unique_ptr<Region>> SessionImpl::create_region(size_t size_bytes) {
   BRAID_TRY(auto segment, home_.host().create_segment(size_bytes, "block region"));
   touch(*segment);
-  BRAID_TRY(auto mr, pd_->reg_mr(segment->data(), segment->size(), kAccess));
+  BRAID_TRY(auto mr, domain_->register_memory(segment->data(), segment->size(), kAccess));
   return std::unique_ptr<Region>(
-      std::make_unique<RemoteRegion>(std::move(segment), std::move(mr), *pd_));
+      std::make_unique<RemoteRegion>(std::move(segment), std::move(mr), *domain_));
 }
 
 void SessionImpl::need_permit(DeviceImpl& device) {

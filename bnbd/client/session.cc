@@ -73,9 +73,9 @@ SessionImpl::SessionImpl(vhca::Device& device, RemoteSessionOptions options)
 SessionImpl::~SessionImpl() = default;
 
 base::Task<base::Status> SessionImpl::start() {
-  BRAID_CO_TRY(pd_, device_.alloc_pd());
+  BRAID_CO_TRY(domain_, trs::Domain::create(device_));
   BRAID_CO_TRY(transport_,
-               co_await trs::ClientSession::open(device_, *pd_, options_.transport, *this));
+               co_await trs::ClientSession::open(*domain_, options_.transport, *this));
   base::Status status = make_memory();
   if (status.ok()) {
     path_up_ = transport_->state() == trs::SessionState::kConnected;

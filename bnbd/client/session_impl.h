@@ -72,7 +72,7 @@ class SessionImpl final : public RemoteSession, private trs::SessionUser {
   base::Result<std::unique_ptr<Region>> create_region(size_t size_bytes);
   /// Whether a buffer may be used as it is.
   bool registered(const BufferRef& buffer) const {
-    return buffer.region != nullptr && buffer.region->domain() == pd_.get();
+    return buffer.region != nullptr && buffer.region->domain() == domain_.get();
   }
   /// The server no longer knows a device, or refused to open it: tried again after this time.
   void reopen_later(uint64_t delay_ns);
@@ -116,7 +116,7 @@ class SessionImpl final : public RemoteSession, private trs::SessionUser {
   const RemoteSessionOptions options_;
   base::Reactor& home_;
   base::Logger log_;
-  std::unique_ptr<vhca::Pd> pd_;
+  std::unique_ptr<trs::Domain> domain_;
   std::unique_ptr<base::Segment> memory_;  // the copy buffers
   std::unique_ptr<vhca::Mr> buffers_mr_;   // of them
   std::vector<std::byte*> buffers_free_;

@@ -31,12 +31,16 @@ uint32_t admin_permits(const wire::ConnRsp& granted) {
 }
 
 /// For good: the memory outlives every path.
-base::Status Session::make_admin_slots() {
+base::Status Session::make_memory() {
   const uint32_t count = limits_.admin_permits;
   const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
   BRAID_TRY(admin_memory_,
             home_.host().create_segment(size_t{count} * kAdminBytesMax, "trs admin answers"));
-  BRAID_TRY(admin_mr_, pd_.reg_mr(admin_memory_->data(), admin_memory_->size(), access));
+  BRAID_TRY(admin_mr_,
+            domain_.register_memory(admin_memory_->data(), admin_memory_->size(), access));
+  const size_t answers_bytes = size_t{limits_.queue_depth} * wire::kAnswerSlotBytes;
+  BRAID_TRY(answers_, home_.host().create_segment(answers_bytes, "trs answer slots"));
+  BRAID_TRY(answers_mr_, domain_.register_memory(answers_->data(), answers_bytes, access));
   admin_slots_ = std::make_unique<AdminSlot[]>(count);
   for (uint32_t i = 0; i < count; ++i) {
     admin_slots_[i].memory = {admin_memory_->data() + size_t{i} * kAdminBytesMax, kAdminBytesMax};

@@ -1,9 +1,11 @@
-// Queue: making its connection, and what connection 0 sends besides requests.
+// Lane: making its connection, and what connection 0 sends besides requests.
 #include <fmt/format.h>
 
 #include <cerrno>
 #include <cstring>
 
+#include "trs/client/lane.h"
+#include "trs/client/path.h"
 #include "trs/client/queue.h"
 #include "trs/client/session.h"
 
@@ -31,8 +33,6 @@ std::string reject_text(int sys_errno) {
       return "the server has not finished with the former session yet";
     case ENOMEM:
       return "the server has no room for another session";
-    case EOPNOTSUPP:
-      return "the server does not take a second path of a session";
     case ECONNRESET:
       return "the server found the connect request invalid, or it came out of order";
     default:
@@ -42,67 +42,47 @@ std::string reject_text(int sys_errno) {
 
 }  // namespace
 
-void Queue::connect(const wire::ConnReq& request, PermitPlan plan, uint64_t timeout_ns) {
-  run_here([this, request, plan, timeout_ns] {
-    if (base::Status status = prepare(plan); !status.ok()) {
-      ConnectOutcome outcome;
-      outcome.status = status.error();
-      connecting_ = true;
-      end_connect(std::move(outcome));
-      return;
-    }
-    connecting_ = true;
-    connect_task_ = run_connect(request, timeout_ns);
-    connect_task_.start();
-  });
+void Lane::connect(const wire::ConnReq& request, PermitPlan plan, uint64_t timeout_ns) {
+  connecting_ = true;
+  if (base::Status status = queue_.prepare(device_, plan); !status.ok()) {
+    ConnectOutcome outcome;
+    outcome.status = status.error();
+    end_connect(std::move(outcome));
+    return;
+  }
+  connect_task_ = run_connect(request, timeout_ns);
+  connect_task_.start();
 }
 
-void Queue::end_connect(ConnectOutcome outcome) {
+void Lane::end_connect(ConnectOutcome outcome) {
   connecting_ = false;
-  if (!outcome.status.ok()) ++statistics_.reconnects_failed;
-  session_.post_home([this, result = std::move(outcome)]() mutable {
-    session_.queue_connected(*this, std::move(result));
+  path.post_home([&of = path, result = std::move(outcome)]() mutable {
+    of.lane_connected(std::move(result));
   });
 }
 
-/// What lasts over reconnects.
-base::Status Queue::prepare(PermitPlan plan) {
-  vhca::Device& device = session_.device();
-  if (!channel_) {
-    td_ = device.create_td();
-    BRAID_TRY(channel_, device.create_comp_channel());
-    reactor_.io().watch(channel_->event(), watch_);
-    reactor_.add(*this);
-  }
-  if (!permits_ && plan.queue_depth > 0) {
-    PermitPool::Options options;
-    options.queue_depth = service_ ? plan.admin : plan.queue_depth;
-    options.first = service_ ? 0 : cid_ - 1u;
-    options.stride = service_ ? 1 : cid_num_ - 1u;
-    options.reserved = service_ ? 0 : plan.admin;
-    permits_.emplace(options);
-    table_.assign(permits_->slots(), nullptr);
-  }
-  return {};
-}
-
-base::Task<void> Queue::run_connect(wire::ConnReq request, uint64_t timeout_ns) {
+base::Task<void> Lane::run_connect(wire::ConnReq request, uint64_t timeout_ns) {
   ConnectOutcome outcome = co_await try_connect(request, timeout_ns);
   if (!outcome.status.ok()) connection_.reset();
   end_connect(std::move(outcome));
 }
 
-base::Task<ConnectOutcome> Queue::try_connect(wire::ConnReq request, uint64_t timeout_ns) {
+base::Task<ConnectOutcome> Lane::try_connect(wire::ConnReq request, uint64_t timeout_ns) {
   ConnectOutcome outcome;
-  const uint32_t permits = permits_ ? permits_->size() : 0;
+  const bool service = queue_.cid() == 0;
+  const uint32_t permits = queue_.permits();
   ConnectionOptions options;
-  options.send_depth = service_ ? kServiceDepth : permits + permits / 2 + 8;
-  options.receive_depth = service_ ? kServiceDepth : permits + kSpareReceives;
+  options.send_depth = service ? kServiceDepth : permits + permits / 2 + 8;
+  options.receive_depth = service ? kServiceDepth : permits + kSpareReceives;
   options.header_bytes = kHeaderStride;
-  options.channel = channel_.get();
-  options.td = td_.get();
-  vhca::Device& device = session_.device();
-  auto created = Connection::create(device, session_.pd(), reactor_, options, *this);
+  options.control_bytes = service ? wire::kControlBytesMax : 0;
+  Queue::Share& share = queue_.share(device_);
+  options.channel = share.channel.get();
+  options.td = share.td.get();
+  Domain& domain = queue_.session().domain();
+  vhca::Device& device = domain.device(device_);
+  base::Reactor& reactor = queue_.reactor();
+  auto created = Connection::create(device, domain.pd(device_), reactor, options, *this);
   if (!created.ok()) {
     outcome.status = created.error();
     co_return outcome;
@@ -111,9 +91,9 @@ base::Task<ConnectOutcome> Queue::try_connect(wire::ConnReq request, uint64_t ti
 
   vhca::ConnectParameters parameters;
   parameters.private_data = wire::bytes_of(request);
-  vhca::Address server = session_.server();
+  vhca::Address server = path.server();
   auto connected =
-      co_await device.connect(reactor_, connection_->qp(), server, parameters, timeout_ns);
+      co_await device.connect(reactor, connection_->qp(), server, parameters, timeout_ns);
   if (!connected.ok()) {
     outcome.status = connected.error();
     co_return outcome;
@@ -131,21 +111,23 @@ base::Task<ConnectOutcome> Queue::try_connect(wire::ConnReq request, uint64_t ti
     co_return outcome;
   }
   outcome.granted = *granted;
-  if (service_) outcome.status = prepare({granted->queue_depth, admin_permits(*granted)});
+  if (service) {
+    outcome.status = queue_.prepare(device_, {granted->queue_depth, admin_permits(*granted)});
+  }
   if (outcome.status.ok()) {
     const size_t answer_bytes =
         sizeof(wire::InfoRsp) + granted->queue_depth * sizeof(wire::SgDescriptor);
-    outcome.status = connection_->post_receives(service_ ? static_cast<uint32_t>(answer_bytes) : 0,
+    outcome.status = connection_->post_receives(service ? static_cast<uint32_t>(answer_bytes) : 0,
                                                 (granted->flags & wire::kNewRkey) != 0);
   }
   if (!outcome.status.ok()) co_return outcome;
   connection_->attach(std::move(connected->connection), [this] {
-    trouble(make_error(Errc::kDisconnected, "the server ended connection {}", cid_));
+    trouble(make_error(Errc::kDisconnected, "the server ended connection {}", queue_.cid()));
   });
   co_return outcome;
 }
 
-bool Queue::send_message(std::span<const std::byte> message) {
+bool Lane::send_message(std::span<const std::byte> message) {
   if (!connection_ || !connection_->open() || !connection_->can_send()) return false;
   std::byte* const at = connection_->next_header();
   std::memcpy(at, message.data(), message.size());
@@ -156,11 +138,6 @@ bool Queue::send_message(std::span<const std::byte> message) {
   wr.sg_list = &piece;
   wr.num_sge = 1;
   return connection_->post(wr);
-}
-
-void Queue::received_message(Connection&, std::span<const std::byte> message) {
-  count_received();
-  session_.info_received(message);
 }
 
 }  // namespace braid::trs::client

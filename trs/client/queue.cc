@@ -1,14 +1,14 @@
-// Queue: life cycle and polling. The data path is in submit.cc, connecting in connect.cc.
+// Queue: life cycle and polling. The data path is in submit.cc.
 #include "trs/client/queue.h"
 
 #include <algorithm>
 
+#include "trs/client/path.h"
 #include "trs/client/session.h"
 
 namespace braid::trs::client {
 
 using base::Errc;
-using base::make_error;
 
 Queue::Queue(Session& session, uint16_t cid, uint16_t cid_num, base::Reactor& reactor)
     : session_(session),
@@ -16,131 +16,187 @@ Queue::Queue(Session& session, uint16_t cid, uint16_t cid_num, base::Reactor& re
       cid_(cid),
       cid_num_(cid_num),
       service_(cid == 0),
-      heartbeat_(reactor, session.heartbeat_options(), *this) {
-  watch_.ready = &channel_ready;
-  watch_.context = this;
-}
+      policy_(session.policy()) {}
 
 Queue::~Queue() {
-  if (channel_) reactor_.io().unwatch(watch_);
+  for (auto& share : shares_) {
+    if (share && share->channel) reactor_.io().unwatch(share->watch);
+  }
 }
 
-void Queue::resume(std::shared_ptr<const PathMap> map) {
+template <typename Function>
+void Queue::run_now_or_here(Function function) {
   if (&reactor_ == &session_.home()) {
-    go_up(std::move(map));
+    function();
   } else {
-    run_here([this, path = std::move(map)]() mutable { go_up(std::move(path)); });
+    run_here(std::move(function));
   }
 }
 
-void Queue::go_up(std::shared_ptr<const PathMap> map) {
-  if (!connection_ || fencing_ || !connection_->open()) return;  // lost meanwhile
-  map_ = std::move(map);
-  if (permits_) {
-    chunk_keys_.resize(permits_->slots());
-    for (uint32_t i = 0; i < map_->chunks.size(); ++i) {
-      if (permits_->owns(i)) chunk_keys_[permits_->slot_of(i)] = map_->chunks[i].key;
-    }
-  }
-  refuse_ = Errc::kOk;
-  up_ = true;
-  if (was_up_) ++statistics_.reconnects;
-  was_up_ = true;
-  send_held();
-}
-
-void Queue::fence() {
-  run_here([this] { begin_fence(); });
-}
-
-void Queue::watch_peer(bool whole_path) {
-  run_here([this, whole_path] {
-    if (!connection_ || fencing_ || !connection_->open()) return;
-    whole_path_ = whole_path;
-    heartbeat_.start();
+void Queue::add_lane(size_t number, Path& path, LaneStatistics& statistics) {
+  run_now_or_here([this, number, &path, &statistics] {
+    if (lanes_.size() <= number) lanes_.resize(number + 1);
+    lanes_[number] = std::make_unique<Lane>(*this, path, statistics);
   });
 }
 
-uint64_t Queue::listen() {
-  connection_->poll();
-  return whole_path_ ? session_.received_count() : received_count();
+void Queue::remove_lane(size_t path) {
+  run_here([this, path] {
+    const auto& lane = lanes_[path];
+    const LaneStatistics& counts = lane->statistics;
+    statistics_.reads += counts.reads.get();
+    statistics_.read_bytes += counts.read_bytes.get();
+    statistics_.writes += counts.writes.get();
+    statistics_.write_bytes += counts.write_bytes.get();
+    statistics_.messages_sent += counts.sent.get();
+    statistics_.messages_received += counts.received.get();
+    Path& of = lane->path;
+    lanes_[path].reset();
+    of.post_home([&of] { of.lane_removed(); });
+  });
 }
 
-void Queue::send_heartbeat() {
-  if (!connection_->open() || !connection_->can_send()) return;
-  connection_->post_imm(encode_imm({ImmType::kHeartbeat, 0}));
+void Queue::connect(size_t path, const wire::ConnReq& request, PermitPlan plan,
+                    uint64_t timeout_ns) {
+  run_here([this, path, request, plan, timeout_ns] {
+    lanes_[path]->connect(request, plan, timeout_ns);
+  });
 }
 
-void Queue::peer_silent(uint64_t silent_ns) {
-  trouble(make_error(Errc::kTimedOut, "connection {}: no sign of life from the server for {} ms",
-                     cid_, silent_ns / base::kMillisecond));
-}
-
-void Queue::begin_fence() {
-  up_ = false;
-  heartbeat_.stop();
-  if (connecting_) {
-    connect_task_ = {};
-    connection_.reset();
-    ConnectOutcome outcome;
-    outcome.status = make_error(Errc::kCanceled, "the attempt was given up");
-    end_connect(std::move(outcome));
+base::Status Queue::prepare(size_t device, PermitPlan plan) {
+  if (!watched_) {
+    watched_ = true;
+    reactor_.add(*this);
   }
-  fencing_ = true;
-  if (connection_) {
-    connection_->fence();
-  } else {
-    fenced();
+  if (shares_.size() <= device) shares_.resize(device + 1);
+  if (!shares_[device]) {
+    vhca::Device& of = session_.domain().device(device);
+    auto share = std::make_unique<Share>();
+    share->td = of.create_td();
+    BRAID_TRY(share->channel, of.create_comp_channel());
+    share->watch.ready = &channel_ready;
+    share->watch.context = share->channel.get();
+    reactor_.io().watch(share->channel->event(), share->watch);
+    shares_[device] = std::move(share);
   }
+  if (!permits_ && plan.queue_depth > 0) {
+    PermitPool::Options options;
+    options.queue_depth = service_ ? plan.admin : plan.queue_depth;
+    options.first = service_ ? 0 : cid_ - 1u;
+    options.stride = service_ ? 1 : cid_num_ - 1u;
+    options.reserved = service_ ? 0 : plan.admin;
+    permits_.emplace(options);
+    table_.resize(permits_->slots());
+  }
+  return {};
 }
 
-/// The connection is drained: what is in flight can be sent again, or ends.
-void Queue::fenced() {
-  fencing_ = false;
-  poisoned_ = false;
-  connection_.reset();
+void Queue::resume(size_t path, std::shared_ptr<const PathMap> map) {
+  run_now_or_here([this, path, of_path = std::move(map)]() mutable {
+    const uint32_t epoch = of_path->epoch;
+    Lane& lane = *lanes_[path];
+    lane.go_up(std::move(of_path));
+    if (!lane.up()) return;
+    if (epoch != epoch_) begin_incarnation(epoch);
+    refuse_ = Errc::kOk;
+    if (up_.empty() && was_up_) ++statistics_.reconnects;
+    was_up_ = true;
+    up_.push_back(&lane);
+    send_held();
+  });
+}
+
+void Queue::lane_down(Lane& lane) {
+  std::erase(up_, &lane);
+}
+
+/// Who waits for an admin request may be what the next path waits for: without one it ends at once.
+void Queue::lane_fenced(Lane& lane) {
+  if (!service_ || session_.connected_path() != nullptr) return;
+  take_from(lane);
+  while (!held_.empty()) end_request(*held_.front(), Errc::kDisconnected);
+}
+
+void Queue::watch_peer(size_t path, bool whole_path) {
+  run_here([this, path, whole_path] { lanes_[path]->watch_peer(whole_path); });
+}
+
+void Queue::fence(size_t path) {
+  run_here([this, path] { lanes_[path]->begin_fence(); });
+}
+
+/// What is in flight there goes in front of what is held.
+void Queue::take_from(Lane& lane) {
   base::IntrusiveList<ClientRequest> all;
-  // The planted bug leaves one, so that the session still works.
-  if (permits_ && !service_ && permits_->free_count() > 1 &&
-      reactor_.host().mutant("permit-leak")) {
-    (void)permits_->acquire();
-  }
-  while (ClientRequest* request = in_flight_.pop_front()) {
+  while (ClientRequest* request = lane.in_flight.pop_front()) {
+    Slot& slot = table_[permits_->slot_of(request->permit.index())];
+    slot.request = nullptr;
+    slot.lane = nullptr;
+    lane.statistics.in_flight.subtract(1);
+    ++statistics_.held;
     if (!service_ && refuse_ == Errc::kOk) ++statistics_.resent;
     all.push_back(*request);
   }
   all.take_all(held_);
-  statistics_.held = 0;
-  std::fill(table_.begin(), table_.end(), nullptr);
-  while (ClientRequest* request = all.pop_front()) {
-    if (service_ || refuse_ != Errc::kOk) {
-      request->outcome = refuse_ != Errc::kOk ? refuse_ : Errc::kDisconnected;
-      ending_.push_back(*request);
-    } else {
-      hold(*request);
+  held_.take_all(all);
+}
+
+void Queue::fail_over(size_t path) {
+  run_now_or_here([this, path] {
+    Lane& lane = *lanes_[path];
+    const uint64_t before = lane.statistics.in_flight.get();
+    lane.statistics.failed_over.add(before);
+    take_from(lane);
+    if (refuse_ != Errc::kOk) refuse_held();
+    // Without numbers an admin request might be done twice, and has an asker who can ask again.
+    const bool once = up_.empty() || up_.front()->map().sequenced;
+    while (service_ && !once && !held_.empty()) {
+      end_request(*held_.front(), Errc::kDisconnected);
     }
+    send_held();
+  });
+}
+
+void Queue::take_back() {
+  run_here([this] {
+    // The planted bug leaves one, so that the session still works.
+    if (permits_ && !service_ && permits_->free_count() > 1 &&
+        reactor_.host().mutant("permit-leak")) {
+      (void)permits_->acquire();
+    }
+    for (const auto& lane : lanes_) {
+      if (lane) take_from(*lane);
+    }
+    begin_incarnation(0);
+    while ((service_ || refuse_ != Errc::kOk) && !held_.empty()) {
+      end_request(*held_.front(), refuse_ != Errc::kOk ? refuse_ : Errc::kDisconnected);
+    }
+    session_.post_home([&session = session_] { session.queue_returned(); });
+  });
+}
+
+/// Nothing of the former one can be at the server, or come from it.
+void Queue::begin_incarnation(uint32_t epoch) {
+  epoch_ = epoch;
+  for (Slot& slot : table_) slot.sequence = 0;
+  for (ClientRequest* request = held_.front(); request != nullptr; request = held_.next(*request)) {
+    request->sequence = 0;
   }
-  session_.post_home([this] { session_.queue_fenced(*this); });
 }
 
 void Queue::refuse(Errc status) {
-  const auto begin = [this, status] {
+  run_now_or_here([this, status] {
     refuse_ = status;
     if (status != Errc::kOk) refuse_held();
-  };
-  if (&reactor_ == &session_.home()) {
-    begin();
-  } else {
-    run_here(begin);
-  }
+  });
 }
 
 void Queue::refuse_held() {
-  statistics_.held = 0;
-  while (ClientRequest* request = held_.pop_front()) {
-    request->outcome = refuse_;
-    ending_.push_back(*request);
-  }
+  while (!held_.empty()) end_request(*held_.front(), refuse_);
+}
+
+void Queue::set_policy(PathPolicy policy) {
+  run_now_or_here([this, policy] { policy_ = policy; });
 }
 
 void Queue::stop() {
@@ -150,50 +206,65 @@ void Queue::stop() {
     refuse_held();
     end_refused();
     base::Poller::unlink();
-    if (channel_) reactor_.io().unwatch(watch_);
-    channel_.reset();
-    session_.post_home([this] { session_.queue_stopped(*this); });
+    for (auto& share : shares_) {
+      if (share) reactor_.io().unwatch(share->watch);
+    }
+    shares_.clear();
+    session_.post_home([&session = session_] { session.queue_stopped(); });
   });
 }
 
-void Queue::trouble(base::Error why) {
-  up_ = false;
-  session_.post_home([this, error = std::move(why)] { session_.trouble(error); });
-}
-
-void Queue::failed(Connection&, base::Error why) {
-  trouble(why.with("connection {}", cid_));
-}
-
 void Queue::channel_ready(base::Watch& watch) {
-  auto& self = *static_cast<Queue*>(watch.context);
-  self.channel_->event().consume();
-  while (vhca::Cq* cq = self.channel_->next_event()) cq->ack_events(1);
+  auto& channel = *static_cast<vhca::CompChannel*>(watch.context);
+  channel.event().consume();
+  while (vhca::Cq* cq = channel.next_event()) cq->ack_events(1);
 }
 
 bool Queue::poll() {
-  bool did = connection_ && connection_->poll();
-  if (fencing_ && connection_ && connection_->drained()) {
-    fenced();
-    did = true;
+  bool did = false;
+  for (size_t i = 0; i < lanes_.size(); ++i) {
+    if (lanes_[i]) did |= lanes_[i]->poll();
   }
-  if (up_ && !held_.empty()) did |= send_held();
+  if (!up_.empty() && !held_.empty()) did |= send_held();
   if (!ending_.empty()) did |= end_refused();
   if (!waiters_.empty()) did |= serve_waiters();
   return did;
 }
 
 bool Queue::arm() {
-  if (connection_) connection_->arm();
+  for (const auto& lane : lanes_) {
+    if (lane) lane->arm();
+  }
   return !poll();
 }
 
+bool Queue::send_message(size_t path, std::span<const std::byte> message) {
+  return path < lanes_.size() && lanes_[path] && lanes_[path]->send_message(message);
+}
+
+std::string Queue::peer_text() const {
+  for (const auto& lane : lanes_) {
+    const std::string text = lane ? lane->peer_text() : std::string();
+    if (!text.empty()) return text;
+  }
+  return {};
+}
+
 ClientStatistics Queue::statistics() const {
-  ClientStatistics statistics = statistics_;
-  statistics.messages_received = received_count();
-  statistics.permits = permits_ ? permits_->size() : 0;
-  statistics.permits_free = permits_ ? permits_->free_count() : 0;
-  return statistics;
+  ClientStatistics all = statistics_;
+  for (const auto& lane : lanes_) {
+    if (!lane) continue;
+    const LaneStatistics& counts = lane->statistics;
+    all.reads += counts.reads.get();
+    all.read_bytes += counts.read_bytes.get();
+    all.writes += counts.writes.get();
+    all.write_bytes += counts.write_bytes.get();
+    all.messages_sent += counts.sent.get();
+    all.messages_received += counts.received.get();
+  }
+  all.permits = permits_ ? permits_->size() : 0;
+  all.permits_free = permits_ ? permits_->free_count() : 0;
+  return all;
 }
 
 }  // namespace braid::trs::client

@@ -1,8 +1,8 @@
-// Session: making the path, losing it and making it again.
+// Session: beginning incarnations, ending them and beginning again.
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 
+#include "trs/client/domain.h"
 #include "trs/client/session.h"
 
 namespace braid::trs::client {
@@ -11,85 +11,136 @@ using base::Errc;
 using base::make_error;
 
 base::Task<base::Status> Session::start() {
-  base::Status status = co_await attempt();
-  if (status.ok() && lost_) status = *why_;
+  base::Status status = co_await first_attempts();
   if (!status.ok()) {
-    path_.set(ClientPathState::kConnectingErr, "first attempt failed");
-    path_.set(ClientPathState::kClosing, "first attempt failed");
+    closing_ = true;
     co_await fence_all();
     co_await stop_all();
-    path_.set(ClientPathState::kClosed, "first attempt failed");
-    path_.set(ClientPathState::kDead, "first attempt failed");
-    co_return status.error().with("connecting to {}:{}", options_.server.ip, options_.server.port);
+    for (const auto& path : paths_) path->close();
+    closed_ = dead_ = true;
+    co_return status;
   }
-  go_up();
   maintain_task_ = maintain();
   maintain_task_.start();
   co_return base::Status();
 }
 
-/// Runs as long as the session: waits for the loss of the path, makes it again.
+/// Each path once; the first that works begins the session.
+base::Task<base::Status> Session::first_attempts() {
+  base::Status status;
+  for (size_t i = 0; i < paths_.size(); ++i) {
+    Path& path = *paths_[i];
+    status = co_await path.attempt(0);
+    if (status.ok() && path.lost()) status = path.why();
+    if (status.ok()) {
+      go_up(path);
+      co_return status;
+    }
+    const base::Error why = status.error();
+    path.lose(why);
+    co_await path.fenced();
+    path.mark_down(why);
+    status = why.with("connecting to {}", path.text());
+  }
+  co_return status;
+}
+
+/// Runs as long as the session: waits for the loss of the last path, begins again.
 base::Task<void> Session::maintain() {
   for (;;) {
-    while (!lost_) co_await changed_->wait();
-    if (!closing_) {
-      path_.set(ClientPathState::kReconnecting, why_->message());
-      user_.disconnected(*why_);
+    alive_incarnation_ = true;
+    for (size_t i = 0; i < paths_.size(); ++i) {
+      if (paths_[i]) paths_[i]->start_keeping();
     }
-    co_await fence_all();
+    while (any_connected() && !closing_) co_await changed_->wait();
+    if (!closing_) user_.disconnected(*why_);
+    co_await end_incarnation();
     if (closing_) break;
     user_.requests_returned();
     const bool up_again = co_await reconnect();  // apart: g++ 12 breaks `if (co_await ...)`
     if (!up_again) break;
   }
-  path_.set(ClientPathState::kClosing, "closed by its user");
   home_.cancel(give_up_timer_);
   co_await fence_all();
+  co_await take_back_all();
   co_await stop_all();
-  path_.set(ClientPathState::kClosed, "all queues stopped");
+  closed_ = true;
   wake();
 }
 
-/// Tries until the path is up and its user had its turn. False: the session is being closed.
+/// From here on nothing of it is read, written or answered.
+base::Task<void> Session::end_incarnation() {
+  alive_incarnation_ = false;
+  for (const auto& path : paths_) {
+    if (path) path->stop_keeping();
+  }
+  co_await fence_all();
+  epoch_ = 0;
+  sequenced_ = false;
+  co_await take_back_all();
+}
+
+/// Tries until a path is up and its user had its turn. False: the session is being closed.
 base::Task<bool> Session::reconnect() {
+  const bool at_once = false;
   for (unsigned attempts = 0;; ++attempts) {
-    co_await back_off(attempts);
-    if (closing_) co_return false;
-    path_.set(ClientPathState::kConnecting, "next attempt");
-    lost_ = false;
-    base::Status status = co_await attempt();
-    if (status.ok() && !lost_) {
-      path_.set(ClientPathState::kConnected, "info exchange done");
-      status = co_await users_turn();
-      if (status.ok() && !lost_) {
-        go_up();
-        user_.restored();
-        co_return true;
-      }
-      if (status.ok()) status = *why_;
-      const base::Error why = status.error();
-      co_await turn_failed(why);
-    } else {
-      if (status.ok()) status = *why_;
-      lose(status.error());
-      path_.set(ClientPathState::kConnectingErr, status.error().message());
-      if (!closing_) path_.set(ClientPathState::kReconnecting, "attempt undone");
+    // A round of all paths, then a pause.
+    if (attempts % paths_.size() == 0) {
+      const auto rounds = static_cast<unsigned>(attempts / paths_.size());
+      co_await back_off(rounds, at_once);
     }
-    co_await fence_all();
+    if (closing_) co_return false;
+    Path* const path = next_path();
+    if (path == nullptr) {
+      why_ = make_error(Errc::kCanceled, "all paths are disconnected by their operator");
+      co_await changed_->wait();
+      continue;
+    }
+    base::Status status = co_await begin_by(*path);
+    if (status.ok()) co_return true;
     if (closing_) co_return false;
     why_ = status.error();
   }
 }
 
+base::Task<base::Status> Session::begin_by(Path& path) {
+  path.reset();
+  beginning_ = &path;
+  base::Status status = co_await path.attempt(0);
+  beginning_ = nullptr;
+  if (status.ok() && !path.lost()) {
+    path.mark_connected();
+    status = co_await users_turn();
+    if (status.ok() && !path.lost()) {
+      go_up(path);
+      user_.restored();
+      co_return status;
+    }
+    const base::Error why = status.ok() ? path.why() : status.error();
+    co_await turn_failed(why);
+    co_return why;
+  }
+  const base::Error why = status.ok() ? path.why() : status.error();
+  beginning_ = &path;
+  path.lose(why);
+  co_await path.fenced();
+  if (!closing_) path.mark_down(why);
+  beginning_ = nullptr;
+  wake();
+  co_await take_back_all();
+  co_return why;
+}
+
 /// For its user this is the loss of a path like any other: it may have come to rely on it.
 base::Task<void> Session::turn_failed(base::Error why) {
-  lose(why);
+  for (const auto& path : paths_) {
+    if (path) path->lose(why);
+  }
   if (!closing_) {
-    path_.set(ClientPathState::kReconnecting, why.message());
     user_.disconnected(why);
     if (gave_up_) give_up_now();
   }
-  co_await fence_all();
+  co_await end_incarnation();
   if (!closing_) user_.requests_returned();
 }
 
@@ -103,76 +154,37 @@ base::Task<base::Status> Session::users_turn() {
 }
 
 /// Requests flow from here on.
-void Session::go_up() {
-  if (path_.is(ClientPathState::kConnecting)) {
-    path_.set(ClientPathState::kConnected, "info exchange done");
-  }
+void Session::go_up(Path& path) {
   usable_ = true;
   gave_up_ = false;
   home_.cancel(give_up_timer_);
-  for (size_t cid = 1; cid < queues_.size(); ++cid) queues_[cid]->resume(map_);
-  log_.info("path to {}:{} up: {} permits of {} bytes", options_.server.ip, options_.server.port,
-            limits_.queue_depth, limits_.max_io_bytes);
+  path.go_up();
+  log_.info("path to {} up: {} permits of {} bytes", path.text(), limits_.queue_depth,
+            limits_.max_io_bytes);
 }
 
-base::Task<base::Status> Session::attempt() {
-  const uint64_t deadline_ns = home_.host().now_ns() + options_.reconnect.attempt_timeout_ns;
-  base::Status status = co_await make_connections(deadline_ns);
-  if (!status.ok()) co_return status;
-  status = co_await exchange_info(deadline_ns);
-  if (!status.ok()) co_return status;
-  queues_.front()->resume(map_);  // admin requests work from here on
-  watch_peer();
-  co_return status;
+void Session::set_incarnation(const PathMap& map) {
+  epoch_ = map.epoch;
+  sequenced_ = map.sequenced;
 }
 
-base::Task<base::Status> Session::make_connections(uint64_t deadline_ns) {
-  ++recon_cnt_;
-  for (auto& queue : queues_) {
-    ConnectOutcome outcome = co_await connect_queue(*queue, deadline_ns);
-    if (outcome.rejected_errno == ENXIO && known_to_server_ && queue->cid() == 0 && !lost_) {
-      // It was restarted, or has forgotten us. No other path could be meant, so begin anew.
-      known_to_server_ = false;
-      outcome = co_await connect_queue(*queue, deadline_ns);
-    }
-    if (!outcome.status.ok()) co_return outcome.status;
-    if (lost_) co_return *why_;
-    if (queue->cid() == 0) {
-      base::Status status = accept_limits(outcome.granted);
-      if (!status.ok()) co_return status;
-    } else if (std::memcmp(&outcome.granted, &granted_, sizeof(granted_)) != 0) {
-      co_return make_error(Errc::kProtocol, "the server grants connection {} other limits",
-                           queue->cid());
-    }
-  }
-  known_to_server_ = true;
-  co_return base::Status();
+/// With several paths one that does not answer must not hold up the others for long.
+uint64_t Session::attempt_timeout_ns() const {
+  const uint64_t whole_ns = options_.reconnect.attempt_timeout_ns;
+  return paths_.size() < 2 ? whole_ns : std::max(whole_ns / paths_.size(), base::kSecond);
 }
 
-base::Task<ConnectOutcome> Session::connect_queue(Queue& queue, uint64_t deadline_ns) {
-  wire::ConnReq request;
-  request.cid = queue.cid();
-  request.cid_num = static_cast<uint16_t>(queues_.size());
-  request.recon_cnt = recon_cnt_;
-  request.sess_uuid = sess_uuid_;
-  request.paths_uuid = paths_uuid_;
-  request.flags = known_to_server_ ? uint8_t{0} : wire::kFirstConn;
-  request.braid_magic = wire::kBraidMagic;
-  request.braid_features = wire::kFeatures;
-  const uint64_t now_ns = home_.host().now_ns();
-  const uint64_t timeout_ns = deadline_ns > now_ns ? deadline_ns - now_ns : 1;
-  outcome_.reset();
-  const PermitPlan plan =
-      queue.cid() == 0 ? PermitPlan{} : PermitPlan{granted_.queue_depth, limits_.admin_permits};
-  queue.connect(request, plan, timeout_ns);
-  while (!outcome_) co_await changed_->wait();
-  ConnectOutcome outcome = std::move(*outcome_);
-  co_return outcome;
+uint32_t Session::shared_features(const wire::ConnRsp& granted) const {
+  if (granted.braid_magic != wire::kBraidMagic) return 0;
+  uint32_t shared = granted.braid_features & options_.features;
+  const uint32_t needed = wire::kFeaturePinnedPermits | wire::kFeatureAdminPermits;
+  if ((shared & needed) != needed) shared &= ~wire::kFeatureSequenced;
+  if ((shared & wire::kFeatureSequenced) == 0) shared &= ~wire::kFeatureAnswerSlots;
+  return shared;
 }
 
 /// The limits of the first connect hold for good: requests are held that were made for them.
 base::Status Session::accept_limits(const wire::ConnRsp& granted) {
-  granted_ = granted;
   const uint32_t for_admin = limits_known_ ? limits_.admin_permits : admin_permits(granted);
   if (granted.queue_depth < for_admin + options_.reactors.size()) {
     return make_error(Errc::kNotSupported, "the server grants {} permits, too few for {} reactors",
@@ -184,9 +196,10 @@ base::Status Session::accept_limits(const wire::ConnRsp& granted) {
     limits_.admin_permits = for_admin;
     limits_.max_io_bytes = granted.max_io_size;
     limits_.braid_peer = granted.braid_magic == wire::kBraidMagic;
-    limits_.features = granted.braid_features & wire::kFeatures;
-    return make_admin_slots();
+    limits_.features = shared_features(granted);
+    return make_memory();
   }
+  limits_.features = shared_features(granted);
   if (for_admin > 1 && admin_permits(granted) == 1 && granted.queue_depth >= limits_.queue_depth) {
     return make_error(Errc::kNotSupported,
                       "the server came back as a version that knows one admin permit only, where "
@@ -203,32 +216,34 @@ base::Status Session::accept_limits(const wire::ConnRsp& granted) {
   return {};
 }
 
-base::Task<base::Status> Session::exchange_info(uint64_t deadline_ns) {
+wire::InfoReq Session::info_request(const wire::ConnRsp& granted, size_t device) const {
   wire::InfoReq request;
   std::copy(options_.session_name.begin(), options_.session_name.end(),
             request.session_name.begin());
-  if ((granted_.braid_features & wire::kFeatureAdminPermits) != 0) {
+  if ((granted.braid_features & wire::kFeatureAdminPermits) != 0) {
     request.braid_admin_permits = static_cast<uint8_t>(limits_.admin_permits);
   }
-  info_.reset();
-  if (!queues_.front()->send_message(wire::bytes_of(request))) {
-    co_return make_error(Errc::kDisconnected, "connection 0 was lost before the info exchange");
+  if ((shared_features(granted) & wire::kFeatureAnswerSlots) != 0) {
+    request.braid_answers_address = reinterpret_cast<uint64_t>(answers_->data());
+    request.braid_answers_key = Memory::rkey_of(*answers_mr_, device);
   }
-  while (!info_ && !lost_) {
-    if (home_.host().now_ns() >= deadline_ns) {
-      co_return make_error(Errc::kTimedOut,
-                           "the server did not answer the info request (it may still be busy with "
-                           "requests of the former path)");
-    }
-    co_await changed_before(deadline_ns);
-  }
-  if (lost_) co_return *why_;
-  co_return *info_;
+  return request;
 }
 
 base::Task<void> Session::fence_all() {
-  if (!lost_) lose(make_error(Errc::kDisconnected, "the attempt failed"));
-  while (fences_due_ > 0) co_await changed_->wait();
+  for (size_t i = 0; i < paths_.size(); ++i) {
+    if (!paths_[i]) continue;
+    co_await paths_[i]->fenced();
+    if (!closing_ && why_) paths_[i]->mark_down(paths_[i]->why());
+  }
+}
+
+base::Task<void> Session::take_back_all() {
+  for (auto& queue : queues_) {
+    ++returns_due_;
+    queue->take_back();
+  }
+  while (returns_due_ > 0) co_await changed_->wait();
 }
 
 base::Task<void> Session::stop_all() {
@@ -239,22 +254,18 @@ base::Task<void> Session::stop_all() {
   while (stops_due_ > 0) co_await changed_->wait();
 }
 
-/// Exponential, with up to a quarter on top so that many clients do not come back at one instant.
-base::Task<void> Session::back_off(unsigned attempts) {
+/// The pause before the next attempt.
+base::Task<void> Session::back_off(unsigned attempts, const bool& at_once) {
   const ReconnectOptions& options = options_.reconnect;
   const uint64_t doubled_ns = options.delay_min_ns << std::min(attempts, 20u);
   const uint64_t delay_ns = std::min(doubled_ns, options.delay_max_ns);
   uint64_t chance = 0;
   home_.host().random(std::as_writable_bytes(std::span(&chance, 1)));
   const uint64_t until_ns = home_.host().now_ns() + delay_ns + chance % (delay_ns / 4 + 1);
-  while (!closing_ && home_.host().now_ns() < until_ns) co_await changed_before(until_ns);
-}
-
-/// Until something changed, or the time has come.
-base::Task<void> Session::changed_before(uint64_t deadline_ns) {
-  home_.schedule(wake_timer_, deadline_ns);
-  co_await changed_->wait();
-  home_.cancel(wake_timer_);
+  base::Timer timer([](base::Timer& t) { static_cast<base::Signal*>(t.context)->notify_all(); },
+                    changed_.get());
+  home_.schedule(timer, until_ns);
+  while (!closing_ && !at_once && home_.host().now_ns() < until_ns) co_await changed_->wait();
 }
 
 }  // namespace braid::trs::client

@@ -1,12 +1,13 @@
-// Session: what its user calls, and what its queues report.
+// Session: what its user calls, and what its queues and paths report.
 #include "trs/client/session.h"
 
 #include <algorithm>
 
+#include "trs/client/domain.h"
+
 namespace braid::trs {
 
-base::Task<base::Result<std::unique_ptr<ClientSession>>> ClientSession::open(vhca::Device& device,
-                                                                             vhca::Pd& pd,
+base::Task<base::Result<std::unique_ptr<ClientSession>>> ClientSession::open(Domain& domain,
                                                                              ClientOptions options,
                                                                              SessionUser& user) {
   using base::Errc;
@@ -23,10 +24,28 @@ base::Task<base::Result<std::unique_ptr<ClientSession>>> ClientSession::open(vhc
         name, wire::kSessionNameBytesMax);
   }
   if (options.server.port == 0) options.server.port = wire::kDefaultPort;
-  auto session = std::make_unique<client::Session>(device, pd, std::move(options), user);
+  for (PathOptions& path : options.paths) {
+    if (path.server.port == 0) path.server.port = wire::kDefaultPort;
+    if (path.device < domain.devices()) continue;
+    co_return base::make_error(Errc::kInvalid, "a path to {} by device {}: there are {}",
+                               path.server.ip, path.device, domain.devices());
+  }
+  auto session = std::make_unique<client::Session>(domain, std::move(options), user);
   base::Status status = co_await session->start();
   if (!status.ok()) co_return status.error();
   co_return std::unique_ptr<ClientSession>(std::move(session));
+}
+
+std::string_view to_string(PathPolicy policy) {
+  switch (policy) {
+    case PathPolicy::kRoundRobin:
+      return "round-robin";
+    case PathPolicy::kMinInflight:
+      return "min-inflight";
+    case PathPolicy::kMinLatency:
+      return "min-latency";
+  }
+  return "unknown";
 }
 
 namespace client {
@@ -34,41 +53,40 @@ namespace client {
 using base::Errc;
 using base::make_error;
 
-namespace {
-
 wire::Uuid random_uuid(base::Host& host) {
   wire::Uuid uuid;
   host.random(std::as_writable_bytes(std::span(uuid.bytes)));
   return uuid;
 }
 
-}  // namespace
-
-Session::Session(vhca::Device& device, vhca::Pd& pd, ClientOptions options, SessionUser& user)
-    : device_(device),
-      pd_(pd),
+Session::Session(Domain& domain, ClientOptions options, SessionUser& user)
+    : domain_(domain),
       options_(std::move(options)),
       user_(user),
       home_(*options_.reactors.front()),
       log_(home_.log().child("trs")),
-      path_(ClientPathState::kConnecting, log_),
-      sess_uuid_(random_uuid(home_.host())),
       paths_uuid_(random_uuid(home_.host())),
-      give_up_timer_(&give_up, this),
-      wake_timer_([](base::Timer& timer) { static_cast<Session*>(timer.context)->wake(); }, this),
-      changed_(std::make_shared<base::Signal>(home_)) {
+      changed_(std::make_shared<base::Signal>(home_)),
+      give_up_timer_(&give_up, this) {
   const auto cid_num = static_cast<uint16_t>(options_.reactors.size() + 1);
   queues_.push_back(std::make_unique<Queue>(*this, uint16_t{0}, cid_num, home_));
   for (size_t i = 0; i < options_.reactors.size(); ++i) {
     queues_.push_back(std::make_unique<Queue>(*this, static_cast<uint16_t>(1 + i), cid_num,
                                               *options_.reactors[i]));
   }
+  paths_.push_back(std::make_unique<Path>(*this, 0, PathOptions{options_.server, 0}));
+  for (const PathOptions& path : options_.paths) {
+    paths_.push_back(std::make_unique<Path>(*this, paths_.size(), path));
+  }
 }
 
 Session::~Session() {
   // A server that stands still in the middle of a copy must not hold up this reactor.
   if (admin_mr_ != nullptr) {
-    pd_.dereg_mr(std::move(admin_mr_), std::shared_ptr<base::Segment>(std::move(admin_memory_)));
+    domain_.release(std::move(admin_mr_), std::shared_ptr<base::Segment>(std::move(admin_memory_)));
+  }
+  if (answers_mr_ != nullptr) {
+    domain_.release(std::move(answers_mr_), std::shared_ptr<base::Segment>(std::move(answers_)));
   }
 }
 
@@ -77,84 +95,74 @@ ClientQueue& Session::queue(size_t reactor_index) {
 }
 
 base::Task<void> Session::close() {
-  if (path_.is(ClientPathState::kDead)) co_return;
+  if (dead_) co_return;
   const std::shared_ptr<base::Signal> changed = changed_;
   closing_ = true;
-  lose(make_error(Errc::kCanceled, "the session is being closed"));
-  wake();
-  while (!path_.is(ClientPathState::kClosed)) {
-    if (path_.is(ClientPathState::kDead)) co_return;  // another close() was first
-    co_await changed->wait();
+  usable_ = false;
+  const auto why = make_error(Errc::kCanceled, "the session is being closed");
+  why_ = why;
+  for (const auto& path : paths_) {
+    if (path) path->lose(why);
   }
-  path_.set(ClientPathState::kDead, "removed");
+  wake();
+  while (!closed_) co_await changed->wait();
+  if (dead_) co_return;  // another close() was first
+  for (const auto& path : paths_) {
+    if (path) path->close();
+  }
+  dead_ = true;
   wake();
 }
 
-void Session::queue_connected(Queue&, ConnectOutcome outcome) {
-  outcome_ = std::move(outcome);
+void Session::queue_returned() {
+  --returns_due_;
   wake();
 }
 
-void Session::queue_fenced(Queue&) {
-  --fences_due_;
-  wake();
-}
-
-void Session::queue_stopped(Queue&) {
+void Session::queue_stopped() {
   --stops_due_;
   wake();
 }
 
 void Session::drop_path(std::string_view why) {
-  trouble(base::make_error(base::Errc::kCanceled, "given up by this side: {}", why));
+  const auto error = make_error(Errc::kCanceled, "given up by this side: {}", why);
+  for (const auto& path : paths_) {
+    if (path) path->lose(error);
+  }
 }
 
-void Session::trouble(base::Error why) {
-  lose(std::move(why));
+bool Session::any_connected() const {
+  return std::any_of(paths_.begin(), paths_.end(),
+                     [](const auto& path) { return path && path->connected(); });
 }
 
-/// Takes the path, or the attempt to make it, down; once. maintain() does the rest.
-void Session::lose(base::Error why) {
-  if (lost_) return;
-  lost_ = true;
+Path* Session::connected_path() {
+  const auto found = std::find_if(paths_.begin(), paths_.end(),
+                                  [](const auto& path) { return path && path->connected(); });
+  return found != paths_.end() ? found->get() : nullptr;
+}
+
+void Session::path_lost(Path& path) {
   const auto level = usable_ && !closing_ ? base::LogLevel::kWarning : base::LogLevel::kDebug;
-  log_.log(level, "path to {}:{} lost: {}", options_.server.ip, options_.server.port,
-           why.message());
+  log_.log(level, "path to {} lost: {}", path.text(), path.why().message());
+  if (!any_connected()) path_down(path.why());
+}
+
+/// There is no path any more; maintain() does the rest.
+void Session::path_down(const base::Error& why) {
   if (usable_) {
     down_since_ns_ = home_.host().now_ns();
     const uint64_t limit_ns = options_.reconnect.give_up_after_ns;
     if (limit_ns != base::kNever && !closing_) home_.schedule_after(give_up_timer_, limit_ns);
   }
   usable_ = false;
-  why_ = std::move(why);
-  // At once, for those who wait for an answer over this path.
-  for (auto& queue : queues_) {
-    ++fences_due_;
-    queue->fence();
-  }
+  why_ = why;
   wake();
 }
 
-void Session::info_received(std::span<const std::byte> message) {
-  const uint32_t chunk_bytes = granted_.max_io_size + granted_.max_hdr_size;
-  map_ = std::make_shared<PathMap>(granted_.queue_depth);
-  map_->braid_peer = granted_.braid_magic == wire::kBraidMagic;
-  info_ = wire::parse_info_rsp(message, chunk_bytes, map_->chunks);
-  wake();
-}
-
-uint64_t Session::received_count() const {
-  uint64_t sum = 0;
-  for (const auto& queue : queues_) sum += queue->received_count();
-  return sum;
-}
-
-/// A kernel peer has one heartbeat, on connection 0, and warns of others.
-void Session::watch_peer() {
-  const bool braid_peer = granted_.braid_magic == wire::kBraidMagic;
-  for (auto& queue : queues_) {
-    if (braid_peer || queue->cid() == 0) queue->watch_peer(!braid_peer);
-  }
+bool Session::fenced_at_server(const wire::Uuid& uuid) {
+  return std::any_of(paths_.begin(), paths_.end(),
+                     [&](const auto& path) { return path && path->fenced_at_server(uuid); });
 }
 
 void Session::give_up(base::Timer& timer) {
@@ -164,10 +172,8 @@ void Session::give_up(base::Timer& timer) {
 }
 
 void Session::give_up_now() {
-  const auto why =
-      make_error(Errc::kTimedOut, "no path to {}:{} for {} ms: {}", options_.server.ip,
-                 options_.server.port, options_.reconnect.give_up_after_ns / base::kMillisecond,
-                 why_ ? why_->message() : "not tried yet");
+  const auto why = make_error(Errc::kTimedOut, "no path to {} for {} ms: {}", server_text(),
+                              options_.reconnect.give_up_after_ns / base::kMillisecond, why_text());
   log_.warning("requests fail from now on: {}", why.message());
   refuse_all(Errc::kTimedOut);
   user_.gave_up(why);
@@ -178,40 +184,57 @@ void Session::refuse_all(Errc status) {
 }
 
 SessionState Session::state() const {
-  switch (path_.state()) {
-    case ClientPathState::kConnected:
-      return usable_ ? SessionState::kConnected : SessionState::kReconnecting;
-    case ClientPathState::kClosing:
-    case ClientPathState::kClosed:
-    case ClientPathState::kDead:
-      return SessionState::kClosed;
-    default:
-      return limits_known_ ? SessionState::kReconnecting : SessionState::kConnecting;
+  if (closing_ || closed_) return SessionState::kClosed;
+  if (usable_) return SessionState::kConnected;
+  return limits_known_ ? SessionState::kReconnecting : SessionState::kConnecting;
+}
+
+std::string Session::server_text() const {
+  return fmt::format("{}:{}", options_.server.ip, options_.server.port);
+}
+
+std::string Session::why_text() const {
+  return why_ ? why_->message() : std::string("not tried yet");
+}
+
+/// Of a session with several: how many carry requests, and what of the others.
+std::string Session::paths_text() const {
+  size_t all = 0, up = 0;
+  std::string others;
+  for (const auto& path : paths_) {
+    if (!path) continue;
+    ++all;
+    if (path->connected()) {
+      ++up;
+      continue;
+    }
+    const PathStatus status = path->status();
+    others += fmt::format("; path {} to {} is {}{}{}", status.id, path->text(), status.state,
+                          status.why.empty() ? "" : ": ", status.why);
   }
+  return all < 2 ? "" : fmt::format(" by {} of {} paths{}", up, all, others);
 }
 
 std::string Session::explain() const {
-  const std::string server = fmt::format("{}:{}", options_.server.ip, options_.server.port);
-  const std::string why = why_ ? why_->message() : std::string("not tried yet");
   switch (state()) {
     case SessionState::kConnected:
-      return fmt::format("connected to {}{}", server, unanswered());
+      return fmt::format("connected to {}{}{}", server_text(), paths_text(), unanswered());
     case SessionState::kConnecting:
-      return fmt::format("connecting to {}", server);
+      return fmt::format("connecting to {}", server_text());
     case SessionState::kReconnecting: {
       const uint64_t ms = (home_.host().now_ns() - down_since_ns_) / base::kMillisecond;
-      return fmt::format("reconnecting to {} for {}.{} s{}: {}", server, ms / 1000, ms % 1000 / 100,
-                         gave_up_ ? ", too long: requests fail" : "", why);
+      return fmt::format("reconnecting to {} for {}.{} s{}: {}", server_text(), ms / 1000,
+                         ms % 1000 / 100, gave_up_ ? ", too long: requests fail" : "", why_text());
     }
     case SessionState::kClosed:
-      return fmt::format("closed: {}", why);
+      return fmt::format("closed: {}", why_text());
   }
   return {};
 }
 
 std::string Session::peer_text() const {
   const std::string text = queues_.front()->peer_text();
-  return text.empty() ? fmt::format("{}:{}", options_.server.ip, options_.server.port) : text;
+  return text.empty() ? server_text() : text;
 }
 
 }  // namespace client

@@ -1,12 +1,12 @@
-// Session: the client's control side, on the home reactor: makes the path, watches it, makes it
-// again.
+// Session: the client's control side, on the home reactor: begins incarnations, ends them, and has
+// the paths.
 //
-// One coroutine, maintain(), drives the path's states (path_state.h). Everybody else only reports:
-// queues by queue_*() and trouble(). The first report takes the path down, once; maintain() then
-// waits until every queue is fenced before it goes on.
+// One coroutine, maintain(), drives incarnations: while one lives, each Path keeps itself; when the
+// last connected path is lost, everything is fenced, the user is told, and paths are tried in turn
+// until one begins the next incarnation. Everybody else only reports.
 //
-// Threads: the home reactor, except device(), pd(), server(), limits(), post_home(),
-// heartbeat_options() and received_count().
+// Threads: the home reactor, except domain(), home(), limits(), post_home(), heartbeat_options(),
+// answer_slot().
 #pragma once
 
 #include <memory>
@@ -17,26 +17,29 @@
 #include "base/reactor.h"
 #include "trs/client.h"
 #include "trs/client/admin.h"
+#include "trs/client/path.h"
 #include "trs/client/queue.h"
-#include "trs/path_state.h"
 
 namespace braid::trs::client {
 
+wire::Uuid random_uuid(base::Host& host);
+
 class Session final : public ClientSession {
  public:
-  Session(vhca::Device& device, vhca::Pd& pd, ClientOptions options, SessionUser& user);
+  Session(Domain& domain, ClientOptions options, SessionUser& user);
   ~Session() override;
 
   /// The first connect. After an error everything has been taken down again.
   base::Task<base::Status> start();
 
-  // --- for queues, any thread
-  vhca::Device& device() { return device_; }
-  vhca::Pd& pd() { return pd_; }
-  const vhca::Address& server() const { return options_.server; }
+  // --- any thread
+  Domain& domain() { return domain_; }
   base::Reactor& home() { return home_; }
   const HeartbeatOptions& heartbeat_options() const { return options_.heartbeat; }
-  uint64_t received_count() const;
+  /// Where the server writes what it has to say of the request with this permit.
+  const std::byte* answer_slot(uint32_t permit) const {
+    return answers_->data() + size_t{permit} * wire::kAnswerSlotBytes;
+  }
   template <typename Function>
   void post_home(Function function) {
     home_.post([alive = std::weak_ptr<char>(alive_), run = std::move(function)]() mutable {
@@ -44,11 +47,31 @@ class Session final : public ClientSession {
     });
   }
   // --- for queues, on the home reactor
-  void queue_connected(Queue& queue, ConnectOutcome outcome);
-  void queue_fenced(Queue& queue);
-  void queue_stopped(Queue& queue);
-  void trouble(base::Error why);
-  void info_received(std::span<const std::byte> message);
+  void queue_returned();
+  void queue_stopped();
+
+  // --- for paths
+  size_t queues() const { return queues_.size(); }
+  Queue& queue_of(size_t cid) { return *queues_[cid]; }
+  const wire::Uuid& uuid() const { return paths_uuid_; }
+  uint32_t features() const { return options_.features; }
+  uint32_t shared_features(const wire::ConnRsp& granted) const;
+  uint64_t attempt_timeout_ns() const;
+  /// Counts the attempts of all paths.
+  uint16_t next_attempt() { return ++recon_cnt_; }
+  bool known_to_server() const { return known_to_server_; }
+  void set_known_to_server(bool known) { known_to_server_ = known; }
+  base::Status accept_limits(const wire::ConnRsp& granted);
+  wire::InfoReq info_request(const wire::ConnRsp& granted, size_t device) const;
+  void set_incarnation(const PathMap& map);
+  uint32_t epoch() const { return epoch_; }
+  bool sequenced() const { return sequenced_; }
+  Path* connected_path();
+  void path_lost(Path& path);
+  bool fenced_at_server(const wire::Uuid& path);
+  base::Task<void> back_off(unsigned attempts, const bool& at_once);
+  void wake() { changed_->notify_all(); }
+  const std::shared_ptr<base::Signal>& changed() { return changed_; }
 
   // --- ClientSession
   base::Task<void> close() override;
@@ -59,74 +82,82 @@ class Session final : public ClientSession {
   base::Task<base::Result<base::Errc>> admin(const AdminRequest& request) override;
   std::string explain() const override;
   std::string peer_text() const override;
+  base::Result<size_t> add_path(const PathOptions& path) override;
+  base::Task<base::Status> remove_path(size_t id) override;
+  base::Status disconnect_path(size_t id) override;
+  base::Status reconnect_path(size_t id) override;
+  std::vector<PathStatus> paths() const override;
+  PathPolicy policy() const override { return options_.policy; }
+  void set_policy(PathPolicy policy) override;
 
  private:
   base::Task<void> maintain();
+  base::Task<void> end_incarnation();
   base::Task<bool> reconnect();
+  base::Task<base::Status> begin_by(Path& path);
   base::Task<base::Status> users_turn();
   base::Task<void> turn_failed(base::Error why);
-  base::Task<base::Status> attempt();
-  base::Task<base::Status> make_connections(uint64_t deadline_ns);
-  base::Task<ConnectOutcome> connect_queue(Queue& queue, uint64_t deadline_ns);
-  base::Task<base::Status> exchange_info(uint64_t deadline_ns);
+  base::Task<base::Status> first_attempts();
   base::Task<void> fence_all();
+  base::Task<void> take_back_all();
   base::Task<void> stop_all();
-  base::Task<void> back_off(unsigned attempts);
-  base::Task<void> changed_before(uint64_t deadline_ns);
-  base::Status accept_limits(const wire::ConnRsp& granted);
-  void go_up();
-  void lose(base::Error why);
-  void wake() { changed_->notify_all(); }
+  bool any_connected() const;
+  Path* find(size_t id) const;
+  Path* next_path();
+  std::string server_text() const;
+  std::string paths_text() const;
+  std::string why_text() const;
+  void path_down(const base::Error& why);
+  void go_up(Path& path);
   static void give_up(base::Timer& timer);
   void give_up_now();
   void refuse_all(base::Errc status);
 
-  base::Status make_admin_slots();
+  base::Status make_memory();
   void submit_admin(AdminSlot& slot, const AdminRequest& asked, Permit permit);
   static void admin_done(ClientRequest& request, base::Errc status);
   std::string unanswered() const;
 
-  void watch_peer();
-
-  vhca::Device& device_;
-  vhca::Pd& pd_;
-  const ClientOptions options_;
+  Domain& domain_;
+  ClientOptions options_;
   SessionUser& user_;
   base::Reactor& home_;
   base::Logger log_;
-  StateMachine<ClientPathState> path_;
+  const wire::Uuid paths_uuid_;
+  // Shared with tasks that wait: one of them may be destroyed after the session when a simulated
+  // process dies.
+  const std::shared_ptr<base::Signal> changed_;
   std::vector<std::unique_ptr<Queue>> queues_;  // by cid; 0 is the service queue
+  std::vector<std::unique_ptr<Path>> paths_;    // by id; null: removed
 
-  wire::Uuid sess_uuid_;
-  wire::Uuid paths_uuid_;
   uint16_t recon_cnt_ = 0;
   bool known_to_server_ = false;  // a former connect was accepted
   bool limits_known_ = false;
   SessionLimits limits_;
-  wire::ConnRsp granted_;  // of the present attempt
-  std::shared_ptr<PathMap> map_;
+  uint32_t epoch_ = 0;  // of the incarnation, if the server knows such
+  bool sequenced_ = false;
 
+  bool alive_incarnation_ = false;  // paths keep themselves
   bool closing_ = false;
-  bool lost_ = false;               // the present path, or the present attempt
-  bool usable_ = false;             // requests flow: connected, and the user had its turn
+  bool closed_ = false;
+  bool dead_ = false;               // close() has returned
+  bool usable_ = false;             // requests flow: a path is up, and the user had its turn
   bool users_turn_ = false;         // SessionUser::reconnected is running
   bool gave_up_ = false;            // no usable path for give_up_after_ns
   std::optional<base::Error> why_;  // the last thing that went wrong
   uint64_t down_since_ns_ = 0;
-  std::optional<ConnectOutcome> outcome_;  // of the queue that is connecting
-  std::optional<base::Status> info_;       // how the info exchange ended
-  size_t fences_due_ = 0;
+  size_t next_path_ = 0;
+  Path* beginning_ = nullptr;  // by which an incarnation is being begun
+  size_t returns_due_ = 0;
   size_t stops_due_ = 0;
 
   std::unique_ptr<base::Segment> admin_memory_;
   std::unique_ptr<vhca::Mr> admin_mr_;
   std::unique_ptr<AdminSlot[]> admin_slots_;  // by permit
+  std::unique_ptr<base::Segment> answers_;
+  std::unique_ptr<vhca::Mr> answers_mr_;
 
   base::Timer give_up_timer_;
-  base::Timer wake_timer_;
-  // Shared with tasks that wait: one of them may be destroyed after the session when a simulated
-  // process dies.
-  const std::shared_ptr<base::Signal> changed_;
   const std::shared_ptr<char> alive_ = std::make_shared<char>();
   base::Task<void> maintain_task_;  // last: goes first
 };

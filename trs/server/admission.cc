@@ -5,8 +5,10 @@
 namespace braid::trs::server {
 namespace {
 
+using Kind = Admission::Kind;
+
 constexpr Admission reject(int sys_errno) {
-  return {Admission::Kind::kReject, sys_errno};
+  return {Kind::kReject, sys_errno};
 }
 
 /// Serial numbers: they wrap.
@@ -14,29 +16,54 @@ constexpr bool newer(uint16_t a, uint16_t b) {
   return static_cast<int16_t>(static_cast<uint16_t>(a - b)) > 0;
 }
 
-Admission admit_first(const wire::ConnReq& request, const KnownPath* known, bool room) {
-  if (known == nullptr) {
-    if ((request.flags & wire::kFirstConn) == 0) return reject(ENXIO);
-    return room ? Admission{Admission::Kind::kNew} : reject(ENOMEM);
-  }
-  const bool live =
-      known->state == ServerPathState::kConnecting || known->state == ServerPathState::kConnected;
-  if (live && known->sess_uuid != request.sess_uuid) return reject(EOPNOTSUPP);
-  if (live && !newer(request.recon_cnt, known->recon_cnt)) return reject(ECONNRESET);
+bool is_live(const KnownPath& path) {
+  return path.state == ServerPathState::kConnecting || path.state == ServerPathState::kConnected;
+}
+
+/// A further path of a session that is open, or one that comes back to it.
+Admission admit_path(const wire::ConnReq& request, const KnownSession& known) {
+  const bool late =
+      known.path && is_live(*known.path) && !newer(request.recon_cnt, known.path->recon_cnt);
+  if (late || request.cid_num != known.cid_num) return reject(ECONNRESET);
+  return known.paths < kPathsMax ? Admission{Kind::kPath} : reject(EBUSY);
+}
+
+/// The client has lost all it had.
+Admission admit_life(const wire::ConnReq& request, const KnownSession& known) {
+  const uint16_t last = known.sequenced || !known.path ? known.recon_cnt : known.path->recon_cnt;
+  if (known.live && !newer(request.recon_cnt, last)) return reject(ECONNRESET);
   // A reactor that hangs ends no path: one client must not use up the server's sessions by trying.
-  if (known->paths >= kPathsMax) return reject(EBUSY);
-  return {Admission::Kind::kReplace};
+  if (known.lives >= kLivesMax) return reject(EBUSY);
+  return {Kind::kReplace};
+}
+
+Admission admit_first(const wire::ConnReq& request, const KnownSession* known, bool room) {
+  const uint32_t joins = wire::joined_epoch(request);
+  if (known == nullptr) {
+    if (joins != 0 || (request.flags & wire::kFirstConn) == 0) return reject(ENXIO);
+    return room ? Admission{Kind::kNew} : reject(ENOMEM);
+  }
+  if (joins != 0) {
+    const bool there = known->open && known->sequenced && known->epoch == joins;
+    return there ? admit_path(request, *known) : reject(ENXIO);
+  }
+  // One that knows of no incarnations: another path is one more of this session, the same path
+  // comes back because it was the only one.
+  if (!known->sequenced && known->open && (!known->path || known->paths > 1)) {
+    return admit_path(request, *known);
+  }
+  return admit_life(request, *known);
 }
 
 }  // namespace
 
-Admission admit(const wire::ConnReq& request, const KnownPath* known, bool room) {
+Admission admit(const wire::ConnReq& request, const KnownSession* known, bool room) {
   if (request.cid == 0) return admit_first(request, known, room);
-  const bool joins = known != nullptr && known->state == ServerPathState::kConnecting &&
-                     known->sess_uuid == request.sess_uuid &&
-                     known->recon_cnt == request.recon_cnt && known->cid_num == request.cid_num &&
-                     !known->cid_taken;
-  return joins ? Admission{Admission::Kind::kJoin} : reject(ECONNRESET);
+  const bool joins = known != nullptr && known->path &&
+                     known->path->state == ServerPathState::kConnecting &&
+                     known->path->recon_cnt == request.recon_cnt &&
+                     known->path->cid_num == request.cid_num && !known->path->cid_taken;
+  return joins ? Admission{Kind::kJoin} : reject(ECONNRESET);
 }
 
 }  // namespace braid::trs::server

@@ -1,38 +1,58 @@
 // Who may connect: the decision about one connect request, as a pure function.
 //
-// Rules (docs/trs.md): a session nobody knows begins with first_conn only, so that a connect
-// request that was delayed cannot found a second one; a client that comes back replaces its former
-// path, whose requests must have ended before the new one is opened; further connections join the
-// path that connection 0 began.
+// Rules (docs/trs.md, docs/trs-multipath.md): a session nobody knows begins with first_conn only,
+// so that a connect request that was delayed cannot found a second one; a Braid client says which
+// incarnation a path joins, or that it begins a new one, whose requests wait until those of the
+// former have ended; further connections join the path that connection 0 began.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "trs/path_state.h"
 #include "trs/wire.h"
 
 namespace braid::trs::server {
 
-/// What the server knows of the newest path of a session.
+/// What the server knows of the newest path of the name that a connect request gives.
 struct KnownPath {
-  wire::Uuid sess_uuid;
   uint16_t recon_cnt = 0;
   uint16_t cid_num = 0;
   ServerPathState state = ServerPathState::kConnecting;
   bool cid_taken = false;  // the connection asked for exists already
-  size_t paths = 1;        // of the client, those that have not ended yet included
 };
 
-/// The former path, whose disk may hang; an attempt that was given up; the next.
-inline constexpr size_t kPathsMax = 3;
+/// What it knows of the newest incarnation of the session.
+struct KnownSession {
+  bool live = false;  // not ending
+  bool open = false;  // live, and its first path was up
+  bool sequenced = false;
+  uint32_t epoch = 0;      // the bits that a connect request carries
+  uint16_t recon_cnt = 0;  // of its newest path; a Braid client has one counter for all paths
+  uint16_t cid_num = 0;
+  size_t paths = 0;  // those that end included
+  size_t lives = 1;  // incarnations of the client, those that end included
+  std::optional<KnownPath> path;
+};
+
+/// The former life, whose disk may hang; an attempt that was given up; the next.
+inline constexpr size_t kLivesMax = 3;
+/// Of one session at a time.
+inline constexpr size_t kPathsMax = 32;
 
 struct Admission {
-  enum class Kind : uint8_t { kNew, kReplace, kJoin, kReject } kind = Kind::kReject;
+  enum class Kind : uint8_t {
+    kNew,      // a session's first path
+    kReplace,  // the same, and the client's former life ends
+    kPath,     // a path of a session that lives
+    kJoin,     // a further connection of a path
+    kReject
+  } kind = Kind::kReject;
   int sys_errno = 0;  // of a reject
 };
 
 /// `known` is null if the session is not known. `room` is false when there are sessions_max.
-Admission admit(const wire::ConnReq& request, const KnownPath* known, bool room);
+Admission admit(const wire::ConnReq& request, const KnownSession* known, bool room);
 
 }  // namespace braid::trs::server

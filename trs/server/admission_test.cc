@@ -10,6 +10,8 @@ namespace {
 using Kind = Admission::Kind;
 using S = ServerPathState;
 
+constexpr uint32_t kEpoch = 0xabc;
+
 wire::ConnReq request(uint16_t cid, uint16_t recon_cnt, bool first_conn) {
   wire::ConnReq req;
   req.cid = cid;
@@ -19,12 +21,32 @@ wire::ConnReq request(uint16_t cid, uint16_t recon_cnt, bool first_conn) {
   return req;
 }
 
-KnownPath known(S state, uint16_t recon_cnt) {
+wire::ConnReq joining(uint16_t recon_cnt, uint32_t epoch) {
+  wire::ConnReq req = request(0, recon_cnt, false);
+  wire::set_joined_epoch(req, epoch);
+  return req;
+}
+
+KnownPath known_path(S state, uint16_t recon_cnt) {
   KnownPath path;
   path.state = state;
   path.recon_cnt = recon_cnt;
   path.cid_num = 3;
   return path;
+}
+
+/// A session with one path, the one that the requests here name.
+KnownSession known(S state, uint16_t recon_cnt) {
+  KnownSession session;
+  session.live = state == S::kConnecting || state == S::kConnected;
+  session.open = state == S::kConnected;
+  session.sequenced = true;
+  session.epoch = kEpoch;
+  session.recon_cnt = recon_cnt;
+  session.cid_num = 3;
+  session.paths = 1;
+  session.path = known_path(state, recon_cnt);
+  return session;
 }
 
 void expect_reject(const Admission& admission, int sys_errno) {
@@ -38,57 +60,99 @@ TEST(Admission, UnknownSessionNeedsFirstConn) {
   expect_reject(admit(request(0, 1, true), nullptr, false), ENOMEM);
 }
 
-TEST(Admission, ClientThatComesBackReplacesItsPath) {
+TEST(Admission, ClientThatComesBackReplacesItsFormerLife) {
   for (const S state : {S::kConnecting, S::kConnected, S::kClosing}) {
-    const KnownPath path = known(state, 4);
-    EXPECT_EQ(admit(request(0, 5, false), &path, false).kind, Kind::kReplace) << to_string(state);
+    const KnownSession session = known(state, 4);
+    EXPECT_EQ(admit(request(0, 5, false), &session, false).kind, Kind::kReplace)
+        << to_string(state);
   }
 }
 
+TEST(Admission, ComingBackByAnotherPathReplacesTheFormerLifeToo) {
+  KnownSession session = known(S::kConnected, 4);
+  session.path.reset();
+  EXPECT_EQ(admit(request(0, 5, false), &session, true).kind, Kind::kReplace);
+}
+
 TEST(Admission, LateDuplicateOfAnOldConnectIsRefused) {
-  const KnownPath path = known(S::kConnected, 4);
-  expect_reject(admit(request(0, 4, true), &path, true), ECONNRESET);
-  expect_reject(admit(request(0, 3, true), &path, true), ECONNRESET);
+  KnownSession session = known(S::kConnected, 4);
+  expect_reject(admit(request(0, 4, true), &session, true), ECONNRESET);
+  expect_reject(admit(request(0, 3, true), &session, true), ECONNRESET);
+  session.path.reset();  // by another path
+  expect_reject(admit(request(0, 3, true), &session, true), ECONNRESET);
 }
 
 TEST(Admission, ReconnectCounterWraps) {
-  const KnownPath path = known(S::kConnected, 65535);
-  EXPECT_EQ(admit(request(0, 0, false), &path, true).kind, Kind::kReplace);
+  const KnownSession session = known(S::kConnected, 65535);
+  EXPECT_EQ(admit(request(0, 0, false), &session, true).kind, Kind::kReplace);
+  EXPECT_EQ(admit(joining(0, kEpoch), &session, true).kind, Kind::kPath);
 }
 
-TEST(Admission, SecondPathOfALiveSessionIsRefused) {
-  KnownPath path = known(S::kConnected, 1);
-  path.sess_uuid.bytes.fill(9);
-  expect_reject(admit(request(0, 2, false), &path, true), EOPNOTSUPP);
-  path.state = S::kClosing;
-  EXPECT_EQ(admit(request(0, 2, false), &path, true).kind, Kind::kReplace);
+TEST(Admission, PathJoinsTheIncarnationThatItNames) {
+  KnownSession session = known(S::kConnected, 4);
+  session.path.reset();
+  EXPECT_EQ(admit(joining(5, kEpoch), &session, false).kind, Kind::kPath);
+  expect_reject(admit(joining(5, kEpoch + 1), &session, true), ENXIO);
+  expect_reject(admit(joining(5, kEpoch), nullptr, true), ENXIO);
+  session.paths = kPathsMax;
+  expect_reject(admit(joining(5, kEpoch), &session, true), EBUSY);
 }
 
-TEST(Admission, ClientWhosePathsDoNotEndGetsNoMoreOfThem) {
-  KnownPath path = known(S::kConnecting, 4);
-  path.paths = kPathsMax - 1;
-  EXPECT_EQ(admit(request(0, 5, false), &path, true).kind, Kind::kReplace);
-  path.paths = kPathsMax;
-  expect_reject(admit(request(0, 5, false), &path, true), EBUSY);
-  EXPECT_EQ(admit(request(1, 4, false), &path, true).kind, Kind::kJoin);
+TEST(Admission, NoPathJoinsWhatIsNotOpen) {
+  for (const S state : {S::kConnecting, S::kClosing, S::kClosed}) {
+    const KnownSession session = known(state, 4);
+    expect_reject(admit(joining(5, kEpoch), &session, true), ENXIO);
+  }
+}
+
+TEST(Admission, PathThatJoinsAgainMustBeNewerAndAlike) {
+  const KnownSession session = known(S::kConnected, 4);
+  EXPECT_EQ(admit(joining(5, kEpoch), &session, true).kind, Kind::kPath);
+  expect_reject(admit(joining(4, kEpoch), &session, true), ECONNRESET);
+  KnownSession fewer = known(S::kConnected, 4);
+  fewer.cid_num = 2;
+  expect_reject(admit(joining(5, kEpoch), &fewer, true), ECONNRESET);
+}
+
+TEST(Admission, ClientWithoutIncarnationsAddsPathsByTheirName) {
+  KnownSession session = known(S::kConnected, 4);
+  session.sequenced = false;
+  EXPECT_EQ(admit(request(0, 5, false), &session, true).kind, Kind::kReplace) << "its only path";
+  session.paths = 2;
+  EXPECT_EQ(admit(request(0, 5, false), &session, true).kind, Kind::kPath) << "one of two";
+  session.path.reset();
+  session.paths = 1;
+  EXPECT_EQ(admit(request(0, 1, false), &session, true).kind, Kind::kPath) << "a second one";
+  session.open = false;
+  session.live = false;
+  EXPECT_EQ(admit(request(0, 1, false), &session, true).kind, Kind::kReplace);
+}
+
+TEST(Admission, ClientWhoseLivesDoNotEndGetsNoMoreOfThem) {
+  KnownSession session = known(S::kConnecting, 4);
+  session.lives = kLivesMax - 1;
+  EXPECT_EQ(admit(request(0, 5, false), &session, true).kind, Kind::kReplace);
+  session.lives = kLivesMax;
+  expect_reject(admit(request(0, 5, false), &session, true), EBUSY);
+  EXPECT_EQ(admit(request(1, 4, false), &session, true).kind, Kind::kJoin);
 }
 
 TEST(Admission, FurtherConnectionsJoinTheirPathOnly) {
-  const KnownPath path = known(S::kConnecting, 4);
-  EXPECT_EQ(admit(request(1, 4, false), &path, true).kind, Kind::kJoin);
-  expect_reject(admit(request(1, 5, false), &path, true), ECONNRESET);
+  const KnownSession session = known(S::kConnecting, 4);
+  EXPECT_EQ(admit(request(1, 4, false), &session, true).kind, Kind::kJoin);
+  expect_reject(admit(request(1, 5, false), &session, true), ECONNRESET);
   expect_reject(admit(request(1, 4, false), nullptr, true), ECONNRESET);
-  KnownPath taken = path;
-  taken.cid_taken = true;
+  KnownSession taken = session;
+  taken.path->cid_taken = true;
   expect_reject(admit(request(1, 4, false), &taken, true), ECONNRESET);
-  KnownPath other = path;
-  other.cid_num = 2;
+  KnownSession other = session;
+  other.path->cid_num = 2;
   expect_reject(admit(request(1, 4, false), &other, true), ECONNRESET);
-  KnownPath stranger = path;
-  stranger.sess_uuid.bytes.fill(9);
+  KnownSession stranger = session;
+  stranger.path.reset();
   expect_reject(admit(request(1, 4, false), &stranger, true), ECONNRESET);
   for (const S state : {S::kConnected, S::kClosing, S::kClosed}) {
-    const KnownPath late = known(state, 4);
+    const KnownSession late = known(state, 4);
     expect_reject(admit(request(1, 4, false), &late, true), ECONNRESET);
   }
 }

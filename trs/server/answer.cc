@@ -2,6 +2,7 @@
 // lock, no system call beyond what the device needs (a peer that breaks the protocol apart).
 #include <fmt/format.h>
 
+#include "trs/server/path.h"
 #include "trs/server/queue.h"
 #include "trs/server/server_impl.h"
 #include "trs/server/session.h"
@@ -11,7 +12,15 @@ namespace braid::trs::server {
 using base::Errc;
 
 void Request::answer(Errc result, const DataBuffer* from) {
-  queue->answer(*this, result, from);
+  BRAID_ASSERT(state == State::kAtUser);
+  status = result;
+  source = {};
+  if (direction == Direction::kRead && result == Errc::kOk && !data.empty()) {
+    const auto length = static_cast<uint32_t>(data.size());
+    source = from != nullptr ? *from : DataBuffer{nullptr, data.data(), length};
+    BRAID_ASSERT(source.length_bytes == length);
+  }
+  slice->ended(*this);
 }
 
 void Queue::received_imm(Connection& connection, uint32_t value, uint32_t) {
@@ -42,85 +51,164 @@ const char* Queue::check_request(const RequestImm& imm) const {
   if (imm.chunk >= session_.queue_depth()) return "names a chunk that does not exist";
   const std::optional<uint16_t> owner = session_.owner_of(imm.chunk);
   if (owner && *owner != cid_) return "came by a connection that does not own its chunk";
-  if (session_.request_of(imm.chunk)->state != Request::State::kFree) {
-    return "names a chunk whose request is still running";
-  }
   return nullptr;
 }
 
 void Queue::request_arrived(RequestImm imm) {
   const char* wrong = check_request(imm);
-  wire::ParsedRequest parsed;
   if (wrong == nullptr) {
-    wrong =
-        wire::parse_request(session_.chunk(imm.chunk), imm.offset_bytes, session_.max_io_bytes(),
-                            session_.request_of(imm.chunk)->header, parsed);
+    Request& request = session_.request_of(imm.chunk);
+    const bool busy = request.state != Request::State::kFree;
+    wire::ParsedRequest parsed;
+    wrong = wire::parse_request(session_.chunk(imm.chunk), imm.offset_bytes,
+                                session_.max_io_bytes(), busy ? arriving_ : request.header, parsed);
+    if (wrong == nullptr && parsed.sequenced != session_.sequenced()) {
+      wrong = "has a number where none was agreed on, or none where it was";
+    }
+    if (wrong == nullptr) {
+      if (parsed.sequenced) {
+        wrong = take_sequenced(request, parsed);
+      } else if (busy) {
+        wrong = defer(request, imm);
+      } else {
+        begin(request, parsed);
+      }
+    }
   }
-  if (wrong != nullptr) {
-    violation(wrong, fmt::format("request for chunk {}, message at {}: {}", imm.chunk,
-                                 imm.offset_bytes, wrong));
-    return;
+  if (wrong == nullptr) return;
+  violation(wrong, fmt::format("request for chunk {}, message at {}: {}", imm.chunk,
+                               imm.offset_bytes, wrong));
+}
+
+/// Of a peer without numbers: it has given up the other path, and sends its request again.
+const char* Queue::defer(Request& request, const RequestImm& imm) {
+  if (session_.braid_peer() || request.queue == this || request.deferred_to != nullptr) {
+    return "names a chunk whose request is still running";
   }
-  Request& request = *session_.request_of(imm.chunk);
+  if (request.queue != nullptr) {
+    request.queue->path_.post_home([&former = request.queue->path_] {
+      former.close("its client sends by another path what it had sent by this one");
+    });
+  }
+  request.deferred_to = this;
+  request.deferred_offset = imm.offset_bytes;
+  return nullptr;
+}
+
+void Queue::resume(Request& request) {
+  if (!closing_) request_arrived({request.index, request.deferred_offset});
+}
+
+const char* Queue::take_sequenced(Request& request, const wire::ParsedRequest& parsed) {
+  if (parsed.epoch != session_.epoch()) return "is of another epoch than its session";
+  if (parsed.sequence == request.sequence) return take_again(request, parsed);
+  if (request.state != Request::State::kFree) return "names a chunk whose request is still running";
+  if (parsed.sequence != wire::next_sequence(request.sequence)) return "is out of sequence";
+  request.sequence = parsed.sequence;
+  begin(request, parsed);
+  return nullptr;
+}
+
+/// What was sent by a path that is lost, sent again: it is not done twice.
+const char* Queue::take_again(Request& request, const wire::ParsedRequest& parsed) {
+  const bool same =
+      parsed.direction == request.direction &&
+      (parsed.direction == Direction::kWrite || parsed.data_bytes == request.data.size());
+  if (!same) return "comes again as another one";
+  const bool busy = request.state != Request::State::kFree;
+  if (busy && request.queue != nullptr) return "comes again while its path is up";
+  request.target = parsed.target;
+  if (busy) {
+    request.queue = this;
+    running_.push_back(request);
+  } else if (request.source.mr != nullptr) {
+    begin(request, parsed);  // the memory that it was read from may have changed: read again
+  } else {
+    answer(request);
+  }
+  return nullptr;
+}
+
+void Queue::begin(Request& request, const wire::ParsedRequest& parsed) {
   request.state = Request::State::kAtUser;
   request.queue = this;
+  running_.push_back(request);
   request.target = parsed.target;
   request.direction = parsed.direction;
   request.user_header = std::span(request.header).first(parsed.user_header_bytes);
-  request.data = session_.chunk(imm.chunk).first(parsed.data_bytes);
-  request.session = &session_;
-  request.reactor = &worker_.reactor();
+  request.data = session_.chunk(request.index).first(parsed.data_bytes);
   request.context = nullptr;
-  count_at_user(1);
-  session_.server().user().request(request);
+  request.has_words = parsed.has_words;
+  if (parsed.has_words) request.words = parsed.words;
+  request.has_answer_words = false;
+  request.slice->begin(request);
 }
 
-void Queue::answer(Request& request, Errc status, const DataBuffer* source) {
-  BRAID_ASSERT(request.state == Request::State::kAtUser);
-  count_at_user(-1);
-  request.status = status;
-  request.source = {};
-  if (request.direction == Direction::kRead && status == Errc::kOk && !request.data.empty()) {
-    request.source = source != nullptr ? *source
-                                       : DataBuffer{nullptr, request.data.data(),
-                                                    static_cast<uint32_t>(request.data.size())};
-    BRAID_ASSERT(request.source.length_bytes == request.data.size());
-  }
+void Queue::answer(Request& request) {
+  request.unlink();
   if (closing_ || !connection_->open()) {
-    end(request);
-    report_quiet();
-  } else if (waiting_.empty() && connection_->can_send()) {
+    request.state = Request::State::kFree;
+    request.queue = nullptr;
+  } else if (waiting_.empty() && connection_->can_send(kAnswerSends)) {
     send_answer(request);
   } else {
     request.state = Request::State::kWaiting;
+    request.queue = this;
     waiting_.push_back(request);
   }
 }
 
-/// One RDMA WRITE_WITH_IMM: the data of a read, if there is any, and the status. The chunk is the
-/// client's as soon as it is posted: a request for it can only be an answer to this.
+/// One RDMA WRITE_WITH_IMM: the data of a read, if there is any, and the status; or the answer
+/// slot, if there is more to say, and then the data goes ahead of it. The chunk is the client's as
+/// soon as it is posted: a request for it can only be an answer to this.
 void Queue::send_answer(Request& request) {
+  request.state = Request::State::kFree;
+  request.queue = nullptr;
   const DataBuffer& source = request.source;
+  const bool with_data = source.length_bytes > 0;
+  const bool with_slot =
+      path_.answers() && (request.status != Errc::kOk || request.has_answer_words);
   vhca::Sge piece{};
   vhca::SendWr wr{};
   wr.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
-  wr.imm_data = to_network(
-      encode_answer({request.index, static_cast<uint32_t>(base::errno_from_errc(request.status))}));
-  if (source.length_bytes > 0) {
+  uint32_t sys_errno = static_cast<uint32_t>(base::errno_from_errc(request.status));
+  if (with_data) {
     piece.addr = reinterpret_cast<uint64_t>(source.address);
     piece.length = source.length_bytes;
-    piece.lkey = source.mr != nullptr ? session_.lent_lkey(*source.mr) : session_.chunk_lkey();
+    piece.lkey = source.mr != nullptr ? path_.lent_lkey(*source.mr) : path_.chunk_lkey();
     wr.sg_list = &piece;
     wr.num_sge = 1;
     wr.wr.rdma.remote_addr = request.target.address;
     wr.wr.rdma.rkey = request.target.key;
   }
-  end(request);
-  connection_->post(wr);  // on failure the session is closed, and the client asks again
+  wire::AnswerSlot slot;
+  if (with_slot) {
+    if (with_data) {
+      wr.opcode = IBV_WR_RDMA_WRITE;
+      if (!connection_->post(wr)) return;
+      wr = {};
+      wr.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+    }
+    fill_slot(request, slot);
+    piece = {reinterpret_cast<uint64_t>(&slot), sizeof(slot), 0};
+    wr.sg_list = &piece;
+    wr.num_sge = 1;
+    wr.send_flags = IBV_SEND_INLINE;
+    wr.wr.rdma.remote_addr = path_.answers()->address + request.index * sizeof(slot);
+    wr.wr.rdma.rkey = path_.answers()->key;
+    sys_errno = kSeeAnswerSlot;
+  }
+  wr.imm_data = to_network(encode_answer({request.index, sys_errno}));
+  connection_->post(wr);  // on failure the path is closed, and the client asks again
 }
 
-void Queue::end(Request& request) {
-  request.state = Request::State::kFree;
+void Queue::fill_slot(const Request& request, wire::AnswerSlot& slot) {
+  slot.status = wire::status_code(request.status);
+  slot.sequence = request.sequence;
+  if (!request.has_answer_words) return;
+  slot.flags = uint32_t{wire::kHasWords};
+  slot.words[0] = request.answer_words[0];
+  slot.words[1] = request.answer_words[1];
 }
 
 }  // namespace braid::trs::server

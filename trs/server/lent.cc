@@ -37,9 +37,4 @@ void ServerImpl::take_back(uint32_t slot) {
   for (const auto& session : sessions_) session->return_lent(slot);
 }
 
-base::Status Session::borrow(const LentMemory& memory) {
-  BRAID_TRY(lent_[memory.slot()], pd_->reg_mr(memory.address, memory.length_bytes, memory.access));
-  return {};
-}
-
 }  // namespace braid::trs::server

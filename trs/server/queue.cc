@@ -1,6 +1,7 @@
 // Queue: life cycle and polling. Requests and answers are in answer.cc.
 #include "trs/server/queue.h"
 
+#include "trs/server/path.h"
 #include "trs/server/server_impl.h"
 #include "trs/server/session.h"
 #include "trs/server/worker.h"
@@ -17,11 +18,12 @@ constexpr uint32_t kSpareReceives = 16;
 
 }  // namespace
 
-Queue::Queue(Session& session, Worker& worker, uint16_t cid)
-    : session_(session),
+Queue::Queue(Path& path, Worker& worker, uint16_t cid)
+    : path_(path),
+      session_(path.session()),
       worker_(worker),
       cid_(cid),
-      heartbeat_(worker.reactor(), session.server().options().heartbeat, *this) {}
+      heartbeat_(worker.reactor(), session_.server().options().heartbeat, *this) {}
 
 Queue::~Queue() = default;
 
@@ -49,8 +51,8 @@ base::Task<void> Queue::run_accept(std::unique_ptr<vhca::ConnectRequest> request
   base::Status status = co_await try_accept(*request);
   accepting_ = false;
   if (!status.ok()) connection_.reset();
-  session_.post_home(
-      [this, result = std::move(status)]() mutable { session_.queue_accepted(std::move(result)); });
+  path_.post_home(
+      [this, result = std::move(status)]() mutable { path_.queue_accepted(std::move(result)); });
 }
 
 base::Task<base::Status> Queue::try_accept(vhca::ConnectRequest& request) {
@@ -58,11 +60,12 @@ base::Task<base::Status> Queue::try_accept(vhca::ConnectRequest& request) {
   ConnectionOptions options;
   options.send_depth = depth + depth / 2 + 8;
   options.receive_depth = depth + kSpareReceives;
-  options.channel = &worker_.channel();
-  options.td = &worker_.td();
-  ServerImpl& server = session_.server();
-  auto created =
-      Connection::create(server.device(), session_.pd(), worker_.reactor(), options, *this);
+  options.control_bytes = cid_ == 0 ? wire::kControlBytesMax : 0;
+  Worker::Share& share = worker_.share(path_.endpoint());
+  options.channel = share.channel.get();
+  options.td = share.td.get();
+  vhca::Device& device = session_.server().device(path_.endpoint());
+  auto created = Connection::create(device, path_.pd(), worker_.reactor(), options, *this);
   if (!created.ok()) co_return created.error();
   connection_ = std::move(created).value();
   const auto message_bytes = static_cast<uint32_t>(cid_ == 0 ? sizeof(wire::InfoReq) : 0);
@@ -75,7 +78,7 @@ base::Task<base::Status> Queue::try_accept(vhca::ConnectRequest& request) {
   if (!accepted.ok()) co_return accepted.error();
   connection_->attach(std::move(*accepted), [this] {
     const auto why = make_error(Errc::kDisconnected, "the client ended connection {}", cid_);
-    session_.post_home([this, why] { session_.trouble(why); });
+    path_.post_home([this, why] { path_.trouble(why); });
   });
   worker_.add(*this);
   co_return base::Status();
@@ -84,7 +87,7 @@ base::Task<base::Status> Queue::try_accept(vhca::ConnectRequest& request) {
 void Queue::open() {
   run_here([this] {
     open_ = !closing_;
-    session_.post_home([this] { session_.queue_opened(); });
+    path_.post_home([this] { path_.queue_opened(); });
   });
 }
 
@@ -98,7 +101,7 @@ void Queue::watch_peer(bool whole_path) {
 
 uint64_t Queue::listen() {
   connection_->poll();
-  return whole_path_ ? session_.received_count() : received_count();
+  return whole_path_ ? path_.received_count() : received_count();
 }
 
 void Queue::send_heartbeat() {
@@ -110,7 +113,7 @@ void Queue::peer_silent(uint64_t silent_ns) {
   const auto why =
       make_error(Errc::kTimedOut, "connection {}: no sign of life from the client for {} ms", cid_,
                  silent_ns / base::kMillisecond);
-  session_.post_home([this, why] { session_.trouble(why); });
+  path_.post_home([this, why] { path_.trouble(why); });
 }
 
 void Queue::close() {
@@ -125,13 +128,26 @@ void Queue::begin_close() {
     accept_task_ = {};
     connection_.reset();
   }
-  while (Request* const request = waiting_.pop_front()) end(*request);
+  forget_requests();
   if (connection_) connection_->fence();
   report_quiet();
 }
 
-/// Lets go of the connection as soon as it is drained, so that the client is told; and reports when
-/// nothing more is to come, neither completion nor answer.
+/// What is at the user stays there, and its answer waits to be asked for by another path.
+void Queue::forget_requests() {
+  while (Request* const request = waiting_.pop_front()) {
+    request->state = Request::State::kFree;
+    request->queue = nullptr;
+  }
+  while (Request* const request = running_.pop_front()) request->queue = nullptr;
+  if (session_.braid_peer()) return;  // has no deferred ones
+  for (uint32_t i = 0; session_.opened() && i < session_.queue_depth(); ++i) {
+    Request& request = session_.request_of(i);
+    if (request.deferred_to == this) request.deferred_to = nullptr;
+  }
+}
+
+/// Lets go of the connection as soon as it is drained, so that the client is told.
 void Queue::report_quiet() {
   if (!closing_ || quiet_) return;
   if (connection_) {
@@ -139,9 +155,8 @@ void Queue::report_quiet() {
     connection_.reset();
     base::ListNode::unlink();
   }
-  if (at_user() > 0) return;
   quiet_ = true;
-  session_.post_home([this] { session_.queue_quiet(); });
+  path_.post_home([this] { path_.queue_quiet(); });
 }
 
 bool Queue::poll() {
@@ -151,7 +166,7 @@ bool Queue::poll() {
     report_quiet();
     return did;
   }
-  while (!waiting_.empty() && connection_->can_send() && !closing_) {
+  while (!waiting_.empty() && connection_->can_send(kAnswerSends) && !closing_) {
     send_answer(*waiting_.pop_front());
   }
   return did;
@@ -162,13 +177,13 @@ void Queue::arm() {
 }
 
 void Queue::failed(Connection&, base::Error why) {
-  session_.post_home([this, error = why.with("connection {}", cid_)] { session_.trouble(error); });
+  path_.post_home([this, error = why.with("connection {}", cid_)] { path_.trouble(error); });
 }
 
 void Queue::violation(const char* reason, std::string detail) {
   open_ = false;
-  session_.post_home([this, reason, text = fmt::format("connection {}: {}", cid_, detail)] {
-    session_.breach(reason, text);
+  path_.post_home([this, reason, text = fmt::format("connection {}: {}", cid_, detail)] {
+    path_.breach(reason, text);
   });
 }
 
@@ -186,7 +201,7 @@ bool Queue::send_message(std::span<const std::byte> message) {
 
 void Queue::received_message(Connection&, std::span<const std::byte> message) {
   received_.store(received_count() + 1, std::memory_order_relaxed);
-  if (!closing_) session_.info_requested(message);
+  if (!closing_) path_.message_received(message);
 }
 
 }  // namespace braid::trs::server

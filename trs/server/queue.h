@@ -1,12 +1,12 @@
-// Queue: one connection of a session at the server, with the requests that came by it, on its
-// reactor.
+// Queue: one connection of a path at the server, with the requests that came by it, on its reactor.
 //
-//   accept() -> open() -> requests ... close() -> drained, every request ended -> quiet
+//   accept() -> open() -> requests ... close() -> drained -> quiet
 //
 // Threads: the worker's reactor, apart from the section "from the home reactor", whose calls post
-// themselves over and are answered by Session::queue_*().
+// themselves over and are answered by Path::queue_*().
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <memory>
 #include <string>
@@ -20,34 +20,37 @@
 
 namespace braid::trs::server {
 
+class Path;
 class Session;
+class Slice;
 class Worker;
 
 class Queue final : public base::ListNode, private ConnectionUser, private HeartbeatOwner {
  public:
-  Queue(Session& session, Worker& worker, uint16_t cid);
+  Queue(Path& path, Worker& worker, uint16_t cid);
   ~Queue() override;
   uint16_t cid() const { return cid_; }
 
   // --- from the home reactor
-  /// Ends in Session::queue_accepted.
+  /// Ends in Path::queue_accepted.
   void accept(std::unique_ptr<vhca::ConnectRequest> request, const wire::ConnRsp& answer);
-  /// From here on requests are taken. Ends in Session::queue_opened.
+  /// From here on requests are taken. Ends in Path::queue_opened.
   void open();
   /// Judges the peer's signs of life from now on: those by this connection, or for a peer with one
   /// heartbeat per path those by any.
   void watch_peer(bool whole_path);
-  /// Fences and drains. Ends in Session::queue_quiet, when no request is at the user any more.
+  /// Fences and drains; requests at the user lose their way back. Ends in Path::queue_quiet.
   void close();
-  /// Requests that the user has not answered. Any thread.
-  uint32_t at_user() const { return at_user_.load(std::memory_order_relaxed); }
   uint64_t received_count() const { return received_.load(std::memory_order_relaxed); }
 
   // --- connection 0, whose reactor is the home reactor
   bool send_message(std::span<const std::byte> message);  // at most 64 bytes
 
   // --- the worker's reactor
-  void answer(Request& request, base::Errc status, const DataBuffer* source);
+  /// Sends the answer of a request that has ended, now or when there is a send slot.
+  void answer(Request& request);
+  /// Takes up a request that was deferred.
+  void resume(Request& request);
   bool poll();
   void arm();
 
@@ -59,13 +62,15 @@ class Queue final : public base::ListNode, private ConnectionUser, private Heart
   void begin_close();
   void request_arrived(RequestImm imm);
   const char* check_request(const RequestImm& imm) const;
+  const char* defer(Request& request, const RequestImm& imm);
+  const char* take_sequenced(Request& request, const wire::ParsedRequest& parsed);
+  const char* take_again(Request& request, const wire::ParsedRequest& parsed);
+  void begin(Request& request, const wire::ParsedRequest& parsed);
   void send_answer(Request& request);
-  void end(Request& request);
+  static void fill_slot(const Request& request, wire::AnswerSlot& slot);
+  void forget_requests();
   void report_quiet();
   void violation(const char* reason, std::string detail);
-  void count_at_user(int change) {
-    at_user_.store(at_user() + static_cast<uint32_t>(change), std::memory_order_relaxed);
-  }
 
   void received_imm(Connection& connection, uint32_t imm, uint32_t bytes) override;
   void received_message(Connection& connection, std::span<const std::byte> message) override;
@@ -74,6 +79,9 @@ class Queue final : public base::ListNode, private ConnectionUser, private Heart
   void send_heartbeat() override;
   void peer_silent(uint64_t silent_ns) override;
 
+  static constexpr uint32_t kAnswerSends = 2;  // work requests of one answer, at most
+
+  Path& path_;
   Session& session_;
   Worker& worker_;
   const uint16_t cid_;
@@ -86,8 +94,9 @@ class Queue final : public base::ListNode, private ConnectionUser, private Heart
   bool quiet_ = false;
   bool whole_path_ = false;  // the heartbeat counts what comes by any connection
   HeartbeatDriver heartbeat_;
-  std::atomic<uint32_t> at_user_{0};  // written by the queue's own reactor
-  base::IntrusiveList<Request> waiting_;
+  base::IntrusiveList<Request> running_;  // at the user
+  base::IntrusiveList<Request> waiting_;  // answered, without a send slot yet
+  std::array<std::byte, wire::kUserHeaderBytesMax> arriving_{};  // a user header that is judged
   const std::shared_ptr<char> alive_ = std::make_shared<char>();
   base::Task<void> accept_task_;  // last: goes first
 };

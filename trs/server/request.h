@@ -1,11 +1,13 @@
-// Request: one chunk's request at the server, from its arrival until its answer is posted.
+// Request: one chunk and its request at the server.
 //
-// A session has one per chunk, made with the session. Thread: the reactor of the connection that
-// owns the chunk (Queue); for a peer that does not pin its permits that is one for all.
+// A session has one per chunk, made with the session; paths come and go. Thread: the reactor that
+// owns the chunk (Slice), whichever path a request comes by; for a peer that does not pin its
+// permits that is one for all.
 #pragma once
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 
 #include "base/intrusive_list.h"
 #include "trs/server.h"
@@ -14,6 +16,7 @@
 namespace braid::trs::server {
 
 class Queue;
+class Slice;
 
 class Request final : public ServerRequest, public base::ListNode {
  public:
@@ -21,15 +24,22 @@ class Request final : public ServerRequest, public base::ListNode {
 
   enum class State : uint8_t {
     kFree,     // the chunk belongs to the client
-    kAtUser,   // the chunk belongs to the server's user
+    kAtUser,   // the chunk belongs to the server's user; in Queue::running_, if it has a queue
     kWaiting,  // answered; waits for a send slot in Queue::waiting_
   };
   State state = State::kFree;
   uint32_t index = 0;
-  Queue* queue = nullptr;
+  uint32_t sequence = 0;  // of the chunk's newest request; 0: none with a number so far
+  Slice* slice = nullptr;
+  Queue* queue = nullptr;       // by which the answer goes; null: that path is lost
   wire::SgDescriptor target{};  // where the data of a read goes
+  // The answer. It is kept until the next request, as it may be asked for again.
   base::Errc status = base::Errc::kOk;
-  DataBuffer source;  // what is sent; set when answered
+  DataBuffer source;  // what is sent of a read
+  // Of a peer without numbers: a request that came for the chunk while its former one, whose path
+  // is lost, was still running. It begins when that ends.
+  Queue* deferred_to = nullptr;
+  uint32_t deferred_offset = 0;
   std::array<std::byte, wire::kUserHeaderBytesMax> header{};
 };
 

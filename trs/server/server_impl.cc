@@ -50,21 +50,40 @@ ServerImpl::~ServerImpl() = default;
 
 base::Status ServerImpl::start() {
   for (base::Reactor* reactor : options_.reactors) {
-    BRAID_TRY(auto channel, device_.create_comp_channel());
-    workers_.push_back(std::make_unique<Worker>(device_, *reactor, std::move(channel)));
+    workers_.push_back(std::make_unique<Worker>(*reactor));
   }
-  BRAID_TRY(listener_, device_.listen(home_, options_.listen, kBacklog));
+  BRAID_CHECK(add_endpoint(device_, options_.listen));
+  for (const ServerEndpoint& more : options_.endpoints) {
+    BRAID_CHECK(add_endpoint(*more.device, more.listen));
+  }
   for (auto& worker : workers_) worker->start();
-  accept_task_ = accept_loop();
-  accept_task_.start();
+  for (size_t i = 0; i < endpoints_.size(); ++i) {
+    endpoints_[i]->accept_task = accept_loop(i);
+    endpoints_[i]->accept_task.start();
+  }
   return {};
 }
 
-base::Task<void> ServerImpl::accept_loop() {
+base::Status ServerImpl::add_endpoint(vhca::Device& device, const vhca::Address& listen) {
+  for (auto& worker : workers_) BRAID_CHECK(worker->add_endpoint(device));
+  auto endpoint = std::make_unique<Endpoint>();
+  endpoint->device = &device;
+  BRAID_TRY(endpoint->listener, device.listen(home_, listen, kBacklog));
+  endpoints_.push_back(std::move(endpoint));
+  return {};
+}
+
+std::vector<vhca::Address> ServerImpl::addresses() const {
+  std::vector<vhca::Address> all;
+  for (const auto& endpoint : endpoints_) all.push_back(endpoint->listener->address());
+  return all;
+}
+
+base::Task<void> ServerImpl::accept_loop(size_t endpoint) {
   for (;;) {
-    auto request = co_await listener_->next();
+    auto request = co_await endpoints_[endpoint]->listener->next();
     if (request.ok()) {
-      handle(std::move(*request));
+      handle(endpoint, std::move(*request));
       continue;
     }
     complain(fmt::format("accepting a connection: {}", request.error().message()));
@@ -72,15 +91,15 @@ base::Task<void> ServerImpl::accept_loop() {
   }
 }
 
-void ServerImpl::handle(std::unique_ptr<vhca::ConnectRequest> request) {
+void ServerImpl::handle(size_t endpoint, std::unique_ptr<vhca::ConnectRequest> request) {
   auto parsed = wire::parse_conn_req(request->private_data());
   if (!parsed.ok()) {
     reject(*request, ECONNRESET, parsed.error().message());
     return;
   }
-  Session* session = newest(parsed->paths_uuid);
-  KnownPath known = session != nullptr ? session->known_path(parsed->cid) : KnownPath();
-  known.paths = paths_of(parsed->paths_uuid);
+  Session* const session = newest(parsed->paths_uuid);
+  KnownSession known = session != nullptr ? session->known(*parsed) : KnownSession();
+  known.lives = lives_of(parsed->paths_uuid);
   const bool room = sessions_.size() < options_.sessions_max;
   const Admission admission = admit(*parsed, session != nullptr ? &known : nullptr, room);
   if (admission.kind == Admission::Kind::kReject) {
@@ -89,18 +108,30 @@ void ServerImpl::handle(std::unique_ptr<vhca::ConnectRequest> request) {
                        wire::to_string(parsed->paths_uuid)));
     return;
   }
-  if (admission.kind == Admission::Kind::kReplace) session->close("its client came back");
-  if (admission.kind != Admission::Kind::kJoin) {
-    auto pd = device_.alloc_pd();
-    if (!pd.ok()) {
-      reject(*request, ENOMEM, pd.error().message());
-      return;
-    }
-    sessions_.push_back(
-        std::make_unique<Session>(*this, std::move(*pd), *parsed, request->peer_text()));
+  take(endpoint, *parsed, session, admission.kind, std::move(request));
+}
+
+void ServerImpl::take(size_t endpoint, const wire::ConnReq& asked, Session* session,
+                      Admission::Kind kind, std::unique_ptr<vhca::ConnectRequest> request) {
+  using Kind = Admission::Kind;
+  if (kind == Kind::kJoin) {
+    session->live_path(asked.sess_uuid)->join(asked.cid, std::move(request));
+    return;
+  }
+  auto pd = device(endpoint).alloc_pd();
+  if (!pd.ok()) {
+    reject(*request, ENOMEM, pd.error().message());
+    return;
+  }
+  if (kind == Kind::kReplace) session->close("its client came back");
+  if (kind == Kind::kNew || kind == Kind::kReplace) {
+    sessions_.push_back(std::make_unique<Session>(*this, asked, request->peer_text()));
     session = sessions_.back().get();
   }
-  session->join(parsed->cid, std::move(request));
+  Path* const former = session->live_path(asked.sess_uuid);
+  Path& path = session->add_path(endpoint, std::move(*pd), asked, request->peer_text());
+  if (former != nullptr) former->close("its client made it anew");
+  path.join(asked.cid, std::move(request));
 }
 
 void ServerImpl::reject(vhca::ConnectRequest& request, int sys_errno, const std::string& why) {
@@ -118,7 +149,7 @@ Session* ServerImpl::newest(const wire::Uuid& paths_uuid) {
   return nullptr;
 }
 
-size_t ServerImpl::paths_of(const wire::Uuid& paths_uuid) const {
+size_t ServerImpl::lives_of(const wire::Uuid& paths_uuid) const {
   const auto its = [&](const auto& session) { return session->paths_uuid() == paths_uuid; };
   return static_cast<size_t>(std::count_if(sessions_.begin(), sessions_.end(), its));
 }
@@ -200,8 +231,10 @@ base::Task<base::Status> ServerImpl::stop_within(uint64_t limit_ns) {
 
 void ServerImpl::begin_stop() {
   if (std::exchange(stopping_, true)) return;
-  accept_task_ = {};
-  listener_.reset();
+  for (const auto& endpoint : endpoints_) {
+    endpoint->accept_task = {};
+    endpoint->listener.reset();
+  }
   for (const auto& session : sessions_) session->close("the server stops");
 }
 

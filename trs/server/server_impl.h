@@ -20,7 +20,8 @@ class ServerImpl final : public Server {
   base::Status start();
 
   // --- Server
-  vhca::Address address() const override { return listener_->address(); }
+  vhca::Address address() const override { return endpoints_.front()->listener->address(); }
+  std::vector<vhca::Address> addresses() const override;
   base::Result<std::unique_ptr<vhca::Mr>> register_memory(std::byte* address,
                                                           uint64_t length_bytes) override;
   base::Task<void> stop() override;
@@ -29,7 +30,7 @@ class ServerImpl final : public Server {
   ServerStatistics statistics() const override;
 
   // --- for sessions and queues
-  vhca::Device& device() { return device_; }
+  vhca::Device& device(size_t endpoint) { return *endpoints_[endpoint]->device; }
   const ServerOptions& options() const { return options_; }
   uint32_t chunk_bytes() const { return chunk_bytes_; }
   ServerUser& user() { return user_; }
@@ -48,23 +49,30 @@ class ServerImpl final : public Server {
   void complain(const std::string& line);
 
  private:
-  base::Task<void> accept_loop();
-  void handle(std::unique_ptr<vhca::ConnectRequest> request);
+  struct Endpoint {
+    vhca::Device* device = nullptr;
+    std::unique_ptr<vhca::Listener> listener;
+    base::Task<void> accept_task;
+  };
+  base::Status add_endpoint(vhca::Device& device, const vhca::Address& listen);
+  base::Task<void> accept_loop(size_t endpoint);
+  void handle(size_t endpoint, std::unique_ptr<vhca::ConnectRequest> request);
+  void take(size_t endpoint, const wire::ConnReq& asked, Session* session, Admission::Kind kind,
+            std::unique_ptr<vhca::ConnectRequest> request);
   Session* newest(const wire::Uuid& paths_uuid);
-  size_t paths_of(const wire::Uuid& paths_uuid) const;
+  size_t lives_of(const wire::Uuid& paths_uuid) const;
   void reject(vhca::ConnectRequest& request, int sys_errno, const std::string& why);
   void begin_stop();
   void stop_workers();
   std::string holdups() const;
 
-  vhca::Device& device_;
+  vhca::Device& device_;  // of the first endpoint
   const ServerOptions options_;
   const uint32_t chunk_bytes_;
   ServerUser& user_;
   base::Reactor& home_;
   base::Logger log_;
   std::array<LentMemory*, kLentMax> lent_{};
-  std::unique_ptr<vhca::Listener> listener_;
   std::vector<std::unique_ptr<Worker>> workers_;
   ServerStatistics statistics_;
   bool stopping_ = false;
@@ -77,7 +85,7 @@ class ServerImpl final : public Server {
   const std::shared_ptr<base::Signal> changed_;
   std::vector<std::unique_ptr<Session>> sessions_;  // the newest last
   const std::shared_ptr<char> alive_ = std::make_shared<char>();
-  base::Task<void> accept_task_;  // last: goes first
+  std::vector<std::unique_ptr<Endpoint>> endpoints_;  // last: their tasks go first
 };
 
 }  // namespace braid::trs::server

@@ -1,9 +1,12 @@
-// Session: one client at the server. Control runs on the home reactor; queues use its tables from
-// their reactors.
+// Session: one incarnation of a client's session at the server: from its first path until the last
+// one is lost.
 //
-// A session lives as long as its only path. A client that comes back gets a new Session, which
-// stays closed until every older one of the same client is gone: so nothing that was abandoned can
-// land after what is newer.
+// It owns the chunks, what is known of each chunk's newest request, and the user's view; paths own
+// connections and keys. A client that comes back after all paths were lost gets a new Session,
+// which stays closed until every older one of the same client is gone: so nothing that was
+// abandoned can land after what is newer.
+//
+//   begins with a path -> open (user told) -> close() or last path lost -> quiet -> ended
 //
 // Threads: the home reactor, except the section "for queues", which does not change once the
 // session is open.
@@ -16,12 +19,10 @@
 
 #include "base/reactor.h"
 #include "trs/imm.h"
-#include "trs/path_state.h"
 #include "trs/server.h"
-#include "trs/server/admission.h"
-#include "trs/server/lent.h"
-#include "trs/server/queue.h"
+#include "trs/server/path.h"
 #include "trs/server/request.h"
+#include "trs/server/slice.h"
 
 namespace braid::trs::server {
 
@@ -29,8 +30,7 @@ class ServerImpl;
 
 class Session final : public ServerSession {
  public:
-  Session(ServerImpl& server, std::unique_ptr<vhca::Pd> pd, const wire::ConnReq& request,
-          std::string peer_text);
+  Session(ServerImpl& server, const wire::ConnReq& request, std::string peer_text);
   ~Session();
 
   // --- ServerSession
@@ -39,32 +39,48 @@ class Session final : public ServerSession {
   bool braid_peer() const override { return braid_peer_; }
   uint32_t queue_depth() const override;
   uint32_t max_io_bytes() const override;
+  size_t paths() const override;
+  bool takes_answer_words() const override { return has(wire::kFeatureAnswerSlots); }
 
   const wire::Uuid& paths_uuid() const { return paths_uuid_; }
-  KnownPath known_path(uint16_t cid) const;
-  bool opened() const { return path_.is(ServerPathState::kConnected); }
-  /// Takes the connection request for `cid`, which has been admitted.
-  void join(uint16_t cid, std::unique_ptr<vhca::ConnectRequest> request);
-  /// Starts the end; once. When it is over: ServerImpl::session_ended.
+  /// What is known for a connect request.
+  KnownSession known(const wire::ConnReq& request) const;
+  bool opened() const { return state_ == State::kOpen; }
+  Path& add_path(size_t endpoint, std::unique_ptr<vhca::Pd> pd, const wire::ConnReq& request,
+                 std::string peer_text);
+  /// The newest path of this name that is live, or null.
+  Path* live_path(const wire::Uuid& uuid);
+  /// Starts the end of all paths; once. When it is over: ServerImpl::session_ended.
   void close(const std::string& why);
   /// What keeps a session from ending that is being closed.
   std::string holdup() const;
-  /// Registers memory that the server lends / lets go of it.
+  /// Registers memory that the server lends with every path / lets go of it.
   base::Status borrow(const LentMemory& memory);
-  void return_lent(uint32_t slot) { lent_[slot].reset(); }
+  void return_lent(uint32_t slot);
+
+  // --- for paths
+  /// With the first path's info request: chunks are made, the user is told.
+  base::Status begin(const wire::ParsedInfoReq& info);
+  /// Whether connections of a path's former life are not drained yet.
+  bool has_older(const Path& path) const;
+  /// `asker` is told when no path of this name is left.
+  void fence(const wire::Uuid& path, Path& asker);
+  void path_connected(Path& path);
+  void path_lost(bool was_connected, const std::string& why);
+  void path_ended(Path& path);
+  void slice_quiet();
+  const std::shared_ptr<base::Segment>& chunks() const { return chunks_; }
+  /// Without the promise that each chunk keeps to one connection, one thread must have them all.
+  Worker& worker_of(uint16_t cid);
 
   // --- for queues
   ServerImpl& server() { return server_; }
+  bool has(uint32_t feature) const { return (features_ & feature) != 0; }
+  bool sequenced() const { return has(wire::kFeatureSequenced); }
+  uint32_t epoch() const { return epoch_; }
   const ImmCodec& codec() const { return codec_; }
-  Request* request_of(uint32_t index) { return &requests_[index]; }
+  Request& request_of(uint32_t index) { return requests_[index]; }
   std::span<std::byte> chunk(uint32_t index);
-  vhca::Pd& pd() { return *pd_; }
-  uint32_t chunk_lkey() const { return chunks_mr_->lkey; }
-  /// Of memory from Server::register_memory.
-  uint32_t lent_lkey(const vhca::Mr& memory) const {
-    return lent_[static_cast<const LentMemory&>(memory).slot()]->lkey;
-  }
-  uint64_t received_count() const;  // by all connections
   /// The connection on which chunk `index` may be used, or nothing if any may.
   std::optional<uint16_t> owner_of(uint32_t index) const;
   template <typename Function>
@@ -73,52 +89,40 @@ class Session final : public ServerSession {
       if (!alive.expired()) run();
     });
   }
-  // --- for queues, on the home reactor
-  void queue_accepted(base::Status status);
-  void queue_opened();
-  void queue_quiet();
-  void info_requested(std::span<const std::byte> message);
-  void trouble(const base::Error& why);
-  /// The client broke the protocol: `reason` is one of fixed words, `detail` has the values.
-  void breach(const char* reason, const std::string& detail);
 
  private:
-  base::Task<void> bring_up();
+  enum class State : uint8_t { kBeginning, kOpen, kClosing, kEnded };
+  struct PendingFence {
+    wire::Uuid path;
+    wire::Uuid asker;
+  };
   base::Status make_chunks();
-  bool bringing_up() const { return path_.is(ServerPathState::kConnecting); }
-  static void half_open(base::Timer& timer);
+  void answer_fences();
+  void end_if_quiet();
 
   ServerImpl& server_;
   base::Reactor& home_;
   base::Logger log_;
-  StateMachine<ServerPathState> path_;
+  State state_ = State::kBeginning;
   std::string name_;
   const std::string peer_text_;
-  const wire::Uuid sess_uuid_;
   const wire::Uuid paths_uuid_;
-  const uint16_t recon_cnt_;
   const uint16_t cid_num_;
   const bool braid_peer_;
-  const bool pinned_;           // kFeaturePinnedPermits
-  const bool tells_admin_;      // kFeatureAdminPermits
+  const uint32_t features_;     // shared with the client
+  const uint32_t epoch_;        // random
   uint32_t admin_permits_ = 1;  // on connection 0
+  uint16_t recon_cnt_;          // of the newest path
   const ImmCodec codec_;
 
-  const std::unique_ptr<vhca::Pd> pd_;           // nobody else's: its keys reach this session only
-  std::vector<std::unique_ptr<vhca::Mr>> lent_;  // by LentMemory::slot()
-  std::unique_ptr<base::Segment> chunks_;
-  std::unique_ptr<vhca::Mr> chunks_mr_;
+  std::shared_ptr<base::Segment> chunks_;
   std::unique_ptr<Request[]> requests_;         // by chunk index
-  std::vector<std::unique_ptr<Queue>> queues_;  // by cid; null until it is accepted
+  std::vector<std::unique_ptr<Slice>> slices_;  // by cid; one if the client pins nothing
+  std::vector<std::unique_ptr<Path>> paths_;    // those that end included
+  std::vector<PendingFence> fences_;
   bool user_knows_ = false;
-  size_t accepted_ = 0;
-  size_t opens_due_ = 0;
-  size_t quiet_due_ = 0;
-
-  base::Timer half_open_timer_;
-  base::Signal changed_;
+  size_t quiet_due_ = 0;  // slices
   const std::shared_ptr<char> alive_ = std::make_shared<char>();
-  base::Task<void> bring_up_task_;  // last: goes first
 };
 
 }  // namespace braid::trs::server

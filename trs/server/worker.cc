@@ -2,40 +2,47 @@
 
 namespace braid::trs::server {
 
-Worker::Worker(vhca::Device& device, base::Reactor& reactor,
-               std::unique_ptr<vhca::CompChannel> channel)
-    : reactor_(reactor), td_(device.create_td()), channel_(std::move(channel)) {
-  watch_.ready = &channel_ready;
-  watch_.context = this;
+Worker::~Worker() {
+  unwatch();
 }
 
-Worker::~Worker() {
-  if (watching_) reactor_.io().unwatch(watch_);
+base::Status Worker::add_endpoint(vhca::Device& device) {
+  auto share = std::make_unique<Share>();
+  share->td = device.create_td();
+  BRAID_TRY(share->channel, device.create_comp_channel());
+  share->watch.ready = &channel_ready;
+  share->watch.context = share->channel.get();
+  shares_.push_back(std::move(share));
+  return {};
 }
 
 void Worker::start() {
   reactor_.post([this, alive = std::weak_ptr<char>(alive_)] {
     if (alive.expired()) return;
-    reactor_.io().watch(channel_->event(), watch_);
+    for (auto& share : shares_) reactor_.io().watch(share->channel->event(), share->watch);
     watching_ = true;
     reactor_.add(*this);
   });
+}
+
+void Worker::unwatch() {
+  if (!std::exchange(watching_, false)) return;
+  for (auto& share : shares_) reactor_.io().unwatch(share->watch);
 }
 
 void Worker::stop(std::function<void()> stopped) {
   reactor_.post([this, alive = std::weak_ptr<char>(alive_), run = std::move(stopped)] {
     if (alive.expired()) return;
     base::Poller::unlink();
-    if (watching_) reactor_.io().unwatch(watch_);
-    watching_ = false;
+    unwatch();
     run();
   });
 }
 
 void Worker::channel_ready(base::Watch& watch) {
-  auto& self = *static_cast<Worker*>(watch.context);
-  self.channel_->event().consume();
-  while (vhca::Cq* cq = self.channel_->next_event()) cq->ack_events(1);
+  auto& channel = *static_cast<vhca::CompChannel*>(watch.context);
+  channel.event().consume();
+  while (vhca::Cq* cq = channel.next_event()) cq->ack_events(1);
 }
 
 bool Worker::poll() {

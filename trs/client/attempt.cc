@@ -1,0 +1,125 @@
+// Path: one attempt to make it: its connections one by one, then the info exchange.
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "trs/client/path.h"
+#include "trs/client/session.h"
+
+namespace braid::trs::client {
+
+using base::Errc;
+using base::make_error;
+
+base::Task<base::Status> Path::attempt(uint32_t joins) {
+  if (state_.is(ClientPathState::kReconnecting)) {
+    state_.set(ClientPathState::kConnecting, "next attempt");
+  }
+  info_.reset();
+  const uint64_t deadline_ns = home_.host().now_ns() + session_.attempt_timeout_ns();
+  base::Status status = co_await make_connections(joins, deadline_ns);
+  if (!status.ok()) co_return status;
+  status = co_await exchange_info(deadline_ns);
+  if (!status.ok()) co_return status;
+  if (joins != 0 && map_->epoch != joins) {
+    co_return make_error(Errc::kProtocol, "the server has the path join another incarnation");
+  }
+  if (joins == 0) session_.set_incarnation(*map_);
+  session_.queue_of(0).resume(number_, map_);  // admin requests work from here on
+  watch_peer();
+  co_return status;
+}
+
+base::Task<base::Status> Path::make_connections(uint32_t joins, uint64_t deadline_ns) {
+  recon_cnt_ = session_.next_attempt();
+  for (uint16_t cid = 0; cid < session_.queues(); ++cid) {
+    ConnectOutcome outcome = co_await connect_lane(cid, joins, deadline_ns);
+    const bool forgotten = outcome.rejected_errno == ENXIO && cid == 0 && joins == 0;
+    if (forgotten && session_.known_to_server() && !lost_) {
+      // It was restarted, or has forgotten us. No other path could be meant, so begin anew.
+      session_.set_known_to_server(false);
+      outcome = co_await connect_lane(cid, joins, deadline_ns);
+    }
+    if (!outcome.status.ok()) co_return outcome.status;
+    if (lost_) co_return *why_;
+    if (cid == 0) {
+      granted_ = outcome.granted;
+      base::Status status = session_.accept_limits(granted_);
+      if (!status.ok()) co_return status;
+    } else if (std::memcmp(&outcome.granted, &granted_, sizeof(granted_)) != 0) {
+      co_return make_error(Errc::kProtocol, "the server grants connection {} other limits", cid);
+    }
+  }
+  session_.set_known_to_server(true);
+  co_return base::Status();
+}
+
+base::Task<ConnectOutcome> Path::connect_lane(uint16_t cid, uint32_t joins, uint64_t deadline_ns) {
+  wire::ConnReq request;
+  request.cid = cid;
+  request.cid_num = static_cast<uint16_t>(session_.queues());
+  request.recon_cnt = recon_cnt_;
+  request.sess_uuid = uuid_;
+  request.paths_uuid = session_.uuid();
+  request.flags = session_.known_to_server() ? uint8_t{0} : wire::kFirstConn;
+  request.braid_magic = wire::kBraidMagic;
+  request.braid_features = session_.features();
+  wire::set_joined_epoch(request, joins);
+  const uint64_t now_ns = home_.host().now_ns();
+  const uint64_t timeout_ns = deadline_ns > now_ns ? deadline_ns - now_ns : 1;
+  outcome_.reset();
+  const PermitPlan plan =
+      cid == 0 ? PermitPlan{} : PermitPlan{granted_.queue_depth, session_.limits().admin_permits};
+  session_.queue_of(cid).connect(number_, request, plan, timeout_ns);
+  while (!outcome_) co_await session_.changed()->wait();
+  ConnectOutcome outcome = std::move(*outcome_);
+  co_return outcome;
+}
+
+base::Task<base::Status> Path::exchange_info(uint64_t deadline_ns) {
+  const wire::InfoReq request = session_.info_request(granted_, options_.device);
+  if (!session_.queue_of(0).send_message(number_, wire::bytes_of(request))) {
+    co_return make_error(Errc::kDisconnected, "connection 0 was lost before the info exchange");
+  }
+  base::Timer timer([](base::Timer& t) { static_cast<base::Signal*>(t.context)->notify_all(); },
+                    session_.changed().get());
+  home_.schedule(timer, deadline_ns);
+  while (!info_ && !lost_) {
+    if (home_.host().now_ns() >= deadline_ns) {
+      co_return make_error(Errc::kTimedOut,
+                           "the server did not answer the info request (it may still be busy with "
+                           "requests of the former path)");
+    }
+    co_await session_.changed()->wait();
+  }
+  if (lost_) co_return *why_;
+  co_return *info_;
+}
+
+void Path::take_info(std::span<const std::byte> message) {
+  const uint32_t chunk_bytes = granted_.max_io_size + granted_.max_hdr_size;
+  map_ = std::make_shared<PathMap>(granted_.queue_depth);
+  map_->braid_peer = granted_.braid_magic == wire::kBraidMagic;
+  const uint32_t shared = session_.shared_features(granted_);
+  map_->sequenced = (shared & wire::kFeatureSequenced) != 0;
+  map_->answer_slots = (shared & wire::kFeatureAnswerSlots) != 0;
+  auto epoch = wire::parse_info_rsp(message, chunk_bytes, map_->chunks);
+  info_ = epoch.ok() ? base::Status() : base::Status(epoch.error());
+  if (epoch.ok() && map_->sequenced) {
+    map_->epoch = *epoch;
+    if ((*epoch & wire::kJoinedEpochMask) == 0) {
+      info_ = make_error(Errc::kProtocol, "info answer with epoch {:#x}", *epoch);
+    }
+  }
+  session_.wake();
+}
+
+/// A kernel peer has one heartbeat, on connection 0, and warns of others.
+void Path::watch_peer() {
+  const bool braid_peer = map_->braid_peer;
+  for (uint16_t cid = 0; cid < session_.queues(); ++cid) {
+    if (braid_peer || cid == 0) session_.queue_of(cid).watch_peer(number_, !braid_peer);
+  }
+}
+
+}  // namespace braid::trs::client

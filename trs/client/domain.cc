@@ -1,0 +1,61 @@
+#include "trs/client/domain.h"
+
+namespace braid::trs {
+
+base::Result<std::unique_ptr<Domain>> Domain::create(std::span<vhca::Device* const> devices) {
+  auto domain = std::make_unique<client::DomainImpl>();
+  for (vhca::Device* device : devices) BRAID_CHECK(domain->add_device(*device));
+  return std::unique_ptr<Domain>(std::move(domain));
+}
+
+base::Result<std::unique_ptr<Domain>> Domain::create(vhca::Device& device) {
+  vhca::Device* const one = &device;
+  return create(std::span(&one, 1));
+}
+
+namespace client {
+
+base::Result<size_t> DomainImpl::add_device(vhca::Device& device) {
+  if (devices_.size() == kDevicesMax) {
+    return base::make_error(base::Errc::kNoMemory, "device '{}' is one too many: {} are the most",
+                            device.info().name, kDevicesMax);
+  }
+  Member member;
+  member.device = &device;
+  BRAID_TRY(member.pd, device.alloc_pd());
+  const size_t index = devices_.size();
+  for (Memory* memory = memories_.front(); memory != nullptr; memory = memories_.next(*memory)) {
+    BRAID_TRY(memory->others_[index],
+              member.pd->reg_mr(memory->address, memory->length_bytes, memory->access));
+  }
+  devices_.push_back(std::move(member));
+  return index;
+}
+
+base::Result<std::unique_ptr<vhca::Mr>> DomainImpl::register_memory(std::byte* address,
+                                                                    uint64_t length_bytes,
+                                                                    int access) {
+  auto memory = std::make_unique<Memory>();
+  for (size_t i = 0; i < devices_.size(); ++i) {
+    BRAID_TRY(memory->others_[i], devices_[i].pd->reg_mr(address, length_bytes, access));
+  }
+  const vhca::Mr& first = *memory->others_[0];
+  memory->lkey = first.lkey;
+  memory->rkey = first.rkey;
+  memory->address = address;
+  memory->length_bytes = length_bytes;
+  memory->access = access;
+  memories_.push_back(*memory);
+  return std::unique_ptr<vhca::Mr>(std::move(memory));
+}
+
+void DomainImpl::release(std::unique_ptr<vhca::Mr> registered, std::shared_ptr<void> memory) {
+  auto& all = static_cast<Memory&>(*registered);
+  all.unlink();
+  for (size_t i = 0; i < devices_.size(); ++i) {
+    if (all.others_[i]) devices_[i].pd->dereg_mr(std::move(all.others_[i]), memory);
+  }
+}
+
+}  // namespace client
+}  // namespace braid::trs

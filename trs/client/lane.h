@@ -1,0 +1,117 @@
+// Lane: one connection of a path on its queue's reactor, and the requests in flight on it.
+//
+//   connect() -> go_up() -> requests ... begin_fence() -> drained; what was in flight stays here
+//             until the queue takes it: for another path, or for the next incarnation
+//
+// Thread: the queue's reactor. What it has to tell goes to its Path by message.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "base/intrusive_list.h"
+#include "trs/client.h"
+#include "trs/client/lane_statistics.h"
+#include "trs/connection.h"
+#include "trs/heartbeat.h"
+#include "trs/imm.h"
+#include "trs/wire.h"
+
+namespace braid::trs::client {
+
+class Path;
+class Queue;
+
+/// What the server announced for a path: where the chunks lie, and of which incarnation they are.
+/// Shared by all lanes, never changed: the keys are those of the beginning, a lane keeps those that
+/// are valid.
+struct PathMap {
+  explicit PathMap(uint32_t queue_depth) : codec(queue_depth), chunks(queue_depth) {}
+  ImmCodec codec;
+  std::vector<wire::ChunkRegion> chunks;
+  bool braid_peer = false;
+  bool sequenced = false;
+  bool answer_slots = false;
+  uint32_t epoch = 0;
+};
+
+/// Which permits there are: the lowest are for admin requests. Fixed at the first connect.
+struct PermitPlan {
+  uint32_t queue_depth = 0;
+  uint32_t admin = 1;
+};
+
+/// How one connection attempt ended.
+struct ConnectOutcome {
+  base::Status status;
+  int rejected_errno = 0;  // the server's, if it refused
+  wire::ConnRsp granted;
+};
+
+class Lane final : private ConnectionUser, private HeartbeatOwner {
+ public:
+  Lane(Queue& queue, Path& path, LaneStatistics& statistics);
+  ~Lane() override;
+
+  /// Ends in Path::lane_connected.
+  void connect(const wire::ConnReq& request, PermitPlan plan, uint64_t timeout_ns);
+  void go_up(std::shared_ptr<const PathMap> map);
+  void watch_peer(bool whole_path);
+  /// Ends in Path::lane_fenced, when nothing of the connection can land any more.
+  void begin_fence();
+  bool send_message(std::span<const std::byte> message);
+  bool poll();
+  void arm();
+  std::string peer_text() const { return connection_ ? connection_->peer_text() : std::string(); }
+
+  // --- data path, for the queue
+  bool up() const { return up_; }
+  bool can_send() const { return up_ && connection_->can_send(); }
+  Connection& connection() { return *connection_; }
+  const PathMap& map() const { return *map_; }
+  size_t device() const { return device_; }
+  /// The key of a chunk now.
+  uint32_t chunk_key(uint32_t index) const { return chunk_keys_[index]; }
+  uint64_t latency_ns() const { return latency_ns_; }
+  void count_answer(uint64_t ns);
+  /// The peer broke the protocol: nothing more of it is believed.
+  void breach(base::Error why);
+
+  base::IntrusiveList<ClientRequest> in_flight;  // in the order in which they were sent
+  LaneStatistics& statistics;
+  Path& path;
+
+ private:
+  base::Task<void> run_connect(wire::ConnReq request, uint64_t timeout_ns);
+  base::Task<ConnectOutcome> try_connect(wire::ConnReq request, uint64_t timeout_ns);
+  void end_connect(ConnectOutcome outcome);
+  void fenced();
+  void trouble(base::Error why);
+  void come_down();
+
+  void received_imm(Connection& connection, uint32_t imm, uint32_t bytes) override;
+  void received_message(Connection& connection, std::span<const std::byte> message) override;
+  void received_answer(Connection& connection, uint32_t imm,
+                       std::span<const std::byte> message) override;
+  void failed(Connection& connection, base::Error why) override;
+  uint64_t listen() override;
+  void send_heartbeat() override;
+  void peer_silent(uint64_t silent_ns) override;
+
+  Queue& queue_;
+  const size_t device_;
+  std::unique_ptr<Connection> connection_;
+  bool connecting_ = false;
+  bool fencing_ = false;
+  bool up_ = false;  // requests may go on the wire
+  bool poisoned_ = false;
+  bool whole_path_ = false;  // the heartbeat counts what comes by any connection of the path
+  uint64_t latency_ns_ = 0;  // moving average
+  HeartbeatDriver heartbeat_;
+  std::shared_ptr<const PathMap> map_;
+  std::vector<uint32_t> chunk_keys_;  // by chunk
+  base::Task<void> connect_task_;     // last: goes first
+};
+
+}  // namespace braid::trs::client

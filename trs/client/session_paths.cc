@@ -1,0 +1,92 @@
+// Session: its paths, as its user sees and changes them.
+#include <algorithm>
+
+#include "trs/client/session.h"
+
+namespace braid::trs::client {
+
+using base::Errc;
+using base::make_error;
+
+Path* Session::find(size_t id) const {
+  return id < paths_.size() ? paths_[id].get() : nullptr;
+}
+
+/// In turn, those that are disconnected left out; null: all are.
+Path* Session::next_path() {
+  for (size_t i = 0; i < paths_.size(); ++i) {
+    Path* const path = paths_[next_path_++ % paths_.size()].get();
+    if (path != nullptr && !path->disabled()) return path;
+  }
+  return nullptr;
+}
+
+base::Result<size_t> Session::add_path(const PathOptions& path) {
+  if (path.device >= domain_.devices()) {
+    return make_error(Errc::kInvalid, "a path to {} by device {}: there are {}", path.server.ip,
+                      path.device, domain_.devices());
+  }
+  if (closing_) return make_error(Errc::kCanceled, "the session is being closed");
+  PathOptions options = path;
+  if (options.server.port == 0) options.server.port = wire::kDefaultPort;
+  paths_.push_back(std::make_unique<Path>(*this, paths_.size(), options));
+  if (alive_incarnation_) paths_.back()->start_keeping();
+  wake();
+  return paths_.back()->number();
+}
+
+base::Task<base::Status> Session::remove_path(size_t id) {
+  const std::shared_ptr<base::Signal> changed = changed_;
+  Path* const path = find(id);
+  if (path == nullptr) co_return make_error(Errc::kNotFound, "there is no path {}", id);
+  const auto others = [&] {
+    return std::any_of(paths_.begin(), paths_.end(), [&](const auto& other) {
+      return other && other.get() != path && !other->disabled();
+    });
+  };
+  if (!others()) {
+    co_return make_error(Errc::kInvalid, "path {} is the session's last: close the session", id);
+  }
+  path->set_disabled(true);
+  // keep() takes its requests to others; without an incarnation there is nothing to take.
+  while (!closing_ && (beginning_ == path || (alive_incarnation_ && !path->idle()))) {
+    co_await changed->wait();
+  }
+  path->stop_keeping();
+  co_await path->fenced();
+  if (closing_) co_return make_error(Errc::kCanceled, "the session is being closed");
+  path->mark_down(make_error(Errc::kCanceled, "removed"));
+  co_await path->remove();
+  paths_[id].reset();
+  co_return base::Status();
+}
+
+base::Status Session::disconnect_path(size_t id) {
+  Path* const path = find(id);
+  if (path == nullptr) return make_error(Errc::kNotFound, "there is no path {}", id);
+  path->set_disabled(true);
+  return {};
+}
+
+base::Status Session::reconnect_path(size_t id) {
+  Path* const path = find(id);
+  if (path == nullptr) return make_error(Errc::kNotFound, "there is no path {}", id);
+  if (path->connected()) path->lose(make_error(Errc::kCanceled, "to be made anew"));
+  path->set_disabled(false);
+  return {};
+}
+
+std::vector<PathStatus> Session::paths() const {
+  std::vector<PathStatus> all;
+  for (const auto& path : paths_) {
+    if (path) all.push_back(path->status());
+  }
+  return all;
+}
+
+void Session::set_policy(PathPolicy policy) {
+  options_.policy = policy;
+  for (const auto& queue : queues_) queue->set_policy(policy);
+}
+
+}  // namespace braid::trs::client

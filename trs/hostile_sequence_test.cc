@@ -1,0 +1,150 @@
+// A client that numbers its requests wrongly, or asks for the end of paths that are none of its
+// own.
+#include "trs/hostile_client_rig.h"
+
+namespace braid::trs {
+namespace {
+
+using testing::HostileClient;
+
+class HostileSequence : public HostileClient {
+ protected:
+  void open_sequenced() { open_session(1, kAllFeatures); }
+  /// A write without data of chunk 1, which the store's server finds invalid.
+  void send_request(uint32_t of_epoch, uint32_t sequence, uint16_t type = 16) {
+    wire::SequencedMsg message;
+    message.type = type;
+    message.epoch = of_epoch;
+    message.sequence = sequence;
+    const auto bytes = std::as_bytes(std::span(&message, 1));
+    std::vector<uint8_t> copy(bytes.size());
+    std::memcpy(copy.data(), bytes.data(), bytes.size());
+    request(*cid1, 1, 0, copy, 0);
+  }
+  bool until_answers(size_t count) {
+    return until([&, count] { return cid1->immediates().size() == count; });
+  }
+  void send_fence(uint32_t of_epoch, const wire::Uuid& path) {
+    wire::FenceMsg fence;
+    fence.type = static_cast<uint16_t>(wire::MessageType::kFencePath);
+    fence.epoch = of_epoch;
+    fence.sess_uuid = path;
+    raw->send(*cid0, wire::bytes_of(fence));
+  }
+};
+
+TEST_F(HostileSequence, RequestsInTheirOrderAreTaken) {
+  open_sequenced();
+  ASSERT_NE(epoch, 0u);
+  for (uint32_t sequence = 1; sequence <= 3; ++sequence) {
+    const uint64_t before = store.requests;
+    send_request(epoch, sequence);
+    ASSERT_TRUE(until_answers(sequence));
+    EXPECT_EQ(store.requests, before + 1);
+  }
+}
+
+TEST_F(HostileSequence, AnsweredRequestThatComesAgainIsAnsweredAndNotDone) {
+  open_sequenced();
+  send_request(epoch, 1);
+  ASSERT_TRUE(until_answers(1));
+  const uint64_t before = store.requests;
+  send_request(epoch, 1);
+  ASSERT_TRUE(until_answers(2));
+  EXPECT_EQ(store.requests, before);
+}
+
+TEST_F(HostileSequence, NumberThatLeavesOneOutEndsTheSession) {
+  open_sequenced();
+  send_request(epoch, 2);
+  expect_session_ended();
+  EXPECT_EQ(breaches("is out of sequence"), 1u);
+}
+
+TEST_F(HostileSequence, NumberOfLongAgoEndsTheSession) {
+  open_sequenced();
+  send_request(epoch, 1);
+  ASSERT_TRUE(until_answers(1));
+  send_request(epoch, 2);
+  ASSERT_TRUE(until_answers(2));
+  send_request(epoch, 1);
+  expect_session_ended();
+}
+
+TEST_F(HostileSequence, OtherEpochEndsTheSession) {
+  open_sequenced();
+  send_request(epoch + 1, 1);
+  expect_session_ended();
+  EXPECT_EQ(breaches("is of another epoch than its session"), 1u);
+}
+
+TEST_F(HostileSequence, SameNumberTwiceWhileItRunsEndsTheSession) {
+  open_sequenced();
+  store.hold = true;
+  const size_t held = server->held.size();
+  send_request(epoch, 1);
+  ASSERT_TRUE(until([&] { return server->held.size() == held + 1; }));
+  send_request(epoch, 1);
+  EXPECT_TRUE(until([&] { return cid0->lost() && cid1->lost(); }, 5 * base::kSecond));
+  EXPECT_EQ(breaches("comes again while its path is up"), 1u);
+  store.hold = false;
+  server->release();
+  expect_session_ended();
+}
+
+TEST_F(HostileSequence, AnsweredWriteThatComesAgainAsAReadEndsTheSession) {
+  open_sequenced();
+  send_request(epoch, 1);
+  ASSERT_TRUE(until_answers(1));
+  send_request(epoch, 1, 17);
+  expect_session_ended();
+  EXPECT_EQ(breaches("comes again as another one"), 1u);
+}
+
+TEST_F(HostileSequence, RequestWithoutANumberEndsTheSession) {
+  open_sequenced();
+  request(*cid1, 1, 0, {2, 0, 0, 0}, 0);
+  expect_session_ended();
+}
+
+TEST_F(HostileSequence, NumberWhereNoneWasAgreedOnEndsTheSession) {
+  open_session();
+  send_request(77, 1);
+  expect_session_ended();
+}
+
+TEST_F(HostileSequence, AskingForTheEndOfItsOwnPathEndsTheSession) {
+  open_sequenced();
+  send_fence(epoch, conn_req(0).sess_uuid);
+  expect_session_ended();
+}
+
+TEST_F(HostileSequence, AskingForTheEndOfAPathInAnotherEpochEndsTheSession) {
+  open_sequenced();
+  send_fence(epoch + 1, {});
+  expect_session_ended();
+}
+
+TEST_F(HostileSequence, PathThatIsNotThereHasEnded) {
+  open_sequenced();
+  const size_t before = cid0->completions.size();
+  send_fence(epoch, {});
+  ASSERT_TRUE(until([&] {
+    cid0->poll();
+    return cid0->completions.size() >= before + 2;  // the SEND, and the answer
+  }));
+  EXPECT_FALSE(cid0->lost());
+  auto answer = wire::parse_fence(raw->received(1, 24), wire::MessageType::kPathFenced);
+  EXPECT_TRUE(answer.ok());
+}
+
+TEST_F(HostileSequence, PathOfAnotherClientIsOutOfReach) {
+  open_sequenced();
+  // The honest client's path, whose name the hostile one may have learned.
+  send_fence(epoch, wire::Uuid{});
+  world.run_for(base::kSecond);
+  EXPECT_EQ(client->disconnected_calls, 0u);
+}
+
+}  // namespace
+}  // namespace braid::trs

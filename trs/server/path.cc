@@ -1,0 +1,241 @@
+#include "trs/server/path.h"
+
+#include "trs/server/server_impl.h"
+#include "trs/server/session.h"
+
+namespace braid::trs::server {
+
+using base::Errc;
+
+namespace {
+
+// A client that has all it needs sends its info request at once; this is for those who died.
+constexpr uint64_t kHalfOpenNs = 10 * base::kSecond;
+
+}  // namespace
+
+Path::Path(Session& session, size_t endpoint, std::unique_ptr<vhca::Pd> pd,
+           const wire::ConnReq& request, std::string peer_text)
+    : session_(session),
+      endpoint_(endpoint),
+      home_(session.server().home()),
+      log_(home_.log().child("trs-path")),
+      state_(ServerPathState::kConnecting, log_),
+      peer_text_(std::move(peer_text)),
+      uuid_(request.sess_uuid),
+      recon_cnt_(request.recon_cnt),
+      cid_num_(request.cid_num),
+      pd_(std::move(pd)),
+      lent_(kLentMax),
+      queues_(request.cid_num),
+      half_open_timer_(&half_open, this),
+      changed_(home_) {
+  home_.schedule_after(half_open_timer_, kHalfOpenNs);
+}
+
+Path::~Path() {
+  // A client that stands still in the middle of a copy must not hold up this reactor.
+  if (chunks_mr_ != nullptr) pd_->dereg_mr(std::move(chunks_mr_), session_.chunks());
+}
+
+KnownPath Path::known(uint16_t cid) const {
+  KnownPath known;
+  known.recon_cnt = recon_cnt_;
+  known.cid_num = cid_num_;
+  known.state = state_.state();
+  known.cid_taken = cid < queues_.size() && queues_[cid] != nullptr;
+  return known;
+}
+
+void Path::join(uint16_t cid, std::unique_ptr<vhca::ConnectRequest> request) {
+  ServerImpl& server = session_.server();
+  const ServerOptions& options = server.options();
+  wire::ConnRsp answer;
+  answer.queue_depth = static_cast<uint16_t>(options.queue_depth);
+  answer.max_io_size = options.max_io_bytes;
+  answer.max_hdr_size = server.chunk_bytes() - options.max_io_bytes;
+  answer.braid_magic = wire::kBraidMagic;
+  answer.braid_features = options.features;
+  queues_[cid] = std::make_unique<Queue>(*this, session_.worker_of(cid), cid);
+  queues_[cid]->accept(std::move(request), answer);
+}
+
+void Path::queue_accepted(base::Status status) {
+  if (!status.ok()) {
+    trouble(status.error());
+    return;
+  }
+  ++accepted_;
+  changed_.notify_all();
+}
+
+void Path::queue_opened() {
+  --opens_due_;
+  changed_.notify_all();
+}
+
+void Path::message_received(std::span<const std::byte> message) {
+  if (!live()) return;
+  if (!asked_) return info_requested(message);
+  auto fence = wire::parse_fence(message, wire::MessageType::kFencePath);
+  if (!fence.ok()) return breach("malformed control message", fence.error().message());
+  if (!session_.sequenced() || !connected() || fence->epoch != session_.epoch() ||
+      fence->sess_uuid == uuid_) {
+    return breach("control message out of order", "asks to end a path where it may not");
+  }
+  session_.fence(fence->sess_uuid, *this);
+}
+
+void Path::info_requested(std::span<const std::byte> message) {
+  auto info = wire::parse_info_req(message);
+  if (!info.ok()) {
+    breach("malformed info request", info.error().message());
+    return;
+  }
+  asked_ = true;
+  const uint32_t depth = session_.queue_depth();
+  const uint32_t admin = session_.has(wire::kFeatureAdminPermits) ? info->admin_permits : 1;
+  if (admin == 0 || admin >= depth) {
+    breach("impossible number of admin permits",
+           fmt::format("info request for {} admin permits of {}: must be 1 to {}", admin, depth,
+                       depth - 1));
+    return;
+  }
+  info->admin_permits = static_cast<uint8_t>(admin);
+  home_.cancel(half_open_timer_);
+  bring_up_task_ = bring_up(std::move(*info));
+  bring_up_task_.start();
+}
+
+/// From the info request to its answer.
+base::Task<void> Path::bring_up(wire::ParsedInfoReq info) {
+  // What was left at the user by a former incarnation must have ended before anything newer begins,
+  // and what was left on the wire by this path's former connections.
+  ServerImpl& server = session_.server();
+  while (bringing_up() && (server.has_predecessor(session_) || session_.has_older(*this))) {
+    co_await server.session_changed().wait();
+  }
+  // The predecessor may take as long as its disk; the client's own connections may not.
+  if (bringing_up()) home_.schedule_after(half_open_timer_, kHalfOpenNs);
+  while (bringing_up() && accepted_ < cid_num_) co_await changed_.wait();
+  home_.cancel(half_open_timer_);
+  if (!bringing_up()) co_return;
+  base::Status status = session_.begin(info);
+  if (status.ok()) status = register_all();
+  if (!status.ok()) {
+    close(status.error().message());
+    co_return;
+  }
+  if (session_.has(wire::kFeatureAnswerSlots) && info.answers_address != 0) {
+    answers_ = wire::ChunkRegion{info.answers_address, info.answers_key};
+  }
+  // Each queue must know before the client may: it would take the first request for a breach.
+  for (auto& queue : queues_) {
+    ++opens_due_;
+    queue->open();
+  }
+  while (bringing_up() && opens_due_ > 0) co_await changed_.wait();
+  if (bringing_up()) answer_info();
+}
+
+base::Status Path::register_all() {
+  const auto& chunks = session_.chunks();
+  BRAID_TRY(chunks_mr_, pd_->reg_mr(chunks->data(), chunks->size(),
+                                    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE));
+  for (const LentMemory* memory : session_.server().lent()) {
+    if (memory != nullptr && !lent_[memory->slot()]) BRAID_CHECK(borrow(*memory));
+  }
+  return {};
+}
+
+void Path::answer_info() {
+  state_.set(ServerPathState::kConnected, "info exchange done");
+  struct Answer {
+    wire::InfoRsp head;
+    wire::SgDescriptor region;
+  } answer;
+  const auto& chunks = session_.chunks();
+  answer.head.sg_cnt = uint16_t{1};
+  if (session_.sequenced()) answer.head.braid_epoch = session_.epoch();
+  answer.region.address = reinterpret_cast<uint64_t>(chunks->data());
+  answer.region.key = chunks_mr_->rkey;
+  answer.region.length = static_cast<uint32_t>(chunks->size());
+  if (!queues_[0]->send_message(wire::bytes_of(answer))) {
+    close("connection 0 was lost in the info exchange");
+    return;
+  }
+  // A kernel peer has one heartbeat, on connection 0, and warns of others.
+  const bool braid_peer = session_.braid_peer();
+  for (auto& queue : queues_) {
+    if (braid_peer || queue->cid() == 0) queue->watch_peer(!braid_peer);
+  }
+  session_.path_connected(*this);
+}
+
+void Path::send_fenced(const wire::Uuid& path) {
+  wire::FenceMsg answer;
+  answer.type = static_cast<uint16_t>(wire::MessageType::kPathFenced);
+  answer.epoch = session_.epoch();
+  answer.sess_uuid = path;
+  if (connected() && !queues_[0]->send_message(wire::bytes_of(answer))) {
+    close("connection 0 takes no more messages");
+  }
+}
+
+base::Status Path::borrow(const LentMemory& memory) {
+  BRAID_TRY(lent_[memory.slot()], pd_->reg_mr(memory.address, memory.length_bytes, memory.access));
+  return {};
+}
+
+void Path::trouble(const base::Error& why) {
+  if (!live()) return;
+  if (why.code() == Errc::kProtocol) return breach("message out of order", why.message());
+  close(why.message());
+}
+
+/// Ends the whole session: a client that breaks the protocol by one path is not believed by others.
+void Path::breach(const char* reason, const std::string& detail) {
+  if (!live()) return;
+  ServerImpl& server = session_.server();
+  server.count_breach(reason);
+  server.complain(fmt::format("session '{}' of {}: {}", session_.name(), peer_text_, detail));
+  session_.close(detail);
+}
+
+void Path::close(const std::string& why) {
+  if (!live()) return;
+  const bool was_connected = connected();
+  state_.set(ServerPathState::kClosing, why);
+  log_.info("path of session '{}' from {} ends: {}", session_.name(), peer_text_, why);
+  home_.cancel(half_open_timer_);
+  changed_.notify_all();
+  for (auto& queue : queues_) {
+    if (!queue) continue;
+    ++quiet_due_;
+    queue->close();
+  }
+  if (quiet_due_ == 0) {
+    quiet_due_ = 1;
+    post_home([this] { queue_quiet(); });
+  }
+  session_.path_lost(was_connected, why);
+}
+
+void Path::queue_quiet() {
+  if (--quiet_due_ > 0) return;
+  state_.set(ServerPathState::kClosed, "no connection left");
+  session_.path_ended(*this);
+}
+
+void Path::half_open(base::Timer& timer) {
+  auto& self = *static_cast<Path*>(timer.context);
+  self.close(fmt::format("half open for {} s", kHalfOpenNs / base::kSecond));
+}
+
+uint64_t Path::received_count() const {
+  uint64_t sum = 0;
+  for (const auto& queue : queues_) sum += queue ? queue->received_count() : 0;
+  return sum;
+}
+
+}  // namespace braid::trs::server

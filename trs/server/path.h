@@ -1,0 +1,113 @@
+// Path: one path of a session at the server: its connections, its keys, its states.
+//
+//   join() of each connection, info request -> connected -> close() -> drained -> ended
+//
+// A path never waits for the server's user: what came by it and is still there when it ends stays
+// with the session, to be answered by another path, or by none.
+//
+// Threads: the home reactor, except the section "for queues", which does not change once the path
+// is connected.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/reactor.h"
+#include "trs/path_state.h"
+#include "trs/server/admission.h"
+#include "trs/server/lent.h"
+#include "trs/server/queue.h"
+#include "trs/wire.h"
+
+namespace braid::trs::server {
+
+class Session;
+
+class Path {
+ public:
+  /// `endpoint`: that of the server by which it came.
+  Path(Session& session, size_t endpoint, std::unique_ptr<vhca::Pd> pd,
+       const wire::ConnReq& request, std::string peer_text);
+  ~Path();
+
+  const wire::Uuid& uuid() const { return uuid_; }
+  uint16_t recon_cnt() const { return recon_cnt_; }
+  const std::string& peer_text() const { return peer_text_; }
+  KnownPath known(uint16_t cid) const;
+  bool connected() const { return state_.is(ServerPathState::kConnected); }
+  bool live() const { return bringing_up() || connected(); }
+  /// Takes the connection request for `cid`, which has been admitted.
+  void join(uint16_t cid, std::unique_ptr<vhca::ConnectRequest> request);
+  /// Starts the end; once. When it is over: Session::path_ended.
+  void close(const std::string& why);
+  /// Tells the client by connection 0 that another path has ended.
+  void send_fenced(const wire::Uuid& path);
+  /// Registers memory that the server lends / lets go of it.
+  base::Status borrow(const LentMemory& memory);
+  void return_lent(uint32_t slot) { lent_[slot].reset(); }
+
+  // --- for queues
+  Session& session() { return session_; }
+  size_t endpoint() const { return endpoint_; }
+  vhca::Pd& pd() { return *pd_; }
+  uint32_t chunk_lkey() const { return chunks_mr_->lkey; }
+  /// Of memory from Server::register_memory.
+  uint32_t lent_lkey(const vhca::Mr& memory) const {
+    return lent_[static_cast<const LentMemory&>(memory).slot()]->lkey;
+  }
+  /// Where answers may write, if the client takes answer slots.
+  const std::optional<wire::ChunkRegion>& answers() const { return answers_; }
+  uint64_t received_count() const;  // by all connections
+  template <typename Function>
+  void post_home(Function function) {
+    home_.post([alive = std::weak_ptr<char>(alive_), run = std::move(function)]() mutable {
+      if (!alive.expired()) run();
+    });
+  }
+  // --- for queues, on the home reactor
+  void queue_accepted(base::Status status);
+  void queue_opened();
+  void queue_quiet();
+  void message_received(std::span<const std::byte> message);
+  void trouble(const base::Error& why);
+  /// The client broke the protocol: `reason` is one of fixed words, `detail` has the values.
+  void breach(const char* reason, const std::string& detail);
+
+ private:
+  base::Task<void> bring_up(wire::ParsedInfoReq info);
+  base::Status register_all();
+  void answer_info();
+  bool bringing_up() const { return state_.is(ServerPathState::kConnecting); }
+  void info_requested(std::span<const std::byte> message);
+  static void half_open(base::Timer& timer);
+
+  Session& session_;
+  const size_t endpoint_;
+  base::Reactor& home_;
+  base::Logger log_;
+  StateMachine<ServerPathState> state_;
+  const std::string peer_text_;
+  const wire::Uuid uuid_;
+  const uint16_t recon_cnt_;
+  const uint16_t cid_num_;
+
+  const std::unique_ptr<vhca::Pd> pd_;           // nobody else's: its keys reach this session only
+  std::vector<std::unique_ptr<vhca::Mr>> lent_;  // by LentMemory::slot()
+  std::unique_ptr<vhca::Mr> chunks_mr_;
+  std::optional<wire::ChunkRegion> answers_;
+  std::vector<std::unique_ptr<Queue>> queues_;  // by cid; null until it is accepted
+  bool asked_ = false;                          // the info request has come
+  size_t accepted_ = 0;
+  size_t opens_due_ = 0;
+  size_t quiet_due_ = 0;
+
+  base::Timer half_open_timer_;
+  base::Signal changed_;
+  const std::shared_ptr<char> alive_ = std::make_shared<char>();
+  base::Task<void> bring_up_task_;  // last: goes first
+};
+
+}  // namespace braid::trs::server
