@@ -122,7 +122,11 @@ base::Status read_extension(std::span<const std::byte> bytes, OpenedDevice& devi
 }
 
 base::Status check_opened(const OpenedDevice& device) {
-  if (device.device_id == 0) return make_error(Errc::kProtocol, "open answer has device id 0");
+  const bool extended = !device.identity.empty();
+  if (device.device_id == kNoDevice || (extended && device.device_id == 0)) {
+    return make_error(Errc::kProtocol, "open answer has device id {}, which is none",
+                      device.device_id);
+  }
   if (!sane_block_size(device.logical_block_bytes)) {
     return make_error(Errc::kProtocol,
                       "open answer has logical blocks of {} bytes: must be a power of two from "

@@ -67,6 +67,10 @@ inline constexpr uint32_t kFlagsAll =
 inline constexpr uint8_t kCacheForceUnitAccess = 1 << 0;
 inline constexpr uint8_t kCacheWriteBack = 1 << 1;
 
+/// Stands for no device: no server gives this id. (Linux's count from 0, for each session; Braid's
+/// are never 0, which in their extended answers stands for a refusal.)
+inline constexpr uint32_t kNoDevice = UINT32_MAX;
+
 struct Header {
   le16 type;
   le16 padding;
@@ -102,7 +106,7 @@ struct ClaimingOpen {
 
 struct OpenAnswer {
   Header header;
-  le32 device_id;  // never 0 for an open device
+  le32 device_id;  // of the open device, for the session
   le64 size_sectors;
   le32 max_io_sectors;
   le32 max_write_zeroes_sectors;

@@ -7,6 +7,8 @@
 #include <array>
 #include <vector>
 
+#include "base/test_golden.h"
+
 namespace braid::bnbd::wire {
 namespace {
 
@@ -243,7 +245,8 @@ TEST(BnbdWire, answers_with_impossible_fields_are_refused) {
   const Bytes good =
       Bytes(56).put(0, {3, 0, 0, 0, 1}).put(8, {8}).put(16, {8}).put(36, {0, 2, 0, 2});
   ASSERT_TRUE(parse_open_answer(good).ok());
-  EXPECT_FALSE(parse_open_answer(Bytes(good).put(4, {0})).ok()) << "device id 0";
+  EXPECT_TRUE(parse_open_answer(Bytes(good).put(4, {0})).ok()) << "Linux's first device";
+  EXPECT_FALSE(parse_open_answer(Bytes(good).put(4, {255, 255, 255, 255})).ok()) << "no device";
   EXPECT_FALSE(parse_open_answer(Bytes(good).put(38, {1, 2})).ok()) << "block of 513";
   EXPECT_FALSE(parse_open_answer(Bytes(good).put(38, {0, 0})).ok()) << "block of 0";
   EXPECT_FALSE(parse_open_answer(Bytes(good).put(36, {0, 1})).ok()) << "physical below logical";
@@ -264,6 +267,63 @@ TEST(BnbdWire, unknown_operations_flags_and_types_are_refused) {
   EXPECT_FALSE(request_type(Bytes(4).put(0, {6})).ok());
   EXPECT_EQ(*request_type(Bytes(4).put(0, {5})), MessageType::kClose);
   EXPECT_FALSE(parse_open(Bytes(264).put(0, {2, 0, 0, 0, 3}).text(6, "d")).ok()) << "mode 3";
+}
+
+// --- what Linux says (tests/golden/rtrs): TRS's message stands behind the user header
+
+std::vector<std::byte> linux_says(const std::string& message, size_t header_bytes,
+                                  size_t message_bytes) {
+  auto bytes = base::read_golden("rtrs/always_invalidate_n/" + message).bytes;
+  bytes.resize(bytes.size() - message_bytes);
+  bytes.erase(bytes.begin(), bytes.end() - static_cast<ptrdiff_t>(header_bytes));
+  return bytes;
+}
+constexpr size_t kReadMessageBytes = 24;
+constexpr size_t kWriteMessageBytes = 4;
+
+TEST(BnbdWireLinux, its_session_info_and_our_answer) {
+  const auto asked = linux_says("session_info", sizeof(SessionInfo), kReadMessageBytes);
+  auto parsed = parse_session_info(asked, MessageType::kSessionInfo);
+  ASSERT_TRUE(parsed.ok()) << parsed.error().message();
+  EXPECT_EQ(parsed->version, kVersionMajor);
+  SessionInfo ours;
+  ours.header.type = static_cast<uint16_t>(MessageType::kSessionInfo);
+  EXPECT_EQ(copy_of(ours), asked);
+  ours.header.type = static_cast<uint16_t>(MessageType::kSessionInfoAnswer);
+  EXPECT_EQ(copy_of(ours), linux_says("session_info_answer", sizeof(SessionInfo), 0));
+}
+
+TEST(BnbdWireLinux, its_open_is_ours) {
+  const auto asked = linux_says("open", sizeof(Open), kReadMessageBytes);
+  auto parsed = parse_open(asked);
+  ASSERT_TRUE(parsed.ok()) << parsed.error().message();
+  EXPECT_EQ(parsed->name, "/dev/ram0");
+  EXPECT_EQ(parsed->mode, AccessMode::kReadWrite);
+  EXPECT_EQ(copy_of(*make_open("/dev/ram0", AccessMode::kReadWrite)), asked);
+}
+
+TEST(BnbdWireLinux, its_open_answer_describes_the_disk) {
+  auto parsed = parse_open_answer(linux_says("open_answer", sizeof(OpenAnswer), 0));
+  ASSERT_TRUE(parsed.ok()) << parsed.error().message();
+  EXPECT_EQ(parsed->size_bytes, 16u << 20);
+  EXPECT_EQ(parsed->logical_block_bytes, 512u);
+  EXPECT_EQ(parsed->physical_block_bytes, 4096u);
+  EXPECT_FALSE(parsed->write_cache);
+  EXPECT_EQ(parsed->identity, "");
+  EXPECT_EQ(parsed->device_id, 0u) << "ids count from 0, in each session";
+}
+
+TEST(BnbdWireLinux, its_reads_writes_and_close_are_taken) {
+  Io io;
+  ASSERT_EQ(parse_io(linux_says("io_read", sizeof(Io), kReadMessageBytes), io), nullptr);
+  EXPECT_EQ(operation_of(io), Operation::kRead);
+  EXPECT_EQ(io.length_bytes, 4096u);
+  ASSERT_EQ(parse_io(linux_says("io_write", sizeof(Io), kWriteMessageBytes), io), nullptr);
+  EXPECT_EQ(operation_of(io), Operation::kWrite);
+  EXPECT_EQ(io.sector, 0u);
+  EXPECT_EQ(io.length_bytes, 4096u);
+  auto close = parse_close(linux_says("close", sizeof(Close), kWriteMessageBytes));
+  ASSERT_TRUE(close.ok()) << close.error().message();
 }
 
 }  // namespace

@@ -107,7 +107,7 @@ void DeviceImpl::reopened(const wire::OpenedDevice& opened) {
   const ReopenVerdict verdict = judge_reopen(info_, tenure_, opened);
   const base::Host& host = session_.home().host();
   if (verdict.replaced && !host.mutant("identity-ignored")) {
-    device_id_ = 0;
+    device_id_ = wire::kNoDevice;
     return set_state(RemoteState::kReplaced, verdict.why);
   }
   if (verdict.superseded && !host.mutant("tenure-ignored")) {
@@ -131,7 +131,7 @@ void DeviceImpl::reopened(const wire::OpenedDevice& opened) {
 /// What is held was meant to be written before what the other client wrote, and so was what its
 /// users believe to be on the disk: nothing is sent any more, neither old nor new.
 void DeviceImpl::superseded(std::string why) {
-  device_id_ = 0;
+  device_id_ = wire::kNoDevice;
   log_.error("{}: {}; what was held fails, and so does all I/O until it is unmapped", options_.name,
              why);
   set_state(RemoteState::kSuperseded, std::move(why));
@@ -142,7 +142,7 @@ void DeviceImpl::superseded(std::string why) {
 
 void DeviceImpl::refused(const base::Error& why) {
   if (why.code() == Errc::kStale && tenure_ != 0) return superseded(why.message());
-  device_id_ = 0;
+  device_id_ = wire::kNoDevice;
   set_state(RemoteState::kUnavailable, why.message());
   // A disk that is slow may answer at any moment.
   const bool slow = why.code() == Errc::kTimedOut;
@@ -154,12 +154,12 @@ void DeviceImpl::path_restored() {
 }
 
 void DeviceImpl::address_held() {
-  const uint32_t id = state_ == RemoteState::kOpen ? device_id_ : 0;
+  const uint32_t id = state_ == RemoteState::kOpen ? device_id_ : wire::kNoDevice;
   for (Part& part : parts_) {
     if (!part.on_wire) continue;
     part.message.device_id = id;
     if (part.recall != Recall::kNone) continue;  // it ends in the next turn
-    if (id == 0 || part.sent_bytes <= request_bytes_max(*part.op)) continue;
+    if (id == wire::kNoDevice || part.sent_bytes <= request_bytes_max(*part.op)) continue;
     part.recall = Recall::kCut;
     session_.queue().cancel(part.request);
   }

@@ -55,7 +55,7 @@ class DeviceImpl final : public RemoteDevice, public base::ListNode {
   // --- for the session
   uint64_t serial() const { return serial_; }
   uint64_t tenure() const { return tenure_; }
-  uint32_t id_at_server() const { return open_at_server() ? device_id_ : 0; }
+  uint32_t id_at_server() const { return open_at_server() ? device_id_ : wire::kNoDevice; }
   bool wants_reopening() const {
     return !closing_ && (state_ == RemoteState::kPathDown || state_ == RemoteState::kUnavailable);
   }
@@ -145,7 +145,7 @@ class DeviceImpl final : public RemoteDevice, public base::ListNode {
   bool gave_up_ = false;
   bool closing_ = false;
   base::Timer close_timer_;
-  uint32_t device_id_ = 0;
+  uint32_t device_id_ = wire::kNoDevice;
   uint64_t tenure_ = 0;  // as its writer; 0: for reading, or of a server that tells none
   bool server_fua_ = true;
   uint32_t server_max_io_bytes_ = 0;

@@ -49,13 +49,16 @@ namespace {
 constexpr uint64_t kAskAgainNs = 100 * base::kMillisecond;
 
 /// What the server may hold for us by an answer to OPEN of which nothing can be used: nobody else
-/// must find it taken. 0: nothing.
+/// must find it taken. kNoDevice: nothing.
 uint32_t id_of_nonsense(const base::Error& why, std::span<const std::byte> bytes) {
   wire::OpenAnswer answer;
-  if (why.code() != Errc::kProtocol || bytes.size() < sizeof(answer)) return 0;
+  if (why.code() != Errc::kProtocol || bytes.size() < sizeof(answer)) {
+    return wire::kNoDevice;
+  }
   std::memcpy(&answer, bytes.data(), sizeof(answer));
   const bool typed = answer.header.type == static_cast<uint16_t>(wire::MessageType::kOpenAnswer);
-  return typed ? uint32_t{answer.device_id} : 0;
+  const bool refusal = bytes.size() >= sizeof(wire::ExtendedOpenAnswer) && answer.device_id == 0;
+  return typed && !refusal ? uint32_t{answer.device_id} : wire::kNoDevice;
 }
 
 }  // namespace
@@ -183,7 +186,7 @@ base::Task<OpenReply> SessionImpl::send_open(std::string name, wire::AccessMode 
   if (reply.answer.ok()) co_return reply;
   reply.answer = reply.answer.error().with("opening '{}' at {}", name, server_text());
   const uint32_t id = id_of_nonsense(reply.answer.error(), answer);
-  if (id != 0) co_await send_close(id);
+  if (id != wire::kNoDevice) co_await send_close(id);
   co_return reply;
 }
 
@@ -218,7 +221,7 @@ void SessionImpl::opened_late(const std::string& name, wire::AccessMode mode,
                               std::span<const std::byte> answer) {
   auto opened = wire::parse_open_answer(answer);
   const uint32_t id = opened.ok() ? opened->device_id : id_of_nonsense(opened.error(), answer);
-  if (id == 0 || closing_) return;
+  if (id == wire::kNoDevice || closing_) return;
   // Asked again, the server gives the same device once more.
   const Opening same{name, mode};
   if (std::find(opening_.begin(), opening_.end(), same) != opening_.end()) return;

@@ -33,7 +33,8 @@ void fuzz_open(std::span<const std::byte> bytes) {
 void fuzz_open_answer(std::span<const std::byte> bytes) {
   auto opened = wire::parse_open_answer(bytes);
   if (!opened.ok()) return;
-  require(opened->device_id != 0 && opened->logical_block_bytes >= wire::kSectorBytes);
+  require(opened->device_id != wire::kNoDevice);
+  require(opened->logical_block_bytes >= wire::kSectorBytes);
   require(opened->size_bytes % opened->logical_block_bytes == 0);
   require(opened->max_io_bytes >= opened->logical_block_bytes);
   const wire::OpenAnswer answer = wire::make_open_answer(*opened);
