@@ -100,7 +100,18 @@ int IbvQp::post_recv(const RecvWr* wr, const RecvWr** bad) {
     *bad = wr;
     return EINVAL;
   }
-  return std::abs(ibv_post_recv(qp_, const_cast<ibv_recv_wr*>(wr), const_cast<ibv_recv_wr**>(bad)));
+  const int err =
+      std::abs(ibv_post_recv(qp_, const_cast<ibv_recv_wr*>(wr), const_cast<ibv_recv_wr**>(bad)));
+  if (err == 0 && qp_->state == IBV_QPS_ERR) flush_again();
+  return err;
+}
+
+/// rxe's driver only writes a receive into the queue that it shares with the kernel: in ERR nobody
+/// would look there any more, and flush it.
+void IbvQp::flush_again() {
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_ERR;
+  (void)device_.library().verbs.modify_qp(qp_, &attr, IBV_QP_STATE);
 }
 
 Status IbvQp::modify(const QpAttr& attr, int mask) {

@@ -49,6 +49,7 @@ class IbvQp final : public Qp {
 
  private:
   IbvQp(IbvDevice& device, const QpOptions& options);
+  void flush_again();
   void drop_completions();
   void end_hold();
 
