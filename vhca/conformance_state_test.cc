@@ -53,7 +53,7 @@ const std::map<std::pair<ibv_qp_state, ibv_qp_state>, Move>& moves() {
 }
 
 // Optional in the table, but no software HCA has them.
-constexpr int kMissingFeatures = IBV_QP_ALT_PATH | IBV_QP_EN_SQD_ASYNC_NOTIFY;
+constexpr int kMissingFeatures = IBV_QP_ALT_PATH;
 constexpr int kAllBits = (IBV_QP_DEST_QPN << 1) - 1;
 constexpr ibv_qp_state kStates[] = {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS,
                                     IBV_QPS_SQD,   IBV_QPS_SQE,  IBV_QPS_ERR};
@@ -208,6 +208,23 @@ TEST_P(ConformanceStates, QueryGivesBackWhatWasSet) {
   EXPECT_GE(attr.cap.max_send_wr, 128u);
   EXPECT_GE(attr.cap.max_recv_wr, 128u);
   EXPECT_GE(attr.cap.max_inline_data, 64u);
+}
+
+TEST_P(ConformanceStates, AQpTellsWhatItWasMadeWith) {
+  EndOptions options;
+  options.qp.cap = {.max_send_wr = 20, .max_recv_wr = 30, .max_send_sge = 3, .max_recv_sge = 2};
+  options.qp.signal_all = true;
+  server = make_end(kServer, options);
+  const QpOptions made = server.qp->options();
+  EXPECT_EQ(made.send_cq, server.send_cq.get());
+  EXPECT_EQ(made.recv_cq, server.recv_cq.get());
+  EXPECT_EQ(made.td, server.td.get());
+  EXPECT_EQ(made.srq, nullptr);
+  EXPECT_TRUE(made.signal_all);
+  EXPECT_GE(made.cap.max_send_wr, 20u);
+  EXPECT_GE(made.cap.max_recv_wr, 30u);
+  EXPECT_GE(made.cap.max_send_sge, 3u);
+  EXPECT_GE(made.cap.max_recv_sge, 2u);
 }
 
 TEST_P(ConformanceStates, PostsAreAllowedAsTheStateAllows) {

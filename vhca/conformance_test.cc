@@ -237,10 +237,7 @@ TEST_P(ConformanceData, AChainStopsAtItsFirstBadRequest) {
 
 TEST_P(ConformanceData, OpcodesThatAreNotThereAreRefused) {
   connect();
-  for (const ibv_wr_opcode opcode :
-       {IBV_WR_LOCAL_INV, IBV_WR_BIND_MW, IBV_WR_SEND_WITH_INV, IBV_WR_TSO}) {
-    EXPECT_EQ(post_send(client, work(client, server, opcode, 1, 0, 8)), EOPNOTSUPP);
-  }
+  EXPECT_EQ(post_send(client, work(client, server, IBV_WR_TSO, 1, 0, 8)), EOPNOTSUPP);
   const auto unknown = static_cast<ibv_wr_opcode>(31);
   EXPECT_EQ(post_send(client, work(client, server, unknown, 1, 0, 8)), EINVAL);
 }

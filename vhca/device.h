@@ -8,7 +8,7 @@
 // Threads: every object may be used from any thread. An object made with a thread domain (Td) is
 // promised to one thread and takes no lock. Data moves in post and poll; control work runs on the
 // reactor given to the device. Ownership: unique_ptr, and an object must outlive what was made from
-// it (Device > Pd > Mr, Srq, Qp; Cq, Srq > Qp; CompChannel > Cq). Errors: control calls return
+// it (Device > Pd > Mr, Mw, Srq, Qp; Cq, Srq > Qp; CompChannel > Cq). Errors: control calls return
 // Result; posts return 0 or a positive errno as ibv_post_send does (EINVAL: wrong state, type or
 // too many SGEs; ENOMEM: queue full); the outcome of what was posted comes exactly once, as a
 // completion.
@@ -68,22 +68,44 @@ class Cq {
   virtual void arm(bool solicited_only = false) = 0;
   virtual void ack_events(unsigned count) = 0;
   virtual int capacity() const = 0;
+  /// ibv_resize_cq: room for at least `capacity` completions, those that wait stay. kInvalid if
+  /// there are more of them, or more than the device allows.
+  virtual base::Status resize(int capacity) {
+    (void)capacity;
+    return base::make_error(base::Errc::kNotSupported, "the device does not resize CQs");
+  }
   void* context = nullptr;  // the user's
 };
 
 /// Registered memory. `lkey` names it in local SGEs, `rkey` to peers (random, resolves at its
-/// owner).
-class Mr {
+/// owner). The ibv_mr is there for work requests that name it (IBV_WR_BIND_MW).
+class Mr : public ibv_mr {
  public:
+  Mr() : ibv_mr{} {}
+  Mr(const Mr&) = delete;
+  Mr& operator=(const Mr&) = delete;
   /// Deregisters: when it returns no peer can touch the memory through this MR any more. Waits for
   /// copies of peers that are under way; one whose process was stopped in the middle of it holds it
-  /// up. Reactors use Pd::dereg_mr(), or drain the QPs first.
+  /// up; reactors use Pd::dereg_mr(), or drain the QPs first.
+  /// up. Windows that are bound to it are invalidated first: ask has_windows() where verbs refuse.
   virtual ~Mr() = default;
-  uint32_t lkey = 0;
-  uint32_t rkey = 0;
+  virtual bool has_windows() const { return false; }
   std::byte* address = nullptr;
   uint64_t length_bytes = 0;
   int access = 0;  // ibv_access_flags
+};
+
+/// A memory window: an rkey for a part of an Mr that a work request binds to it (IBV_WR_BIND_MW)
+/// and takes away (IBV_WR_LOCAL_INV, the peer's IBV_WR_SEND_WITH_INV). `rkey` is what it was
+/// allocated with; binding chooses the low 8 bits anew (ibv_inc_rkey) and leaves the member to the
+/// program.
+class Mw : public ibv_mw {
+ public:
+  Mw() : ibv_mw{} {}
+  Mw(const Mw&) = delete;
+  Mw& operator=(const Mw&) = delete;
+  /// Invalidates, as ~Mr().
+  virtual ~Mw() = default;
 };
 
 struct CqOptions {
@@ -139,6 +161,8 @@ class Qp {
   /// state and attribute.
   virtual base::Status modify(const QpAttr& attr, int mask) = 0;
   virtual QpAttr query() const = 0;
+  /// What it was made with (ibv_query_qp's init_attr); `cap` is what it got.
+  virtual QpOptions options() const = 0;
   virtual uint32_t number() const = 0;
   void* context = nullptr;  // the user's
 };
@@ -158,6 +182,10 @@ class Pd {
     memory.reset();
   }
   virtual base::Result<std::unique_ptr<Qp>> create_qp(const QpOptions& options) = 0;
+  virtual base::Result<std::unique_ptr<Mw>> alloc_mw(ibv_mw_type type) {
+    return base::make_error(base::Errc::kNotSupported,
+                            "the device has no memory windows of type {}", static_cast<int>(type));
+  }
   virtual base::Result<std::unique_ptr<Srq>> create_srq(const SrqOptions& options) {
     (void)options;
     return base::make_error(base::Errc::kNotSupported, "the device has no SRQs");

@@ -10,7 +10,7 @@ namespace {
 
 using soft::MrView;
 
-constexpr uint32_t kEntries = 4;
+constexpr uint32_t kEntries = 2;  // full: what is entered anew takes the place that was given up
 
 /// A registration whose every member tells of `number`.
 MrView registration(uint64_t number) {
@@ -94,7 +94,7 @@ class Withdrawal {
       segment_.outbound.begin_copy(key);
       const bool open = segment_.outbound.gate().state == inhost::EndState::kOpen;
       MrView view;
-      if (open && soft::read_mr(fresh_entries_[key & (kEntries - 1)], key, view)) {
+      if (open && soft::read_mr(fresh_entries_[table_.index_of(key)], key, view)) {
         if (!whole(view)) world_.fail("a registration was read half old, half new");
         const bool concerned = what_ == What::kGate || key == key_;
         for (int word = 0; word < 2; ++word) {

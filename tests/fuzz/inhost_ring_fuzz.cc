@@ -135,6 +135,7 @@ class Game {
       require(arrival.has_imm && arrival.payload.empty());
       return;
     }
+    require(!arrival.invalidates || arrival.opcode == IBV_WC_RECV);
     require(arrival.opcode == IBV_WC_RECV && arrival.payload.size() == arrival.length);
     require(arrival.length <= std::max(receives_[consumed_], inhost::kSlotPayloadBytes));
     unsigned sum = 0;
@@ -150,7 +151,7 @@ class Game {
     inhost::SlotWord word;
     word.sequence = static_cast<uint32_t>(++pushed_);
     word.kind = static_cast<inhost::SlotKind>(numbers_.next<uint8_t>() % 7);
-    word.flags = numbers_.next<uint8_t>() % 5;
+    word.flags = numbers_.next<uint8_t>() % 9;
     word.bytes = numbers_.next<uint16_t>();
     slot.word.store(word.pack(), std::memory_order_release);
   }
@@ -176,7 +177,8 @@ class Game {
     soft::MrView view;
     if (!soft::read_mr(entry, key, view)) return;
     require(key != 0 && view.key == key);
-    if (soft::check_mr_access(IBV_WR_RDMA_WRITE, view, 0, start, length) != IBV_WC_SUCCESS) return;
+    if (soft::check_mr_access(IBV_WR_RDMA_WRITE, view, 0, 1, start, length) != IBV_WC_SUCCESS)
+      return;
     require((view.access & IBV_ACCESS_REMOTE_WRITE) != 0);
     require(start >= view.address && length <= view.length);
     require(start - view.address <= view.length - length);

@@ -41,7 +41,8 @@ void QpHold::fence() {
 IbvQp::IbvQp(IbvDevice& device, const QpOptions& options)
     : device_(device),
       send_cq_(static_cast<IbvCq&>(*options.send_cq)),
-      recv_cq_(static_cast<IbvCq&>(*options.recv_cq)) {}
+      recv_cq_(static_cast<IbvCq&>(*options.recv_cq)),
+      made_with_(options) {}
 
 Result<std::unique_ptr<Qp>> IbvQp::create(IbvPd& pd, const QpOptions& options) {
   if (options.send_cq == nullptr || options.recv_cq == nullptr) {
@@ -147,6 +148,12 @@ QpAttr IbvQp::query() const {
   // Fails only if the device is gone, and then nothing works any more.
   if (device_.library().verbs.query_qp(qp_, &attr, kAll, &init) != 0) attr.qp_state = IBV_QPS_ERR;
   return attr;
+}
+
+QpOptions IbvQp::options() const {
+  QpOptions options = made_with_;
+  options.cap = query().cap;
+  return options;
 }
 
 std::shared_ptr<QpHold> IbvQp::new_hold() {

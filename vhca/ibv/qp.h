@@ -39,6 +39,7 @@ class IbvQp final : public Qp {
   int post_recv(const RecvWr* wr, const RecvWr** bad) override;
   base::Status modify(const QpAttr& attr, int mask) override;
   QpAttr query() const override;
+  QpOptions options() const override;
   uint32_t number() const override { return qp_->qp_num; }
 
   IbvDevice& device() { return device_; }
@@ -56,6 +57,7 @@ class IbvQp final : public Qp {
   IbvDevice& device_;
   IbvCq& send_cq_;
   IbvCq& recv_cq_;
+  const QpOptions made_with_;
   ibv_qp* qp_ = nullptr;
   std::shared_ptr<QpHold> hold_;
 };

@@ -4,6 +4,7 @@
 #include <bit>
 #include <mutex>
 
+#include "vhca/soft/device.h"
 #include "vhca/soft/qp.h"
 
 namespace braid::vhca::soft {
@@ -68,6 +69,29 @@ SoftCq::~SoftCq() {
   BRAID_ASSERT(members_.empty());  // its QPs go first
   if (channel_ != nullptr) channel_->detach(*this);
   device_.async_events().forget(overrun_event_);
+}
+
+int SoftCq::capacity() const {
+  const std::lock_guard guard(ring_lock_);
+  return static_cast<int>(mask_ + 1);
+}
+
+base::Status SoftCq::resize(int capacity) {
+  if (capacity < 1 || static_cast<uint32_t>(capacity) > kMaxCqCapacity) {
+    return base::make_error(base::Errc::kInvalid, "CQ capacity {}: must be 1 to {}", capacity,
+                            kMaxCqCapacity);
+  }
+  const uint32_t mask = std::bit_ceil(static_cast<uint32_t>(capacity)) - 1;
+  auto ring = std::make_unique<Wc[]>(mask + 1);
+  const std::lock_guard guard(ring_lock_);
+  if (head_ - tail_ > static_cast<uint32_t>(capacity)) {
+    return base::make_error(base::Errc::kInvalid, "CQ capacity {}: {} completions wait in it",
+                            capacity, head_ - tail_);
+  }
+  for (uint32_t at = tail_; at != head_; ++at) ring[at & mask] = ring_[at & mask_];
+  ring_.swap(ring);
+  mask_ = mask;
+  return base::ok_status();
 }
 
 int SoftCq::poll(std::span<Wc> out) {

@@ -58,7 +58,8 @@ class SoftCq final : public Cq, public base::ListNode {
   void arm(bool solicited_only) override;
   /// Counts for nothing here: an unacknowledged event does not delay destruction.
   void ack_events(unsigned count) override { (void)count; }
-  int capacity() const override { return static_cast<int>(mask_ + 1); }
+  int capacity() const override;
+  base::Status resize(int capacity) override;
 
   // --- for SoftQp, under its lock
   /// Adds a completion, which `fill(Wc&)` writes in place: all of its members. (Built elsewhere
@@ -115,11 +116,11 @@ class SoftCq final : public Cq, public base::ListNode {
   bool arm_links(bool armed, bool solicited_only);
 
   // What a poll touches stands together.
-  SpinLock ring_lock_;
+  mutable SpinLock ring_lock_;
   uint32_t head_ = 0;  // pushed; ring_lock_
   uint32_t tail_ = 0;  // polled; ring_lock_
-  const uint32_t mask_;
-  const std::unique_ptr<Wc[]> ring_;
+  uint32_t mask_;
+  std::unique_ptr<Wc[]> ring_;
   // With a Td, while poll() drains and the ring is empty: the caller's array, so that arrivals go
   // there at once.
   Wc* sink_ = nullptr;

@@ -14,9 +14,10 @@ using base::make_error;
 using base::Result;
 
 constexpr uint32_t kMrAccessFlags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-                                    IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
-constexpr uint32_t kRemoteAccessFlags =
-    IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+                                    IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
+                                    IBV_ACCESS_MW_BIND;
+constexpr uint32_t kRemoteAccessFlags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+                                        IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND;
 constexpr uint64_t kTellAfterNs = base::kSecond;  // that a deregistration still waits
 // Hints, which a device may ignore.
 constexpr uint32_t kMrOptionalFlags = IBV_ACCESS_OPTIONAL_RANGE;
@@ -70,7 +71,9 @@ DeviceAttr SoftDevice::query() const {
   attr.max_srq = 1 << 16;
   attr.max_srq_wr = kMaxQueueDepth;
   attr.max_srq_sge = kMaxSge;
-  attr.device_cap_flags = IBV_DEVICE_SRQ_RESIZE;
+  attr.max_mw = kMrCapacity;
+  attr.device_cap_flags =
+      IBV_DEVICE_SRQ_RESIZE | IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
   attr.max_pkeys = 1;
   attr.phys_port_cnt = wire_->port_count();
   return attr;
@@ -174,6 +177,8 @@ void SoftPd::dereg_mr(std::unique_ptr<Mr> mr, std::shared_ptr<void> memory) {
 
 SoftMr::SoftMr(SoftDevice& device, const MrView& view) : device_(device), view_(view) {
   lkey = rkey = view.key;
+  addr = reinterpret_cast<void*>(view.address);
+  length = view.length;
   address = reinterpret_cast<std::byte*>(view.address);
   length_bytes = view.length;
   access = static_cast<int>(view.access);
@@ -182,27 +187,30 @@ SoftMr::SoftMr(SoftDevice& device, const MrView& view) : device_(device), view_(
 /// The key goes. Not null: peers are still at work on the memory.
 std::unique_ptr<PeerFence> SoftMr::withdraw() {
   registered_ = false;
-  device_.mr_table().remove(view_.key);
+  const uint32_t windows = device_.mr_table().remove(view_.key);
   // Where peers may not go there is none of them.
   const bool remote = (view_.access & kRemoteAccessFlags) != 0;
-  return remote ? device_.wire().fence_peers(view_.key) : nullptr;
+  return remote ? device_.wire().fence_peers(windows == 0 ? view_.key : kEveryKey) : nullptr;
+}
+
+bool SoftMr::has_windows() const {
+  return device_.mr_table().has_windows(view_.key);
+}
+
+/// Until the peers have let go.
+static void wait_for(base::Host& host, PeerFence* fence, std::string_view what) {
+  if (fence == nullptr) return;
+  const uint64_t began_ns = host.now_ns();
+  for (bool told = false; !fence->passed(); host.yield()) {
+    if (told || host.now_ns() - began_ns < kTellAfterNs) continue;
+    told = true;
+    host.log().warning("{} waits for a copy by {} (is it stopped?)", what, fence->waits_for());
+  }
 }
 
 SoftMr::~SoftMr() {
   if (!registered_) return;
-  const std::unique_ptr<PeerFence> fence = withdraw();
-  if (fence != nullptr) {
-    base::Host& host = device_.host();
-    const uint64_t began_ns = host.now_ns();
-    for (bool told = false; !fence->passed(); host.yield()) {
-      if (told || host.now_ns() - began_ns < kTellAfterNs) continue;
-      told = true;
-      host.log().warning(
-          "the deregistration of {} bytes waits for a copy by {} (is it stopped?); Pd::dereg_mr "
-          "would not wait",
-          view_.length, fence->waits_for());
-    }
-  }
+  wait_for(device_.host(), withdraw().get(), "the deregistration of memory, but not Pd::dereg_mr,");
   device_.wire().release_memory(view_.place);
 }
 
@@ -215,6 +223,28 @@ void SoftMr::deregister(std::shared_ptr<void> memory) {
   device_.host().log().warning("{} bytes stay registered for {}, which is in the middle of a copy",
                                view_.length, fence->waits_for());
   device_.held_memory().hold(std::move(fence), view_.place, std::move(memory));
+}
+
+// --- SoftMw
+
+Result<std::unique_ptr<Mw>> SoftPd::alloc_mw(ibv_mw_type type) {
+  if (type != IBV_MW_TYPE_2) {
+    return make_error(Errc::kNotSupported, "memory windows of type {}: the software HCA has type 2",
+                      static_cast<int>(type));
+  }
+  BRAID_TRY(const uint32_t key, device_.mr_table().add_window(id_));
+  return std::unique_ptr<Mw>(new SoftMw(device_, key));
+}
+
+SoftMw::SoftMw(SoftDevice& device, uint32_t key) : device_(device), key_(key) {
+  rkey = key;
+  type = IBV_MW_TYPE_2;
+}
+
+SoftMw::~SoftMw() {
+  const uint32_t bound = device_.mr_table().remove_window(key_);
+  if (bound == 0) return;
+  wait_for(device_.host(), device_.wire().fence_peers(bound).get(), "the end of a memory window");
 }
 
 }  // namespace braid::vhca::soft

@@ -80,6 +80,7 @@ class SoftPd final : public Pd {
                                            int access) override;
   void dereg_mr(std::unique_ptr<Mr> mr, std::shared_ptr<void> memory) override;
   base::Result<std::unique_ptr<Qp>> create_qp(const QpOptions& options) override;
+  base::Result<std::unique_ptr<Mw>> alloc_mw(ibv_mw_type type) override;
   base::Result<std::unique_ptr<Srq>> create_srq(const SrqOptions& options) override;
   uint32_t id() const { return id_; }  // never 0
   SoftDevice& device() { return device_; }
@@ -93,6 +94,7 @@ class SoftMr final : public Mr {
  public:
   SoftMr(SoftDevice& device, const MrView& view);
   ~SoftMr() override;
+  bool has_windows() const override;
   /// As Pd::dereg_mr(). Only the destructor follows.
   void deregister(std::shared_ptr<void> memory);
 
@@ -102,6 +104,16 @@ class SoftMr final : public Mr {
   SoftDevice& device_;
   const MrView view_;
   bool registered_ = true;
+};
+
+class SoftMw final : public Mw {
+ public:
+  SoftMw(SoftDevice& device, uint32_t key);
+  ~SoftMw() override;
+
+ private:
+  SoftDevice& device_;
+  const uint32_t key_;  // that of its allocation: names its place in the table
 };
 
 class SoftTd final : public Td {};

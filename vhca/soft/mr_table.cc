@@ -2,6 +2,9 @@
 
 #include <bit>
 #include <mutex>
+#include <utility>
+
+#include "vhca/verbs.h"
 
 namespace braid::vhca::soft {
 namespace {
@@ -29,18 +32,37 @@ MrTable::MrTable(base::Host& host, uint32_t capacity, std::span<MrEntry> publish
       capacity_(capacity),
       entries_(std::make_unique<MrEntry[]>(capacity)),
       published_(published),
-      last_key_(capacity, 0) {
+      places_(capacity) {
   BRAID_ASSERT(std::has_single_bit(capacity) && capacity <= kCapacityMax);
   BRAID_ASSERT(published.empty() || published.size() == capacity);
   free_.reserve(capacity);
   for (uint32_t index = capacity; index-- > 0;) free_.push_back(index);
 }
 
+/// A random free place.
+base::Result<uint32_t> MrTable::take_place() {
+  if (free_.empty()) {
+    return base::make_error(base::Errc::kNoMemory,
+                            "all {} memory registrations of the device are in use", capacity_);
+  }
+  uint32_t random = 0;
+  host_.random(std::as_writable_bytes(std::span(&random, 1)));
+  uint32_t& chosen = free_[random % free_.size()];
+  const uint32_t index = std::exchange(chosen, free_.back());
+  free_.pop_back();
+  return index;
+}
+
 uint32_t MrTable::new_key(uint32_t index) {
+  constexpr uint32_t kLowMask = (1u << kKeyLowBits) - 1;
+  const uint32_t place = (capacity_ - 1) << kKeyLowBits;
   uint32_t key = 0;
   host_.random(std::as_writable_bytes(std::span(&key, 1)));
-  key = key / capacity_ * capacity_ + index;
-  while (key < capacity_ || key == last_key_[index]) key += capacity_;  // the next tag, never 0
+  key = (key & ~place) | index << kKeyLowBits;
+  // Never the tag 0, nor the last one.
+  while ((key & ~place) == 0 || key == places_[index].key) {
+    key = (key & ~kLowMask) | ((key + 1) & kLowMask);
+  }
   return key;
 }
 
@@ -53,24 +75,109 @@ void MrTable::write(uint32_t index, const MrView& view) {
 
 base::Result<uint32_t> MrTable::add(const MrView& view) {
   const std::lock_guard guard(lock_);
-  if (free_.empty()) {
-    return base::make_error(base::Errc::kNoMemory,
-                            "all {} memory registrations of the device are in use", capacity_);
-  }
-  const uint32_t index = free_.back();
-  free_.pop_back();
+  BRAID_TRY(const uint32_t index, take_place());
   MrView keyed = view;
-  keyed.key = last_key_[index] = new_key(index);
+  keyed.key = new_key(index);
+  places_[index] = {.key = keyed.key};
   write(index, keyed);
   return keyed.key;
 }
 
-void MrTable::remove(uint32_t key) {
+uint32_t MrTable::remove(uint32_t key) {
   const std::lock_guard guard(lock_);
   const uint32_t index = index_of(key);
-  BRAID_ASSERT(key != 0 && last_key_[index] == key);
+  BRAID_ASSERT(key != 0 && places_[index].key == key && !places_[index].window);
+  const uint32_t windows = places_[index].windows;
+  for (uint32_t each = 0; each < capacity_ && places_[index].windows != 0; ++each) {
+    if (places_[each].bound && places_[each].mr_index == index) unbind(each);
+  }
   write(index, MrView{});
   free_.push_back(index);
+  return windows;
+}
+
+// --- memory windows
+
+base::Result<uint32_t> MrTable::add_window(uint32_t pd) {
+  const std::lock_guard guard(lock_);
+  BRAID_TRY(const uint32_t index, take_place());
+  places_[index] = {.key = new_key(index), .window = true, .pd = pd};
+  return places_[index].key;
+}
+
+uint32_t MrTable::remove_window(uint32_t key) {
+  const std::lock_guard guard(lock_);
+  const uint32_t index = index_of(key);
+  Place& place = places_[index];
+  BRAID_ASSERT(place.window && place.key >> kKeyLowBits == key >> kKeyLowBits);
+  const uint32_t bound = place.bound ? place.key : 0;
+  if (place.bound) unbind(index);
+  place.window = false;
+  free_.push_back(index);
+  return bound;
+}
+
+bool MrTable::bind(const Binding& binding) {
+  constexpr uint32_t kRemote =
+      IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+  constexpr uint32_t kChanges = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+  const std::lock_guard guard(lock_);
+  const uint32_t index = index_of(binding.key);
+  Place& place = places_[index];
+  if (!place.window || place.bound || place.pd != binding.pd ||
+      place.key >> kKeyLowBits != binding.key >> kKeyLowBits) {
+    return false;
+  }
+  MrView mr;
+  if (!find(binding.mr_key, mr) || mr.pd != binding.pd || binding.length == 0 ||
+      !mr.holds(binding.address, binding.length) || (mr.access & IBV_ACCESS_MW_BIND) == 0) {
+    return false;
+  }
+  if ((binding.access & ~kRemote) != 0 ||
+      ((binding.access & kChanges) != 0 && (mr.access & IBV_ACCESS_LOCAL_WRITE) == 0)) {
+    return false;
+  }
+  MrView window = mr;
+  window.key = binding.key;
+  window.access = binding.access;
+  window.pd = window_scope(binding.qp);
+  window.address = binding.address;
+  window.length = binding.length;
+  if (mr.place.segment != kForeignMemory) window.place.offset += binding.address - mr.address;
+  place.key = binding.key;
+  place.bound = true;
+  place.mr_index = index_of(binding.mr_key);
+  place.qp = binding.qp;
+  ++places_[place.mr_index].windows;
+  write(index, window);
+  return true;
+}
+
+void MrTable::unbind(uint32_t index) {
+  Place& place = places_[index];
+  place.bound = false;
+  --places_[place.mr_index].windows;
+  write(index, MrView{});
+}
+
+bool MrTable::invalidate(uint32_t key, uint32_t qp) {
+  const std::lock_guard guard(lock_);
+  const Place& place = places_[index_of(key)];
+  if (!place.bound || place.key != key || place.qp != qp) return false;
+  unbind(index_of(key));
+  return true;
+}
+
+bool MrTable::has_windows(uint32_t mr_key) const {
+  const std::lock_guard guard(lock_);
+  return places_[index_of(mr_key)].windows != 0;
+}
+
+void MrTable::unbind_windows_of_qp(uint32_t qp) {
+  const std::lock_guard guard(lock_);
+  for (uint32_t index = 0; index < capacity_; ++index) {
+    if (places_[index].bound && places_[index].qp == qp) unbind(index);
+  }
 }
 
 }  // namespace braid::vhca::soft

@@ -1,6 +1,8 @@
 // MrTable: what a software HCA's keys mean. One per device; one cache line per registration.
 //
-//   key (lkey and rkey are one value) = tag << index_bits | index      tag: random, never 0
+//   key (lkey and rkey are one value) = tag, high part | index | tag, low 8 bits
+//   The place of a key is random, and so is its tag, which is never 0. Of a window the program
+//   chooses the low 8 bits at each bind.
 //
 // The device checks keys against its private copy. A wire whose peers resolve rkeys themselves
 // (in-host) gives memory that the peers map: each entry is published there as well, and no byte of
@@ -26,6 +28,7 @@
 
 namespace braid::vhca::soft {
 
+inline constexpr uint32_t kKeyLowBits = 8;
 inline constexpr uint32_t kForeignMemory = UINT32_MAX;  // not in a segment that peers can map
 
 /// Where registered memory lies, as the wire's peers name it.
@@ -38,7 +41,7 @@ struct MrPlace {
 struct MrView {
   uint32_t key = 0;
   uint32_t access = 0;  // ibv_access_flags
-  uint32_t pd = 0;      // SoftPd::id()
+  uint32_t pd = 0;      // SoftPd::id(), or window_scope()
   uint64_t address = 0;
   uint64_t length = 0;
   MrPlace place;
@@ -48,6 +51,11 @@ struct MrView {
     return start >= address && bytes <= length && start - address <= length - bytes;
   }
 };
+
+/// In place of a PD: a window that is bound through this QP and serves it alone.
+constexpr uint32_t window_scope(uint32_t qp_number) {
+  return 1u << 31 | qp_number;
+}
 
 /// A registration as it lies in memory. generation is odd while the entry changes; key 0 is free.
 struct alignas(64) MrEntry {
@@ -88,29 +96,63 @@ class MrTable {
   MrTable& operator=(const MrTable&) = delete;
 
   uint32_t capacity() const { return capacity_; }
-  uint32_t index_of(uint32_t key) const { return key & (capacity_ - 1); }
+  uint32_t index_of(uint32_t key) const { return key >> kKeyLowBits & (capacity_ - 1); }
 
   /// Enters a registration and gives its key; view.key is ignored. kNoMemory: the table is full.
   base::Result<uint32_t> add(const MrView& view);
-  /// The key resolves no more when this returns; who resolved it before may still be at work
-  /// (Wire::fence_peers).
-  void remove(uint32_t key);
+  /// The key resolves no more when this returns, nor do those of windows bound to it, whose number
+  /// it gives; who resolved one before may still be at work (Wire::fence_peers).
+  uint32_t remove(uint32_t key);
+  // --- memory windows
+  /// A place and a key for a window of this PD, not bound.
+  base::Result<uint32_t> add_window(uint32_t pd);
+  /// Gives back the window that any key of it names. The key that resolved until now; 0: none.
+  uint32_t remove_window(uint32_t key);
+  struct Binding {
+    uint32_t key = 0;  // names the window; its low bits are new
+    uint32_t pd = 0;
+    uint32_t qp = 0;  // its number
+    uint32_t mr_key = 0;
+    uint32_t access = 0;
+    uint64_t address = 0;
+    uint64_t length = 0;
+  };
+  /// False, and nothing changed, if the window is bound already, or any of it may not be.
+  bool bind(const Binding& binding);
+  /// The key of a window resolves no more, as after remove(). False: `key` is not that of a window
+  /// bound through this QP.
+  bool invalidate(uint32_t key, uint32_t qp);
+  bool has_windows(uint32_t mr_key) const;
+  void unbind_windows_of_qp(uint32_t qp);
+
   /// Resolves a key of this device.
   bool find(uint32_t key, MrView& view) const {
     return read_mr(entries_[index_of(key)], key, view);
   }
 
  private:
+  /// What a place of the table is used for.
+  struct Place {
+    uint32_t key = 0;  // the last one given there
+    bool window = false;
+    bool bound = false;
+    uint32_t pd = 0;        // of a window
+    uint32_t mr_index = 0;  // of a bound one: its MR's place, and the QP that bound it
+    uint32_t qp = 0;
+    uint32_t windows = 0;  // of an MR: bound to it
+  };
+  base::Result<uint32_t> take_place();
   uint32_t new_key(uint32_t index);
   void write(uint32_t index, const MrView& view);
+  void unbind(uint32_t index);
 
   base::Host& host_;
   const uint32_t capacity_;
   std::unique_ptr<MrEntry[]> entries_;
   const std::span<MrEntry> published_;
-  SpinLock lock_{true};             // guards all below, and writing of entries
-  std::vector<uint32_t> free_;      // indices
-  std::vector<uint32_t> last_key_;  // by index: a key is never given twice in a row
+  mutable SpinLock lock_{true};  // guards all below, and writing of entries
+  std::vector<uint32_t> free_;   // indices
+  std::vector<Place> places_;    // by index
 };
 
 }  // namespace braid::vhca::soft

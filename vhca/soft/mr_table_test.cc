@@ -4,10 +4,15 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <memory>
 #include <set>
 #include <thread>
 #include <vector>
 
+#include "base/linux_host.h"
+#include "base/log.h"
 #include "base/test_host.h"
 #include "vhca/verbs.h"
 
@@ -48,8 +53,9 @@ TEST_F(MrTableTest, AKeyResolvesUntilItIsRemovedHereAndForPeers) {
     EXPECT_EQ(found.place.segment, 2u);
     EXPECT_EQ(found.place.offset, 77u);
   }
-  EXPECT_FALSE(table.find(key ^ (kCapacity * 4), found)) << "another tag";
-  EXPECT_FALSE(table.find(key ^ 1, found)) << "another entry";
+  EXPECT_FALSE(table.find(key ^ 1, found)) << "another tag, low";
+  EXPECT_FALSE(table.find(key ^ 1u << 31, found)) << "another tag, high";
+  EXPECT_FALSE(table.find(key ^ 1u << kKeyLowBits, found)) << "another entry";
   EXPECT_FALSE(table.find(0, found));
   table.remove(key);
   EXPECT_FALSE(table.find(key, found));
@@ -62,7 +68,7 @@ TEST_F(MrTableTest, AnEntryUsedAgainHasAnotherKey) {
     table.remove(last);
     const uint32_t next = *table.add(view_of(0x1000, 10));
     EXPECT_NE(next, last);
-    EXPECT_GE(next, kCapacity) << "a tag is never 0";
+    EXPECT_NE(next & ~((kCapacity - 1) << kKeyLowBits), 0u) << "a tag is never 0";
     last = next;
   }
 }
@@ -74,6 +80,110 @@ TEST_F(MrTableTest, AFullTableSaysSoAndKeysDiffer) {
   EXPECT_EQ(table.add(view_of(1, 1)).code(), base::Errc::kNoMemory);
   table.remove(*keys.begin());
   EXPECT_TRUE(table.add(view_of(1, 1)).ok());
+}
+
+// --- windows
+
+MrView bindable(uint64_t address, uint64_t length) {
+  MrView view = view_of(address, length);
+  view.access |= IBV_ACCESS_MW_BIND;
+  return view;
+}
+
+TEST_F(MrTableTest, AWindowResolvesFromBindToInvalidation) {
+  const uint32_t mr = *table.add(bindable(0x1000, 100));
+  const uint32_t window = *table.add_window(3);
+  MrView found;
+  EXPECT_FALSE(table.find(window, found)) << "not bound";
+  MrTable::Binding binding{.key = window ^ 0x5a,
+                           .pd = 3,
+                           .qp = 7,
+                           .mr_key = mr,
+                           .access = IBV_ACCESS_REMOTE_READ,
+                           .address = 0x1010,
+                           .length = 16};
+  ASSERT_TRUE(table.bind(binding));
+  EXPECT_TRUE(table.has_windows(mr));
+  ASSERT_TRUE(read_mr(published[table.index_of(window)], binding.key, found));
+  EXPECT_EQ(found.pd, window_scope(7));
+  EXPECT_EQ(found.address, 0x1010u);
+  EXPECT_EQ(found.length, 16u);
+  EXPECT_EQ(found.access, static_cast<uint32_t>(IBV_ACCESS_REMOTE_READ));
+  EXPECT_EQ(found.place.segment, 2u);
+  EXPECT_EQ(found.place.offset, 77u + 16);
+  EXPECT_FALSE(table.bind(binding)) << "it is bound";
+  EXPECT_FALSE(table.invalidate(binding.key, 8)) << "of another QP";
+  EXPECT_FALSE(table.invalidate(window, 7)) << "not its present key";
+  EXPECT_FALSE(table.invalidate(mr, 7)) << "no window";
+  ASSERT_TRUE(table.invalidate(binding.key, 7));
+  EXPECT_FALSE(table.find(binding.key, found));
+  EXPECT_FALSE(read_mr(published[table.index_of(window)], binding.key, found));
+  EXPECT_FALSE(table.invalidate(binding.key, 7)) << "once";
+  EXPECT_FALSE(table.has_windows(mr));
+}
+
+TEST_F(MrTableTest, WhoeverGoesTakesTheBindingAlong) {
+  MrView found;
+  const auto bound = [&](uint32_t mr, uint32_t window) {
+    return table.bind(
+        {.key = window, .pd = 3, .qp = 7, .mr_key = mr, .address = 0x1000, .length = 8});
+  };
+  uint32_t mr = *table.add(bindable(0x1000, 100));
+  uint32_t window = *table.add_window(3);
+  ASSERT_TRUE(bound(mr, window));
+  EXPECT_EQ(table.remove(mr), 1u);
+  EXPECT_FALSE(table.find(window, found));
+  mr = *table.add(bindable(0x1000, 100));
+  ASSERT_TRUE(bound(mr, window)) << "the window is there still";
+  table.unbind_windows_of_qp(8);
+  EXPECT_TRUE(table.find(window, found));
+  table.unbind_windows_of_qp(7);
+  EXPECT_FALSE(table.find(window, found));
+  ASSERT_TRUE(bound(mr, window));
+  EXPECT_EQ(table.remove_window(window), window);
+  EXPECT_FALSE(table.find(window, found));
+  EXPECT_EQ(table.remove(mr), 0u);
+  EXPECT_FALSE(bound(mr, window));
+}
+
+// --- keys
+
+TEST(MrTableKeysTest, AMillionKeysShowNoStructure) {
+  const std::unique_ptr<base::Host> linux_host =
+      std::move(*base::create_linux_host({.log_sink = base::make_null_sink()}));
+  constexpr uint32_t kEntries = 8192;
+  constexpr int kKeys = 1'000'000;
+  constexpr double kDeviation = 5 * 500;  // five times the standard deviation of a fair coin
+  MrTable keys(*linux_host, kEntries, {});
+  int ones[32] = {}, changes[32] = {};
+  std::vector<uint32_t> seen, used(kEntries);
+  seen.reserve(kKeys);
+  uint32_t last = 0;
+  for (int i = 0; i < kKeys; ++i) {
+    const uint32_t key = *keys.add(view_of(0x1000, 10));
+    keys.remove(key);
+    for (int bit = 0; bit < 32; ++bit) {
+      ones[bit] += static_cast<int>(key >> bit & 1);
+      changes[bit] += static_cast<int>((key ^ last) >> bit & 1);
+    }
+    ++used[keys.index_of(key)];
+    seen.push_back(last = key);
+  }
+  for (int bit = 0; bit < 32; ++bit) {
+    EXPECT_NEAR(ones[bit], kKeys / 2, kDeviation) << "bit " << bit;
+    EXPECT_NEAR(changes[bit], kKeys / 2, kDeviation) << "bit " << bit << " against the key before";
+  }
+  // Each place of the table as often as any other (chi-square; its deviation is sqrt(2 * places)).
+  const double expected = static_cast<double>(kKeys) / kEntries;
+  double chi_square = 0;
+  for (const uint32_t count : used)
+    chi_square += (count - expected) * (count - expected) / expected;
+  EXPECT_NEAR(chi_square, kEntries, 6 * std::sqrt(2.0 * kEntries));
+  // Of a million draws among 2^32 some 116 meet one that came before.
+  std::sort(seen.begin(), seen.end());
+  const auto repeats = seen.end() - std::unique(seen.begin(), seen.end());
+  EXPECT_GT(repeats, 40);
+  EXPECT_LT(repeats, 250);
 }
 
 TEST_F(MrTableTest, ScribblingOverThePublishedTableHarmsNobodyHere) {

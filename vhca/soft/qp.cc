@@ -96,6 +96,7 @@ SoftQp::SoftQp(SoftPd& pd, const QpOptions& options, uint32_t number)
       receive_pd_id_(srq_ != nullptr ? srq_->pd_id() : pd_id_),
       cap_(usable_cap(options)),
       sq_mask_(std::bit_ceil(cap_.max_send_wr) - 1),
+      td_(options.td),
       sq_(std::make_unique<SqEntry[]>(sq_mask_ + 1)),
       pieces_(std::make_unique<Piece[]>((sq_mask_ + 1ull) * cap_.max_send_sge)),
       inline_(std::make_unique<std::byte[]>((sq_mask_ + 1ull) * cap_.max_inline_data)),
@@ -311,20 +312,31 @@ Status SoftQp::modify_locked(const QpAttr& attr, int mask) {
     set_state(next, "modified");
     attach_link(link_ != nullptr ? std::move(link_)
                                  : device_.wire().link_by_attributes(*this, attr_));
+  } else if (next == IBV_QPS_SQD) {
+    set_state(next, "modified");
+    drain_end_ = sent_ + (stall_ != Stall::kNone ? 1 : 0);
+    tell_drained_ = (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) != 0 && attr.en_sqd_async_notify != 0;
+    check_drained();
   } else {
     set_state(next, "modified");
+    tell_drained_ = false;
     rnr_left_ = attr_.rnr_retry;
     if (next == IBV_QPS_RTS) progress_sends();
   }
   return base::ok_status();
 }
 
+/// In SQD: once all is finished that had begun before.
+void SoftQp::check_drained() {
+  if (state_ != IBV_QPS_SQD || done_ < drain_end_ || !std::exchange(tell_drained_, false)) return;
+  device_.async_events().raise(drained_event_, {.type = IBV_EVENT_SQ_DRAINED, .qp = this});
+}
+
 Status SoftQp::check_values(const QpAttr& attr, int mask) const {
-  if ((mask & IBV_QP_ALT_PATH) != 0 || (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) != 0 ||
+  if ((mask & IBV_QP_ALT_PATH) != 0 ||
       ((mask & IBV_QP_PATH_MIG_STATE) != 0 && attr.path_mig_state != IBV_MIG_MIGRATED)) {
     return make_error(Errc::kNotSupported, "the software HCA has no {}",
-                      qp_attr_mask_text(mask & (IBV_QP_ALT_PATH | IBV_QP_EN_SQD_ASYNC_NOTIFY |
-                                                IBV_QP_PATH_MIG_STATE)));
+                      qp_attr_mask_text(mask & (IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE)));
   }
   if ((mask & IBV_QP_ACCESS_FLAGS) != 0) {
     const auto unknown = static_cast<uint32_t>(attr.qp_access_flags) & ~kQpAccessFlags;
@@ -386,9 +398,19 @@ void SoftQp::apply(const QpAttr& attr, int mask) {
   }
 }
 
+QpOptions SoftQp::options() const {
+  return {.send_cq = send_cq_,
+          .recv_cq = recv_cq_,
+          .cap = cap_,
+          .signal_all = signal_all_,
+          .srq = srq_,
+          .td = td_};
+}
+
 QpAttr SoftQp::query() const {
   const std::lock_guard guard(lock_);
   QpAttr attr = attr_;
+  attr.sq_draining = state_ == IBV_QPS_SQD && done_ < drain_end_ ? 1 : 0;
   attr.qp_state = attr.cur_qp_state = state_;
   attr.path_mig_state = IBV_MIG_MIGRATED;
   attr.cap = cap_;
@@ -439,10 +461,15 @@ void SoftQp::enter_reset(std::string_view cause) {
   send_failure_ = receive_failure_ = IBV_WC_WR_FLUSH_ERR;
   if (link_ != nullptr) (void)link_->close();
   device_.async_events().forget(failure_event_);
-  device_.async_events().forget(last_receive_event_);
+  for (AsyncNode* event : {&last_receive_event_, &drained_event_, &established_event_}) {
+    device_.async_events().forget(*event);
+  }
+  tell_drained_ = heard_of_peer_ = false;
+  invalidation_.reset();
+  if (std::exchange(binds_, false)) mr_table_.unbind_windows_of_qp(number_);
   if (srq_ != nullptr) return_receives();
   set_state(IBV_QPS_RESET, cause);
-  head_ = sent_ = done_ = tail_ = 0;
+  head_ = sent_ = done_ = tail_ = locals_sent_ = 0;
   rq_head_ = rq_tail_ = 0;
   expected_ = 0;
   atomics_executed_ = 0;

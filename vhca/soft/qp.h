@@ -47,6 +47,7 @@ class SoftQp final : public Qp, public LinkEnd, public Stalled {
   int post_recv(const RecvWr* wr, const RecvWr** bad) override;
   base::Status modify(const QpAttr& attr, int mask) override;
   QpAttr query() const override;
+  QpOptions options() const override;
   uint32_t number() const override { return number_; }
 
   // --- LinkEnd: see soft/wire.h
@@ -91,6 +92,8 @@ class SoftQp final : public Qp, public LinkEnd, public Stalled {
   SqEntry& store(const SendWr& wr, std::span<const Piece> pieces, uint32_t length,
                  ibv_wc_status status);
   void progress_sends();
+  bool may_send() const;
+  void check_drained();
   bool settle(uint64_t sequence, const Execution& execution);
   void no_receive(uint64_t sequence, uint8_t rnr_timer);
   void stall(Stall why, uint64_t delay_ns);
@@ -98,12 +101,19 @@ class SoftQp final : public Qp, public LinkEnd, public Stalled {
   void fail_at(uint64_t sequence, ibv_wc_status status);
   void complete_in_order();
   void complete_send(uint64_t wr_id, ibv_wr_opcode opcode, uint32_t length, ibv_wc_status status);
+  bool find_sent(uint64_t wire_sequence, uint64_t& sequence) const;
   bool data_landed(const SqEntry& entry, uint64_t sequence, std::span<const std::byte> data);
   void flush_sends();
   SqEntry& sq_entry(uint64_t sequence) const;
   Piece* sq_pieces(uint64_t sequence) const;
 
+  // --- windows.cc: all under the lock
+  int post_local(const SendWr& wr);
+  Execution run_local(const SqEntry& entry);
+  Execution invalidate_local(uint32_t key);
+
   // --- responder.cc: all under the lock
+  void heard_of_peer();
   Answer refuse(ibv_wc_status requester_status, std::string_view cause);
   Answer respond_checked(const Request& request, std::span<const std::byte> payload,
                          std::span<const std::byte>* read_result);
@@ -152,8 +162,9 @@ class SoftQp final : public Qp, public LinkEnd, public Stalled {
   uint64_t sent_ = 0;
   uint64_t done_ = 0;
   uint64_t tail_ = 0;
-  uint64_t rq_head_ = 0;  // posted
-  uint64_t rq_tail_ = 0;  // used up
+  uint64_t locals_sent_ = 0;  // of those before sent_: BIND_MW and LOCAL_INV, no matter of the wire
+  uint64_t rq_head_ = 0;      // posted
+  uint64_t rq_tail_ = 0;      // used up
   SoftCq* const send_cq_;
   SoftCq* const recv_cq_;
   SoftSrq* const srq_;
@@ -163,6 +174,7 @@ class SoftQp final : public Qp, public LinkEnd, public Stalled {
   const uint32_t receive_pd_id_;  // of the SRQ, or pd_id_
   const QpCap cap_;
   const uint32_t sq_mask_;
+  Td* const td_;
   const std::unique_ptr<SqEntry[]> sq_;
   const std::unique_ptr<Piece[]> pieces_;      // max_send_sge for each entry of sq_
   const std::unique_ptr<std::byte[]> inline_;  // max_inline_data for each entry of sq_
@@ -185,6 +197,13 @@ class SoftQp final : public Qp, public LinkEnd, public Stalled {
   ibv_wc_status receive_failure_ = IBV_WC_WR_FLUSH_ERR;
   AsyncNode failure_event_;
   AsyncNode last_receive_event_;
+  AsyncNode drained_event_;
+  AsyncNode established_event_;
+  uint64_t drain_end_ = 0;     // SQD: requests before it had begun, and are finished
+  bool tell_drained_ = false;  // when they are
+  bool heard_of_peer_ = false;
+  bool binds_ = false;                       // windows were bound through this QP
+  std::unique_ptr<PeerFence> invalidation_;  // of the oldest unsent request, a LOCAL_INV
   QpAttr attr_{};
   ConnectParameters parameters_;  // between establish() and start_sending(); without private data
 };

@@ -10,9 +10,10 @@ namespace braid::vhca::soft {
 /// A send work request that could not be finished inside its post.
 struct SoftQp::SqEntry {
   uint64_t wr_id = 0;
+  uint64_t wire_sequence = 0;  // kSent: what names it in its answer
   uint64_t remote_address = 0;
-  uint64_t compare_add = 0;  // of an atomic
-  uint64_t swap = 0;
+  uint64_t compare_add = 0;  // of an atomic; of a BIND_MW the length
+  uint64_t swap = 0;         // ...; of a BIND_MW its access flags and the MR's lkey
   uint32_t length = 0;
   uint32_t imm = 0;  // network byte order, as in the work request
   uint32_t rkey = 0;

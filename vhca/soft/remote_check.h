@@ -17,7 +17,14 @@ constexpr bool is_write(ibv_wr_opcode opcode) {
   return opcode == IBV_WR_RDMA_WRITE || opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
 }
 constexpr bool is_send(ibv_wr_opcode opcode) {
-  return opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM;
+  return opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM || opcode == IBV_WR_SEND_WITH_INV;
+}
+constexpr bool has_imm(ibv_wr_opcode opcode) {
+  return opcode == IBV_WR_SEND_WITH_IMM || opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+}
+/// True of what the device does to its own table of keys.
+constexpr bool is_local(ibv_wr_opcode opcode) {
+  return opcode == IBV_WR_LOCAL_INV || opcode == IBV_WR_BIND_MW;
 }
 constexpr bool is_read(ibv_wr_opcode opcode) {
   return opcode == IBV_WR_RDMA_READ;
@@ -52,11 +59,11 @@ constexpr ibv_wc_status check_qp_access(ibv_wr_opcode opcode, uint32_t qp_access
 }
 
 /// The last checks, for what has a length (a zero-length read or write needs no valid rkey). `mr`
-/// is what the rkey resolved to. What the requester reports if refused: REM_ACCESS_ERR; for an
-/// atomic on a word that is not aligned REM_INV_REQ_ERR.
+/// is what the rkey resolved to; `qp_pd` and `qp` are of the responder. What the requester reports
+/// if refused: REM_ACCESS_ERR; for an atomic on a word that is not aligned REM_INV_REQ_ERR.
 inline ibv_wc_status check_mr_access(ibv_wr_opcode opcode, const MrView& mr, uint32_t qp_pd,
-                                     uint64_t remote_address, uint32_t length) {
-  if (mr.pd != qp_pd || (mr.access & needed_access(opcode)) == 0 ||
+                                     uint32_t qp, uint64_t remote_address, uint32_t length) {
+  if ((mr.pd != qp_pd && mr.pd != window_scope(qp)) || (mr.access & needed_access(opcode)) == 0 ||
       !mr.holds(remote_address, length)) {
     return IBV_WC_REM_ACCESS_ERR;
   }

@@ -30,6 +30,7 @@ ibv_wc_opcode wc_opcode(ibv_wr_opcode opcode) {
   if (is_write(opcode)) return IBV_WC_RDMA_WRITE;
   if (is_send(opcode)) return IBV_WC_SEND;
   if (is_read(opcode)) return IBV_WC_RDMA_READ;
+  if (is_local(opcode)) return opcode == IBV_WR_BIND_MW ? IBV_WC_BIND_MW : IBV_WC_LOCAL_INV;
   return opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ? IBV_WC_FETCH_ADD : IBV_WC_COMP_SWAP;
 }
 
@@ -63,6 +64,8 @@ int SoftQp::post_one(const SendWr& wr) {
     return error;
   if (head_ - tail_ >= cap_.max_send_wr) [[unlikely]]
     return ENOMEM;
+  if (is_local(wr.opcode)) [[unlikely]]
+    return post_local(wr);
 
   Piece pieces[kMaxSge];
   uint32_t length = 0;
@@ -82,7 +85,7 @@ int SoftQp::post_one(const SendWr& wr) {
                   .rkey = wr.wr.rdma.rkey,
                   .remote_address = wr.wr.rdma.remote_addr,
                   .length = length,
-                  .sequence = head_,
+                  .sequence = head_ - locals_sent_,
                   .pieces = span};
   if (is_atomic(wr.opcode)) [[unlikely]]
     take_atomic(wr, request);
@@ -106,6 +109,7 @@ int SoftQp::check_post(const SendWr& wr) const {
     case IBV_WR_SEND_WITH_IMM:
     case IBV_WR_RDMA_WRITE:
     case IBV_WR_RDMA_WRITE_WITH_IMM:
+    case IBV_WR_SEND_WITH_INV:
       break;
     case IBV_WR_RDMA_READ:
     case IBV_WR_ATOMIC_CMP_AND_SWP:
@@ -113,8 +117,10 @@ int SoftQp::check_post(const SendWr& wr) const {
       if ((wr.send_flags & IBV_SEND_INLINE) != 0) return EINVAL;
       break;
     case IBV_WR_LOCAL_INV:
+      return 0;
     case IBV_WR_BIND_MW:
-    case IBV_WR_SEND_WITH_INV:
+      if (wr.bind_mw.mw == nullptr || wr.bind_mw.bind_info.mr == nullptr) return EINVAL;
+      return wr.bind_mw.mw->type == IBV_MW_TYPE_2 ? 0 : EINVAL;
     case IBV_WR_TSO:
       return EOPNOTSUPP;
     default:
@@ -206,9 +212,14 @@ SoftQp::SqEntry& SoftQp::store(const SendWr& wr, std::span<const Piece> pieces, 
   return entry;
 }
 
+/// In RTS; in SQD what had begun goes on to its end.
+bool SoftQp::may_send() const {
+  return state_ == IBV_QPS_RTS || (state_ == IBV_QPS_SQD && sent_ < drain_end_);
+}
+
 /// Hands stored requests to the link for as long as it takes them.
 void SoftQp::progress_sends() {
-  while (state_ == IBV_QPS_RTS && stall_ == Stall::kNone && sent_ != head_) {
+  while (may_send() && stall_ == Stall::kNone && sent_ != head_) {
     const uint64_t sequence = sent_;
     const SqEntry& entry = sq_entry(sequence);
     if (entry.status != IBV_WC_SUCCESS) {
@@ -217,13 +228,19 @@ void SoftQp::progress_sends() {
     }
     const auto opcode = static_cast<ibv_wr_opcode>(entry.opcode);
     if (must_wait(opcode, entry.fence)) return;
+    if (is_local(opcode)) {
+      // One behind a request that goes again has been executed before.
+      if (!settle(sequence, entry.done ? Execution{} : run_local(entry))) return;
+      ++locals_sent_;
+      continue;
+    }
     const Request request{.opcode = opcode,
                           .solicited = entry.solicited,
                           .imm = entry.imm,
                           .rkey = entry.rkey,
                           .remote_address = entry.remote_address,
                           .length = entry.length,
-                          .sequence = sequence,
+                          .sequence = sequence - locals_sent_,
                           .pieces = {sq_pieces(sequence), entry.piece_count},
                           .compare_add = entry.compare_add,
                           .swap = entry.swap};
@@ -243,6 +260,7 @@ bool SoftQp::settle(uint64_t sequence, const Execution& execution) {
       complete_in_order();
       return true;
     case Outcome::kSent:
+      entry.wire_sequence = sequence - locals_sent_;
       sent_ = sequence + 1;
       if (returns_data(static_cast<ibv_wr_opcode>(entry.opcode))) ++reads_outstanding_;
       return true;
@@ -263,7 +281,9 @@ bool SoftQp::settle(uint64_t sequence, const Execution& execution) {
 /// The peer had no receive for `sequence`: that one and all behind it go again after the timer.
 void SoftQp::no_receive(uint64_t sequence, uint8_t rnr_timer) {
   for (uint64_t at = sequence; at < sent_; ++at) {
-    if (returns_data(static_cast<ibv_wr_opcode>(sq_entry(at).opcode))) --reads_outstanding_;
+    const auto opcode = static_cast<ibv_wr_opcode>(sq_entry(at).opcode);
+    if (returns_data(opcode)) --reads_outstanding_;
+    if (is_local(opcode)) --locals_sent_;
   }
   sent_ = sequence;
   if (attr_.rnr_retry != kRnrRetryForEver) {
@@ -302,13 +322,14 @@ void SoftQp::fail_at(uint64_t sequence, ibv_wc_status status) {
 void SoftQp::complete_in_order() {
   while (done_ != sent_) {
     const SqEntry& entry = sq_entry(done_);
-    if (!entry.done) return;
+    if (!entry.done) break;
     ++done_;
     if (!entry.signaled) continue;
     tail_ = done_;
     complete_send(entry.wr_id, static_cast<ibv_wr_opcode>(entry.opcode), entry.length,
                   IBV_WC_SUCCESS);
   }
+  check_drained();
 }
 
 void SoftQp::complete_send(uint64_t wr_id, ibv_wr_opcode opcode, uint32_t length,
@@ -332,15 +353,27 @@ void SoftQp::flush_sends() {
   }
   sent_ = tail_ = head_;
   reads_outstanding_ = 0;
+  invalidation_.reset();
 }
 
 // --- answers of message links
 
-void SoftQp::answered(uint64_t sequence, const Answer& answer,
+/// The outstanding request with this name. False: there is none.
+bool SoftQp::find_sent(uint64_t wire_sequence, uint64_t& sequence) const {
+  for (sequence = wire_sequence + locals_sent_; sequence >= done_ && sequence < sent_; --sequence) {
+    const SqEntry& entry = sq_entry(sequence);
+    if (is_local(static_cast<ibv_wr_opcode>(entry.opcode))) continue;
+    if (entry.wire_sequence <= wire_sequence) return entry.wire_sequence == wire_sequence;
+  }
+  return false;
+}
+
+void SoftQp::answered(uint64_t wire_sequence, const Answer& answer,
                       std::span<const std::byte> read_data) {
   const std::lock_guard guard(lock_);
   const bool live = state_ == IBV_QPS_RTS || state_ == IBV_QPS_SQD;
-  if (!live || sequence < done_ || sequence >= sent_) return;  // of a life before
+  uint64_t sequence = 0;
+  if (!live || !find_sent(wire_sequence, sequence)) return;  // of a life before
   SqEntry& entry = sq_entry(sequence);
   if (entry.done) return;  // answered before
   const bool lands = returns_data(static_cast<ibv_wr_opcode>(entry.opcode));

@@ -95,6 +95,11 @@ ibv_wc_status SoftQp::scatter(const RecvEntry& entry, std::span<const std::byte>
 ibv_wc_status SoftQp::receive(const Arrival& arrival) {
   ibv_wc_status status = IBV_WC_SUCCESS;
   if (arrival.opcode == IBV_WC_RECV) status = scatter(rq_.at(rq_tail_), arrival.payload);
+  // Nothing to be fenced: a window is used through this QP only, whose peer has done so before.
+  if (arrival.invalidates && status == IBV_WC_SUCCESS &&
+      !mr_table_.invalidate(arrival.imm, number_)) {
+    return IBV_WC_REM_ACCESS_ERR;
+  }
   if (status == IBV_WC_SUCCESS) {
     complete_receive(arrival, status);
     return status;
@@ -106,15 +111,17 @@ ibv_wc_status SoftQp::receive(const Arrival& arrival) {
 /// Completes the oldest receive.
 void SoftQp::complete_receive(const Arrival& arrival, ibv_wc_status status) {
   const bool urgent = arrival.solicited || status != IBV_WC_SUCCESS;
+  const unsigned flags = (arrival.has_imm ? unsigned{IBV_WC_WITH_IMM} : 0u) |
+                         (arrival.invalidates ? unsigned{IBV_WC_WITH_INV} : 0u);
   const bool room = recv_cq_->push(urgent, [&](Wc& wc) {
     wc = {.wr_id = rq_.at(rq_tail_).wr_id,
           .status = status,
           .opcode = arrival.opcode,
           .byte_len = arrival.length,
-          .imm_data = arrival.has_imm ? arrival.imm : 0,
+          .imm_data = flags != 0 ? arrival.imm : 0,
           .qp_num = number_,
           .src_qp = attr_.dest_qp_num,
-          .wc_flags = arrival.has_imm ? unsigned{IBV_WC_WITH_IMM} : 0u};
+          .wc_flags = flags};
   });
   ++rq_tail_;
   if (srq_ != nullptr) srq_->settle();
@@ -164,6 +171,7 @@ uint32_t SoftQp::drain_arrivals(uint32_t budget) {
         ++count;
         break;
       case Next::kArrival: {
+        if (state_ == IBV_QPS_RTR) heard_of_peer();
         if (rq_tail_ == rq_head_) {
           fail(IBV_EVENT_QP_FATAL, "the peer sent what no receive was posted for");
           return count;
@@ -172,7 +180,7 @@ uint32_t SoftQp::drain_arrivals(uint32_t budget) {
         ++count;
         if (state_ == IBV_QPS_ERR) return count;
         if (refused != IBV_WC_SUCCESS) {
-          enter_error("a receive failed");
+          (void)refuse(refused, "a receive failed");
           return count;
         }
         direct_link_->pop_arrival();
@@ -217,9 +225,16 @@ Answer SoftQp::respond(const Request& request, std::span<const std::byte> payloa
     }
     return answer;
   }
+  if (state_ == IBV_QPS_RTR) heard_of_peer();
   const Answer answer = respond_checked(request, payload, read_result);
   if (answer.kind == Answer::Kind::kAck) ++expected_;
   return answer;
+}
+
+/// In RTR: the peer sends, so it is connected, whatever the connection manager knows.
+void SoftQp::heard_of_peer() {
+  if (std::exchange(heard_of_peer_, true)) return;
+  device_.async_events().raise(established_event_, {.type = IBV_EVENT_COMM_EST, .qp = this});
 }
 
 /// To ERR. A failed receive tells of it, or an event.
@@ -255,7 +270,8 @@ Answer SoftQp::respond_checked(const Request& request, std::span<const std::byte
   const bool send = is_send(request.opcode);
   const Arrival arrival{.opcode = send ? IBV_WC_RECV : IBV_WC_RECV_RDMA_WITH_IMM,
                         .solicited = request.solicited,
-                        .has_imm = request.opcode != IBV_WR_SEND,
+                        .has_imm = has_imm(request.opcode),
+                        .invalidates = request.opcode == IBV_WR_SEND_WITH_INV,
                         .imm = request.imm,
                         .length = request.length,
                         .payload = payload};
@@ -283,7 +299,7 @@ ibv_wc_status SoftQp::access_memory(const Request& request, std::span<const std:
   MrView mr;
   if (!mr_table_.find(request.rkey, mr)) return IBV_WC_REM_ACCESS_ERR;
   const ibv_wc_status status =
-      check_mr_access(request.opcode, mr, pd_id_, request.remote_address, request.length);
+      check_mr_access(request.opcode, mr, pd_id_, number_, request.remote_address, request.length);
   if (status != IBV_WC_SUCCESS) return status;
   auto* const memory = reinterpret_cast<std::byte*>(request.remote_address);
   if (is_read(request.opcode)) {

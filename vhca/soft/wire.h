@@ -41,7 +41,7 @@ struct Piece {
 struct Request {
   ibv_wr_opcode opcode = IBV_WR_SEND;
   bool solicited = false;
-  uint32_t imm = 0;  // as in the work request (network byte order)
+  uint32_t imm = 0;  // as in the work request (network byte order); SEND_WITH_INV: the key
   uint32_t rkey = 0;
   uint64_t remote_address = 0;
   uint32_t length = 0;            // sum of the pieces, at most 2^31
@@ -72,6 +72,7 @@ struct Arrival {
   ibv_wc_opcode opcode = IBV_WC_RECV;  // IBV_WC_RECV or IBV_WC_RECV_RDMA_WITH_IMM
   bool solicited = false;
   bool has_imm = false;
+  bool invalidates = false;  // the window whose key is `imm`
   uint32_t imm = 0;
   uint32_t length = 0;                 // of the message, or of the RDMA write
   std::span<const std::byte> payload;  // of a SEND; stays valid until pop_arrival()
@@ -203,6 +204,9 @@ class Link {
   /// again to ask. Never waits: a process that was stopped in the middle of a copy may stay so.
   virtual bool close() = 0;
 };
+
+/// For Wire::fence_peers(): whatever key they resolved.
+inline constexpr uint32_t kEveryKey = 0;
 
 /// Copies of peers that were under way when a key went. Any thread, one at a time.
 class PeerFence {

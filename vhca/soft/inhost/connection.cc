@@ -90,6 +90,7 @@ Result<LinkParts> PendingEnd::make_parts(const std::shared_ptr<Channel>& channel
   if (peer_end.has_send_event) {
     BRAID_TRY(parts.peer_send_event, host.adopt_event(std::move(peer.handles[next++])));
   }
+  parts.peer_qp_number = peer_end.qp_number;
   parts.own_shares_receives = info_.shares_receives;
   parts.peer_shares_receives = peer_end.shares_receives;
   parts.own_segment = std::move(segment_);

@@ -47,14 +47,15 @@ Next InboundRing::next_slot(uint64_t raw, Arrival& arrival) {
     if ((word.flags & ~kSlotFlags) != 0) return broken("a slot with unknown flags");
     arrival.solicited = (word.flags & kSlotSolicited) != 0;
     arrival.has_imm = (word.flags & kSlotHasImm) != 0;
+    arrival.invalidates = (word.flags & kSlotInvalidates) != 0;
     arrival.imm = imm;
     arrival.length = length;
     arrival.payload = {};
     cursor_after_ = cursor_.position;
     switch (word.kind) {
       case SlotKind::kWriteImm:
-        if (word.bytes != 0 || !arrival.has_imm || !assembled_.empty()) {
-          return broken("an RDMA write with payload, without immediate or inside of a SEND");
+        if (word.bytes != 0 || !arrival.has_imm || arrival.invalidates || !assembled_.empty()) {
+          return broken("an RDMA write with payload or key, without immediate or inside of a SEND");
         }
         if (consumed_ == posted_) return broken("a message without a receive");
         prefetch_data(slot, length);

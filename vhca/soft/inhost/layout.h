@@ -72,7 +72,7 @@ struct alignas(128) ActivityLine {
 };
 
 /// The copy under way that resolved `key`: the count that names it, odd; 0 if there is none. A key
-/// of 0, which no MR has: whatever it resolved.
+/// of 0 (kEveryKey), which no MR has: whatever it resolved.
 inline constexpr uint32_t kAnyKey = 0;
 inline uint64_t copy_under_way(const ActivityLine& activity, uint32_t key) {
   const uint64_t copy = activity.active.load(std::memory_order_acquire);
@@ -105,7 +105,8 @@ enum class SlotKind : uint8_t {
 
 inline constexpr uint8_t kSlotSolicited = 1;
 inline constexpr uint8_t kSlotHasImm = 2;
-inline constexpr uint8_t kSlotFlags = 3;
+inline constexpr uint8_t kSlotInvalidates = 4;  // of a SEND: the window whose key is `imm`
+inline constexpr uint8_t kSlotFlags = 7;
 
 inline constexpr uint32_t kSlotPayloadBytes = 48;
 

@@ -32,6 +32,7 @@ InHostLink::InHostLink(base::Host& host, CopyTable& table, LinkEnd& end, LinkPar
       peer_event_(std::move(parts.peer_event)),
       peer_send_event_(std::move(parts.peer_send_event)),
       wakes_peer_sends_(peer_send_event_ != nullptr ? peer_send_event_.get() : peer_event_.get()),
+      peer_qp_number_(parts.peer_qp_number),
       own_shares_receives_(parts.own_shares_receives),
       peer_shares_receives_(parts.peer_shares_receives),
       host_(host),
@@ -173,21 +174,31 @@ Execution InHostLink::execute_send(const Request& request) {
       return refuse(IBV_WC_REM_INV_REQ_ERR, IBV_WC_LOC_LEN_ERR);
     }
     if (!receive.usable) return refuse(IBV_WC_REM_OP_ERR, IBV_WC_LOC_PROT_ERR);
+    if (request.opcode == IBV_WR_SEND_WITH_INV && !can_invalidate(request.imm)) {
+      return refuse(IBV_WC_REM_ACCESS_ERR, IBV_WC_SUCCESS);
+    }
   }
-  const bool with_imm = request.opcode == IBV_WR_SEND_WITH_IMM;
   const auto flags =
-      static_cast<uint8_t>((with_imm ? kSlotHasImm : 0) | (request.solicited ? kSlotSolicited : 0));
+      static_cast<uint8_t>((request.opcode == IBV_WR_SEND_WITH_IMM ? kSlotHasImm : 0) |
+                           (request.opcode == IBV_WR_SEND_WITH_INV ? kSlotInvalidates : 0) |
+                           (request.solicited ? kSlotSolicited : 0));
   const Room room = outbound_.push_send(request, flags);
   if (room == Room::kReady) return pushed(request.solicited);
   return no_room(room, gate);
+}
+
+/// Whether the key is that of a window of the peer's QP. The peer looks again.
+bool InHostLink::can_invalidate(uint32_t key) const {
+  MrView window;
+  return read_mr(peer_->entry(key), key, window) && window.pd == window_scope(peer_qp_number_);
 }
 
 /// The peer's memory as mapped here, if the rkey allows it; null: foreign memory.
 ibv_wc_status InHostLink::resolve(const Request& request, uint32_t pd, std::byte*& memory) {
   MrView mr;
   if (!read_mr(peer_->entry(request.rkey), request.rkey, mr)) return IBV_WC_REM_ACCESS_ERR;
-  const ibv_wc_status status =
-      check_mr_access(request.opcode, mr, pd, request.remote_address, request.length);
+  const ibv_wc_status status = check_mr_access(request.opcode, mr, pd, peer_qp_number_,
+                                               request.remote_address, request.length);
   if (status != IBV_WC_SUCCESS) return status;
   memory = nullptr;
   if (mr.place.segment == kForeignMemory) return IBV_WC_SUCCESS;

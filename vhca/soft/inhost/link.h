@@ -27,6 +27,7 @@ struct LinkParts {
   Geometry peer_geometry;
   std::unique_ptr<base::Event> peer_event;       // null: the peer never sleeps
   std::unique_ptr<base::Event> peer_send_event;  // null: as above, or peer_event tells
+  uint32_t peer_qp_number = 0;
   bool own_shares_receives = false;
   bool peer_shares_receives = false;
   std::shared_ptr<PeerDevice> peer;
@@ -57,6 +58,7 @@ class InHostLink final : public Link, public ChannelUser {
   Execution execute_rdma(const Request& request);
   ibv_wc_status resolve(const Request& request, uint32_t pd, std::byte*& memory);
   ibv_wc_status move_data(const Request& request, uint32_t pd);
+  bool can_invalidate(uint32_t key) const;
   ibv_wc_status move_foreign(const Request& request);
   // link_atomic.cc
   Execution execute_atomic(const Request& request);
@@ -81,6 +83,7 @@ class InHostLink final : public Link, public ChannelUser {
   const std::unique_ptr<base::Event> peer_event_;
   const std::unique_ptr<base::Event> peer_send_event_;
   base::Event* const wakes_peer_sends_;  // one of the two, or null
+  const uint32_t peer_qp_number_;
   const bool own_shares_receives_;
   const bool peer_shares_receives_;
 

@@ -77,10 +77,11 @@ class Party {
   void register_buffer() {
     mr = std::move(*pd->reg_mr(buffer.data(), buffer.size(),
                                IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-                                   IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC));
+                                   IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
+                                   IBV_ACCESS_MW_BIND));
   }
   Exposed exposed() const {
-    return {reinterpret_cast<uint64_t>(buffer.data()), mr->rkey,
+    return {reinterpret_cast<uint64_t>(buffer.data()), told_key.value_or(mr->rkey),
             static_cast<uint32_t>(buffer.size())};
   }
 
@@ -211,6 +212,7 @@ class Party {
   std::unique_ptr<base::Segment> segment;
   std::vector<std::byte> heap;
   std::span<std::byte> buffer;
+  std::optional<uint32_t> told_key;  // what peers are told instead of the buffer's
   std::unique_ptr<Device> device;
   std::unique_ptr<Td> td;
   std::unique_ptr<Pd> pd;

@@ -40,7 +40,7 @@ class PeerDevice {
   PeerDevice(const PeerDevice&) = delete;
   PeerDevice& operator=(const PeerDevice&) = delete;
 
-  const MrEntry& entry(uint32_t rkey) const { return entries_[rkey & mr_mask_]; }
+  const MrEntry& entry(uint32_t rkey) const { return entries_[rkey >> kKeyLowBits & mr_mask_]; }
   /// Null: not announced (yet), or retired.
   const Mapping* mapping(uint32_t id) const {
     const Mapping* mapping = mappings_[id % kSegmentsMax].load(std::memory_order_acquire);

@@ -309,7 +309,7 @@ TEST_F(ScribbleTest, AnUnknownKindBreaksTheRing) {
 }
 TEST_F(ScribbleTest, UnknownFlagsBreakTheRing) {
   inbound.post(64, true);
-  scribble(0, {.kind = SlotKind::kSend, .flags = 4}, 0, 0);
+  scribble(0, {.kind = SlotKind::kSend, .flags = 8}, 0, 0);
   expect_broken("flags");
 }
 TEST_F(ScribbleTest, AMessageWithoutAReceiveBreaksTheRing) {

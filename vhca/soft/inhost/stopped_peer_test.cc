@@ -32,13 +32,15 @@ void stop_at(Party& party, size_t offset) {
   BRAID_ASSERT(::mprotect(closed_page, kPage, PROT_NONE) == 0);
 }
 
-/// Connects, and is stopped half way through an RDMA operation; goes on after SIGCONT. 0 if it
-/// was executed.
-int stopping_peer(uint16_t port, ibv_wr_opcode opcode) {
+/// Connects, waits for a message if it is `asked`, and is stopped half way through an RDMA
+/// operation; goes on after SIGCONT. 0 if it was executed.
+int stopping_peer(uint16_t port, ibv_wr_opcode opcode, bool asked = false) {
   Party party;
   party.make_qp();
   std::fill(party.buffer.begin(), party.buffer.end(), kNew);
+  if (asked && party.post_recv(1, kTarget, 8) != 0) return 6;
   if (!party.connect(port).ok()) return 2;
+  if (asked && !party.next()) return 7;
   stop_at(party, 2 * kPage);
   if (party.post_send(opcode, 1, 0, kCopyBytes, kTarget) != 0) return 3;
   const std::optional<Wc> wc = party.next();
@@ -215,6 +217,57 @@ TEST_P(StoppedPeerTest, GivesTheMemoryBackWhenItIsKilled) {
   EXPECT_FALSE(gone);
   stopped_process->signal(SIGKILL);
   EXPECT_TRUE(survivor.run_until([&gone] { return gone; }));
+}
+
+TEST_P(StoppedPeerTest, HoldsTheInvalidationOfItsWindowUntilItGoesOn) {
+  std::fill(survivor.buffer.begin(), survivor.buffer.end(), kOld);
+  const std::unique_ptr<Mw> window = std::move(*survivor.pd->alloc_mw(IBV_MW_TYPE_2));
+  survivor.told_key = ibv_inc_rkey(window->rkey);
+  const uint16_t port = survivor.listen();
+  const ibv_wr_opcode opcode = GetParam();
+  stopped_process.emplace([=](const auto&) { return stopping_peer(port, opcode, true); });
+  survivor.make_qp();
+  ASSERT_TRUE(survivor.accept().ok());
+  const auto change = [&](const SendWr& wr) {
+    const SendWr* bad = nullptr;
+    ASSERT_EQ(survivor.qp->post_send(&wr, &bad), 0);
+  };
+  const auto expect_success = [&](ibv_wc_opcode expected) {
+    const std::optional<Wc> wc = survivor.next();
+    ASSERT_TRUE(wc.has_value());
+    EXPECT_EQ(wc->status, IBV_WC_SUCCESS);
+    EXPECT_EQ(wc->opcode, expected);
+  };
+  SendWr bind{};
+  bind.opcode = IBV_WR_BIND_MW;
+  bind.send_flags = IBV_SEND_SIGNALED;
+  bind.bind_mw.mw = window.get();
+  bind.bind_mw.rkey = *survivor.told_key;
+  bind.bind_mw.bind_info = {.mr = survivor.mr.get(),
+                            .addr = reinterpret_cast<uint64_t>(survivor.buffer.data()) + kTarget,
+                            .length = kCopyBytes,
+                            .mw_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ};
+  change(bind);
+  expect_success(IBV_WC_BIND_MW);
+  ASSERT_EQ(survivor.post_send(IBV_WR_SEND, 2, 0, 8), 0);
+  expect_success(IBV_WC_SEND);
+  ASSERT_TRUE(stopped_process->wait_stopped());
+
+  SendWr invalidate{};
+  invalidate.opcode = IBV_WR_LOCAL_INV;
+  invalidate.send_flags = IBV_SEND_SIGNALED;
+  invalidate.invalidate_rkey = *survivor.told_key;
+  change(invalidate);
+  Wc wc{};
+  for (int i = 0; i < 5000; ++i) {
+    ASSERT_EQ(survivor.cq->poll({&wc, 1}), 0) << "the peer is in the middle of its copy";
+    survivor.reactor->turn();
+  }
+  stopped_process->signal(SIGCONT);
+  expect_success(IBV_WC_LOCAL_INV);
+  expect_copied();
+  EXPECT_EQ(stopped_process->wait(), 0);
+  survivor.drop();
 }
 
 TEST_P(StoppedPeerTest, ADeviceGoesWithoutWaitingForIt) {

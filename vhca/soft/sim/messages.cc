@@ -84,7 +84,9 @@ std::vector<std::byte> encode_operation(const Request& request) {
 std::optional<Operation> parse_operation(std::span<const std::byte> message) {
   const std::optional<OperationHeader> header = header_of<OperationHeader>(message);
   if (!header || header->kind != static_cast<uint8_t>(Kind::kOperation)) return std::nullopt;
-  if (header->opcode > IBV_WR_ATOMIC_FETCH_AND_ADD) return std::nullopt;
+  if (header->opcode > IBV_WR_ATOMIC_FETCH_AND_ADD && header->opcode != IBV_WR_SEND_WITH_INV) {
+    return std::nullopt;
+  }
   const auto opcode = static_cast<ibv_wr_opcode>(header->opcode);
   const std::span<const std::byte> behind = message.subspan(sizeof(OperationHeader));
   if (behind.size() != bytes_behind_header(opcode, header->length)) return std::nullopt;
