@@ -28,6 +28,9 @@ namespace braid::base {
 class File;
 class IoShares;
 class Logger;
+class StreamListener;
+class StreamSocket;
+struct SocketAddress;
 
 inline constexpr uint64_t kNever = UINT64_MAX;  // a deadline that does not come
 inline constexpr uint64_t kMicrosecond = 1'000;
@@ -160,6 +163,9 @@ class IoQueue {
   virtual void watch(Event& event, Watch& watch) = 0;
   /// Level-triggered readability of a descriptor or of a Socket. The callback must drain it.
   virtual void watch_readable(const Handle& handle, Watch& watch) = 0;
+  /// Level-triggered room to send, of a StreamSocket. A connection that was made, or could not be,
+  /// counts. The callback must fill it or unwatch.
+  virtual void watch_writable(const Handle& handle, Watch& watch) = 0;
   virtual void unwatch(Watch& watch) = 0;
 };
 
@@ -306,6 +312,21 @@ class Host {
   /// kNotSupported in simulation (in-host wires do not run there).
   virtual Result<std::unique_ptr<LocalListener>> listen_local(std::string_view abstract_name) = 0;
   virtual Result<std::unique_ptr<LocalSocket>> connect_local(std::string_view abstract_name) = 0;
+
+  // --- the network (base/stream_socket.h)
+  /// kExists: the address is in use; kNotFound: it is none of this machine's; kInvalid: it is no IP
+  /// address. "0.0.0.0" and "::" are all of this machine's of their kind.
+  virtual Result<std::unique_ptr<StreamListener>> listen_stream(const SocketAddress& address,
+                                                                int backlog) = 0;
+  /// Starts to connect, from `local_ip` (empty: any). How it ended tells StreamSocket::connected().
+  virtual Result<std::unique_ptr<StreamSocket>> connect_stream(const std::string& local_ip,
+                                                               const SocketAddress& peer) = 0;
+  /// Whether the interface of one of this machine's addresses has a link: a cable, a carrier. True
+  /// where that is not known.
+  virtual bool has_link(const std::string& ip) {
+    (void)ip;
+    return true;
+  }
 };
 
 }  // namespace braid::base

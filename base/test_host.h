@@ -8,6 +8,7 @@
 
 #include "base/host.h"
 #include "base/log.h"
+#include "base/stream_socket.h"
 
 namespace braid::base {
 
@@ -21,6 +22,7 @@ class TestIoQueue : public IoQueue {
   void wake() override { ++wakes; }
   void watch(Event&, Watch&) override {}
   void watch_readable(const Handle&, Watch&) override {}
+  void watch_writable(const Handle&, Watch&) override {}
   void unwatch(Watch&) override {}
 
   /// Completes the oldest operation.
@@ -75,6 +77,13 @@ class TestHost : public Host {
     return refused();
   }
   Result<std::unique_ptr<LocalSocket>> connect_local(std::string_view) override {
+    return refused();
+  }
+  Result<std::unique_ptr<StreamListener>> listen_stream(const SocketAddress&, int) override {
+    return refused();
+  }
+  Result<std::unique_ptr<StreamSocket>> connect_stream(const std::string&,
+                                                       const SocketAddress&) override {
     return refused();
   }
 

@@ -24,6 +24,7 @@
 #include "base/linux/process.h"
 #include "base/linux/segment.h"
 #include "base/linux/signals.h"
+#include "base/linux/stream_socket.h"
 #include "base/linux/uring.h"
 
 namespace braid::base {
@@ -164,6 +165,16 @@ class LinuxHost : public Host {
   Result<std::unique_ptr<LocalSocket>> connect_local(std::string_view abstract_name) override {
     return connect_linux_local(abstract_name);
   }
+
+  Result<std::unique_ptr<StreamListener>> listen_stream(const SocketAddress& address,
+                                                        int backlog) override {
+    return listen_linux_stream(address, backlog);
+  }
+  Result<std::unique_ptr<StreamSocket>> connect_stream(const std::string& local_ip,
+                                                       const SocketAddress& peer) override {
+    return connect_linux_stream(local_ip, peer);
+  }
+  bool has_link(const std::string& ip) override { return has_linux_link(ip); }
 
  private:
   Logger logger_;

@@ -234,14 +234,18 @@ void UringQueue::wake() {
 // --- watches
 
 void UringQueue::watch(Event& event, Watch& watch) {
-  add_watch(event.handle().fd(), true, watch);
+  add_watch(event.handle().fd(), true, false, watch);
 }
 
 void UringQueue::watch_readable(const Handle& handle, Watch& watch) {
-  add_watch(handle.fd(), false, watch);
+  add_watch(handle.fd(), false, false, watch);
 }
 
-void UringQueue::add_watch(int fd, bool repeating, Watch& watch) {
+void UringQueue::watch_writable(const Handle& handle, Watch& watch) {
+  add_watch(handle.fd(), false, true, watch);
+}
+
+void UringQueue::add_watch(int fd, bool repeating, bool writable, Watch& watch) {
   BRAID_ASSERT(watch.cookie == 0);
   uint32_t index = static_cast<uint32_t>(watches_.size());
   if (free_watches_.empty()) {
@@ -254,6 +258,7 @@ void UringQueue::add_watch(int fd, bool repeating, Watch& watch) {
   slot.watch = &watch;
   slot.fd = fd;
   slot.repeating = repeating;
+  slot.writable = writable;
   ++slot.life;
   watch.cookie = index + 1;
   arm_watch(index);
@@ -265,7 +270,7 @@ void UringQueue::arm_watch(uint32_t index) {
   if (slot.repeating) {
     io_uring_prep_poll_multishot(sqe, slot.fd, POLLIN);
   } else {
-    io_uring_prep_poll_add(sqe, slot.fd, POLLIN | POLLRDHUP);
+    io_uring_prep_poll_add(sqe, slot.fd, slot.writable ? POLLOUT : POLLIN | POLLRDHUP);
   }
   const uint64_t life = slot.life;
   io_uring_sqe_set_data64(sqe, kTagWatch | static_cast<uint64_t>(index) << 2 | life << 32);

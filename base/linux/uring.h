@@ -37,6 +37,7 @@ class UringQueue : public IoQueue {
   void wake() override;
   void watch(Event& event, Watch& watch) override;
   void watch_readable(const Handle& handle, Watch& watch) override;
+  void watch_writable(const Handle& handle, Watch& watch) override;
   void unwatch(Watch& watch) override;
 
  private:
@@ -45,6 +46,7 @@ class UringQueue : public IoQueue {
     Watch* watch = nullptr;  // null: unwatched, or free
     int fd = -1;
     bool repeating = false;  // one poll reports every event; else it is asked for again each time
+    bool writable = false;   // asked for room to send, else for something to read
     bool armed = false;      // the kernel will still answer
     uint32_t life = 0;       // tells late answers for an earlier user of the slot
   };
@@ -63,7 +65,7 @@ class UringQueue : public IoQueue {
   bool watch_done(uint64_t user_data, const io_uring_cqe& cqe);
   void arm_wake();
   void arm_watch(uint32_t index);
-  void add_watch(int fd, bool repeating, Watch& watch);
+  void add_watch(int fd, bool repeating, bool writable, Watch& watch);
 
   Host& host_;
   io_uring ring_{};

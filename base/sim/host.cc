@@ -9,6 +9,7 @@
 #include "base/reactor.h"
 #include "base/sim/fabric_impl.h"
 #include "base/sim/io_queue.h"
+#include "base/sim/stream.h"
 #include "base/sim/world.h"
 
 namespace braid::base::sim {
@@ -297,6 +298,37 @@ Result<std::unique_ptr<LocalListener>> SimHost::listen_local(std::string_view ab
 
 Result<std::unique_ptr<LocalSocket>> SimHost::connect_local(std::string_view abstract_name) {
   return not_simulated(fmt::format("a local socket ({})", abstract_name));
+}
+
+Result<std::unique_ptr<StreamListener>> SimHost::listen_stream(const SocketAddress& address,
+                                                               int backlog) {
+  BRAID_CHECK(alive("listen_stream"));
+  return SimStreamListener::create(*this, address, backlog);
+}
+
+Result<std::unique_ptr<StreamSocket>> SimHost::connect_stream(const std::string& local_ip,
+                                                              const SocketAddress& peer) {
+  BRAID_CHECK(alive("connect_stream"));
+  auto stream = std::make_shared<SimStream>(*this);
+  BRAID_CHECK(stream->connect(local_ip, peer));
+  return std::unique_ptr<StreamSocket>(std::make_unique<SimStreamSocket>(std::move(stream)));
+}
+
+bool SimHost::has_link(const std::string& ip) {
+  const std::vector<std::string> ports = fabric().ports_of(*this);
+  const bool known = std::find(ports.begin(), ports.end(), ip) != ports.end();
+  return !known || fabric().port_up(ip);
+}
+
+void SimHost::end_lingering() {
+  if (lingering_.empty()) return;
+  world().push(world().now_ns(), EventKind::kMessage, static_cast<uint32_t>(process_id_), [this] {
+    std::vector<std::shared_ptr<SimStream>> done;
+    const auto first = std::stable_partition(lingering_.begin(), lingering_.end(),
+                                             [](const auto& each) { return !each->drained(); });
+    std::move(first, lingering_.end(), std::back_inserter(done));
+    lingering_.erase(first, lingering_.end());
+  });
 }
 
 }  // namespace braid::base::sim

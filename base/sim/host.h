@@ -35,6 +35,7 @@ namespace braid::base::sim {
 class ReactorSlot;
 class SimFabric;
 class SimSegment;
+class SimStream;
 class SimWorld;
 
 /// What a process runs: an owner of reactors and all that lives on them.
@@ -107,6 +108,17 @@ class SimHost final : public Host {
   void heavy_fence() override {}
   Result<std::unique_ptr<LocalListener>> listen_local(std::string_view abstract_name) override;
   Result<std::unique_ptr<LocalSocket>> connect_local(std::string_view abstract_name) override;
+  Result<std::unique_ptr<StreamListener>> listen_stream(const SocketAddress& address,
+                                                        int backlog) override;
+  Result<std::unique_ptr<StreamSocket>> connect_stream(const std::string& local_ip,
+                                                       const SocketAddress& peer) override;
+  bool has_link(const std::string& ip) override;
+
+  // --- for streams
+  /// Keeps a stream without a socket until the peer has all that was sent.
+  void linger(std::shared_ptr<SimStream> stream) { lingering_.push_back(std::move(stream)); }
+  /// Lets go of those that are done. Soon: it may be called by one of them.
+  void end_lingering();
 
  private:
   friend class SimSegment;
@@ -131,6 +143,7 @@ class SimHost final : public Host {
   uint64_t work_ids_ = 0;
   std::map<uint64_t, std::function<void()>> work_;  // handed to execute() and not yet run
   std::vector<uint64_t> deferred_work_;             // came due while paused
+  std::vector<std::shared_ptr<SimStream>> lingering_;
   std::unique_ptr<SimProgram> program_;
 };
 

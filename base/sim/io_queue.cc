@@ -4,6 +4,7 @@
 
 #include "base/reactor.h"
 #include "base/sim/host.h"
+#include "base/sim/stream.h"
 #include "base/sim/world.h"
 
 namespace braid::base::sim {
@@ -153,7 +154,13 @@ bool SimIoQueue::poll() {
   ready.take_all(ready_);
   while (Watch* watch = ready.pop_front()) {
     any = true;
+    const uint64_t cookie = watch->cookie;
     watch->ready(*watch);
+    // The callback may have unwatched it, and freed it.
+    const auto found = watched_.find(cookie);
+    if (found != watched_.end() && found->second->level && found->second->set) {
+      event_signalled(*watch);
+    }
   }
   return any;
 }
@@ -258,10 +265,20 @@ void SimIoQueue::watch(Event& event, Watch& watch) {
 }
 
 void SimIoQueue::watch_readable(const Handle& handle, Watch& watch) {
-  auto state =
-      std::dynamic_pointer_cast<EventState>(static_cast<const SimHandle&>(handle).object());
+  const std::shared_ptr<SimObject>& object = static_cast<const SimHandle&>(handle).object();
+  if (const auto socket = std::dynamic_pointer_cast<SimSocketObject>(object); socket != nullptr) {
+    return watch_state(socket->readable, watch);
+  }
+  auto state = std::dynamic_pointer_cast<EventState>(object);
   BRAID_ASSERT(state != nullptr);  // nothing else that can be readable exists in simulation
   watch_state(std::move(state), watch);
+}
+
+void SimIoQueue::watch_writable(const Handle& handle, Watch& watch) {
+  const auto socket =
+      std::dynamic_pointer_cast<SimSocketObject>(static_cast<const SimHandle&>(handle).object());
+  BRAID_ASSERT(socket != nullptr);  // nothing else is written to
+  watch_state(socket->writable, watch);
 }
 
 void SimIoQueue::watch_state(std::shared_ptr<EventState> state, Watch& watch) {

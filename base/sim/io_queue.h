@@ -51,6 +51,8 @@ class SimHandle final : public Handle {
 /// The flag of an Event, shared by all who hold it.
 class EventState final : public SimObject {
  public:
+  explicit EventState(bool is_level = false) : level(is_level) {}
+  const bool level;  // told of again after each callback for as long as it is set
   bool set = false;
   struct Watcher {
     ReactorSlot* slot;
@@ -146,6 +148,7 @@ class SimIoQueue final : public IoQueue {
   void wake() override { slot_.wake(); }
   void watch(Event& event, Watch& watch) override;
   void watch_readable(const Handle& handle, Watch& watch) override;
+  void watch_writable(const Handle& handle, Watch& watch) override;
   void unwatch(Watch& watch) override;
 
   ReactorSlot& slot() { return slot_; }

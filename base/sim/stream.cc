@@ -1,0 +1,238 @@
+#include "base/sim/stream.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/endian.h"
+#include "base/sim/host.h"
+#include "base/sim/world.h"
+
+namespace braid::base::sim {
+namespace {
+
+enum class Segment : uint8_t { kAccepted = 1, kData = 2, kRead = 3, kEnd = 4 };
+
+constexpr uint64_t kWindowMinBytes = 4 * 1024;
+constexpr uint64_t kWindowMaxBytes = 256 * 1024;
+constexpr uint64_t kSegmentsPerSendMax = 3;
+// Before anybody says otherwise, as Linux: the first repetition after 200 ms, and then for seconds.
+constexpr RetryBudget kFirstBudget{.ack_timeout_ns = 200 * kMillisecond, .retry_count = 20};
+constexpr unsigned kRetries = 5;
+
+std::vector<std::byte> segment(Segment kind, size_t extra = 0) {
+  std::vector<std::byte> message(1 + extra);
+  message[0] = static_cast<std::byte>(kind);
+  return message;
+}
+
+size_t total_bytes(std::span<const iovec> pieces) {
+  size_t total = 0;
+  for (const iovec& piece : pieces) total += piece.iov_len;
+  return total;
+}
+
+}  // namespace
+
+void set_ready(SimHost& host, EventState& state, bool ready) {
+  state.set = ready;
+  if (!ready || host.dead()) return;
+  for (const EventState::Watcher& watcher : state.watchers)
+    if (watcher.slot->queue != nullptr) watcher.slot->queue->event_signalled(*watcher.watch);
+}
+
+// --- SimStream
+
+SimStream::SimStream(SimHost& host)
+    : host_(host), window_(host.world().random().between(kWindowMinBytes, kWindowMaxBytes)) {}
+
+Status SimStream::connect(const std::string& local_ip, const SocketAddress& peer) {
+  peer_ = peer;
+  BRAID_TRY(channel_, host_.fabric().connect(host_, local_ip, {.ip = peer.ip, .port = peer.port},
+                                             kFirstBudget, *this, {}));
+  return ok_status();
+}
+
+void SimStream::accepted(std::unique_ptr<Channel> channel) {
+  channel_ = std::move(channel);
+  const FabricAddress from = channel_->peer();
+  peer_ = {.ip = from.ip, .port = from.port};
+  connected_ = true;
+  channel_->set_handler(this);
+  channel_->set_retry_budget(kFirstBudget);
+  transmit(segment(Segment::kAccepted));
+  update_readiness();
+}
+
+void SimStream::close(std::shared_ptr<SimStream> stream) {
+  SimHost& host = stream->host_;
+  if (host.dead() || stream->drained()) {
+    stream->channel_.reset();
+    return;
+  }
+  host.linger(std::move(stream));
+}
+
+Errc SimStream::connected() const {
+  if (host_.dead()) return Errc::kDead;
+  if (failure_ != Errc::kOk && !connected_) return failure_;
+  return connected_ ? Errc::kOk : Errc::kWouldBlock;
+}
+
+void SimStream::transmit(std::vector<std::byte> message) {
+  if (channel_ == nullptr || channel_->broken()) return;
+  ++unanswered_;
+  channel_->send(std::move(message));
+}
+
+Errc SimStream::send(std::span<const iovec> pieces, size_t& sent) {
+  if (host_.dead()) return Errc::kDead;
+  if (failure_ != Errc::kOk) return failure_;
+  if (send_ended_) return Errc::kDisconnected;
+  uint64_t count = std::min<uint64_t>(total_bytes(pieces), room());
+  if (!connected_ || count == 0) {
+    set_ready(host_, *writable, false);
+    return Errc::kWouldBlock;
+  }
+  SimRandom& random = host_.world().random();
+  if (random.one_in(4)) count = random.between(1, count);
+  std::vector<std::byte> bytes;
+  for (const iovec& piece : pieces) {
+    const size_t taken = std::min<size_t>(piece.iov_len, count - bytes.size());
+    const auto* const from = static_cast<const std::byte*>(piece.iov_base);
+    bytes.insert(bytes.end(), from, from + taken);
+  }
+  sent = count;
+  ahead_ += count;
+  size_t at = 0;
+  for (uint64_t left = random.between(1, kSegmentsPerSendMax); at < bytes.size(); --left) {
+    const size_t size = left <= 1 ? bytes.size() - at : random.between(1, bytes.size() - at);
+    std::vector<std::byte> message = segment(Segment::kData, size);
+    std::memcpy(message.data() + 1, bytes.data() + at, size);
+    transmit(std::move(message));
+    at += size;
+  }
+  update_readiness();
+  return Errc::kOk;
+}
+
+Errc SimStream::receive(std::span<const iovec> pieces, size_t& received) {
+  if (host_.dead()) return Errc::kDead;
+  if (received_.empty()) {
+    if (failure_ != Errc::kOk) return failure_;
+    if (peer_ended_) return Errc::kDisconnected;
+    update_readiness();
+    return Errc::kWouldBlock;
+  }
+  size_t count = std::min(total_bytes(pieces), received_.size());
+  SimRandom& random = host_.world().random();
+  if (random.one_in(4)) count = random.between(1, count);
+  received = count;
+  for (const iovec& piece : pieces) {
+    const size_t taken = std::min<size_t>(piece.iov_len, count);
+    const auto end = received_.begin() + static_cast<ptrdiff_t>(taken);
+    std::copy(received_.begin(), end, static_cast<std::byte*>(piece.iov_base));
+    received_.erase(received_.begin(), end);
+    count -= taken;
+  }
+  read_untold_ += received;
+  if (failure_ == Errc::kOk && (received_.empty() || read_untold_ >= kWindowMinBytes / 4)) {
+    std::vector<std::byte> message = segment(Segment::kRead, sizeof(le64));
+    const le64 told = std::exchange(read_untold_, 0);
+    std::memcpy(message.data() + 1, &told, sizeof told);
+    transmit(std::move(message));
+  }
+  update_readiness();
+  return Errc::kOk;
+}
+
+void SimStream::shut_down_send() {
+  if (std::exchange(send_ended_, true) || host_.dead() || failure_ != Errc::kOk) return;
+  transmit(segment(Segment::kEnd));
+}
+
+void SimStream::set_user_timeout(uint64_t timeout_ns) {
+  if (channel_ == nullptr) return;
+  const uint64_t each_ns = std::max<uint64_t>(timeout_ns / (kRetries + 1), kMillisecond);
+  channel_->set_retry_budget({.ack_timeout_ns = each_ns, .retry_count = kRetries});
+}
+
+SocketAddress SimStream::local() const {
+  if (channel_ == nullptr) return {};
+  const FabricAddress at = channel_->local();
+  return {.ip = at.ip, .port = at.port};
+}
+
+void SimStream::update_readiness() {
+  const bool failed = failure_ != Errc::kOk;
+  set_ready(host_, *readable, failed || peer_ended_ || !received_.empty());
+  set_ready(host_, *writable, failed || (connected_ && room() > 0));
+}
+
+void SimStream::request(std::span<const std::byte> message, std::vector<std::byte>&) {
+  if (message.empty()) return;
+  switch (static_cast<Segment>(message[0])) {
+    case Segment::kAccepted:
+      connected_ = true;
+      break;
+    case Segment::kData:
+      received_.insert(received_.end(), message.begin() + 1, message.end());
+      break;
+    case Segment::kRead: {
+      le64 read;
+      std::memcpy(&read, message.data() + 1, sizeof read);
+      ahead_ -= read;
+      break;
+    }
+    case Segment::kEnd:
+      peer_ended_ = true;
+      break;
+  }
+  update_readiness();
+}
+
+void SimStream::answered(std::span<const std::byte>) {
+  --unanswered_;
+  host_.end_lingering();
+}
+
+void SimStream::broken(Errc why) {
+  failure_ = why;
+  update_readiness();
+  host_.end_lingering();
+}
+
+// --- SimStreamListener
+
+Result<std::unique_ptr<StreamListener>> SimStreamListener::create(SimHost& host,
+                                                                  const SocketAddress& address,
+                                                                  int backlog) {
+  std::unique_ptr<SimStreamListener> listener(
+      new SimStreamListener(host, static_cast<size_t>(std::max(backlog, 1))));
+  BRAID_TRY(listener->listener_,
+            host.fabric().listen(host, {.ip = address.ip, .port = address.port}, *listener));
+  return std::unique_ptr<StreamListener>(std::move(listener));
+}
+
+SocketAddress SimStreamListener::address() const {
+  const FabricAddress at = listener_->address();
+  return {.ip = at.ip, .port = at.port};
+}
+
+void SimStreamListener::incoming(std::unique_ptr<Channel> channel, std::span<const std::byte>) {
+  if (waiting_.size() >= backlog_) return;  // dropping the channel closes it
+  auto stream = std::make_shared<SimStream>(host_);
+  stream->accepted(std::move(channel));
+  waiting_.push_back(std::move(stream));
+  set_ready(host_, *object_->readable, true);
+}
+
+Result<std::unique_ptr<StreamSocket>> SimStreamListener::accept() {
+  if (host_.dead()) return make_error(Errc::kDead, "accept: the process has been killed");
+  if (waiting_.empty()) return make_error(Errc::kWouldBlock, "nobody waits");
+  std::shared_ptr<SimStream> stream = std::move(waiting_.front());
+  waiting_.pop_front();
+  set_ready(host_, *object_->readable, !waiting_.empty());
+  return std::unique_ptr<StreamSocket>(std::make_unique<SimStreamSocket>(std::move(stream)));
+}
+
+}  // namespace braid::base::sim
