@@ -86,8 +86,15 @@ class RemoteDevice : public BlockDevice {
   virtual base::Task<void> close() = 0;
 };
 
+/// A further way to the server.
+struct RemotePath {
+  vhca::Device* device = nullptr;  // outlives the session
+  vhca::Address server;
+};
+
 struct RemoteSessionOptions {
-  trs::ClientOptions transport;
+  trs::ClientOptions transport;  // its `paths` are made of those here
+  std::vector<RemotePath> paths;
   /// Registered memory for payloads that do not lie in a region of this session.
   uint64_t copy_pool_bytes = 4 << 20;
   uint64_t reopen_delay_ns = base::kSecond;  // between attempts for devices in kUnavailable

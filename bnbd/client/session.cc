@@ -75,10 +75,24 @@ SessionImpl::SessionImpl(vhca::Device& device, RemoteSessionOptions options)
 
 SessionImpl::~SessionImpl() = default;
 
+/// Each device is in the domain once.
+base::Status SessionImpl::add_paths() {
+  for (const RemotePath& path : options_.paths) {
+    size_t index = 0;
+    while (index < domain_->devices() && &domain_->device(index) != path.device) ++index;
+    if (index == domain_->devices()) {
+      BRAID_TRY(index, domain_->add_device(*path.device));
+    }
+    options_.transport.paths.push_back({path.server, index});
+  }
+  return {};
+}
+
 base::Task<base::Status> SessionImpl::start() {
   BRAID_CO_TRY(domain_, trs::Domain::create(device_));
-  BRAID_CO_TRY(transport_,
-               co_await trs::ClientSession::open(*domain_, options_.transport, *this));
+  base::Status added = add_paths();
+  if (!added.ok()) co_return added;
+  BRAID_CO_TRY(transport_, co_await trs::ClientSession::open(*domain_, options_.transport, *this));
   base::Status status = make_memory();
   if (status.ok()) {
     path_up_ = transport_->state() == trs::SessionState::kConnected;

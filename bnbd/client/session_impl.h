@@ -91,6 +91,7 @@ class SessionImpl final : public RemoteSession, private trs::SessionUser {
   void requests_returned() override;
 
   base::Status make_memory();
+  base::Status add_paths();
   base::Task<base::Status> exchange_versions();
   base::Task<OpenReply> send_open(std::string name, wire::AccessMode mode, uint64_t tenure);
   base::Task<base::Result<wire::OpenedDevice>> open_patiently(std::string name,
@@ -113,7 +114,7 @@ class SessionImpl final : public RemoteSession, private trs::SessionUser {
   static void permit_free(trs::PermitWaiter& waiter);
 
   vhca::Device& device_;
-  const RemoteSessionOptions options_;
+  RemoteSessionOptions options_;
   base::Reactor& home_;
   base::Logger log_;
   std::unique_ptr<trs::Domain> domain_;

@@ -30,12 +30,17 @@ ClientProgram::ClientProgram(base::sim::SimHost& host, const Plan& plan, size_t 
   }
   const vhca::SimDeviceOptions device{.name = "sim0", .ip = me.ip};
   device_ = std::move(*vhca::create_sim_device(host, *reactors_[0], device));
+  if (!me.second_ip.empty()) {
+    const vhca::SimDeviceOptions second{.name = "sim1", .ip = me.second_ip};
+    second_device_ = std::move(*vhca::create_sim_device(host, *reactors_[0], second));
+  }
   base::sim::SimRandom seeds(seed);
   for (size_t server = 0; server < plan.servers.size(); ++server) {
     if (!uses_server(plan, client, server)) continue;
     Reactor& reactor = *reactors_[sessions_.size() % reactors_.size()];
-    sessions_.push_back(std::make_unique<SessionUse>(host, reactor, *device_, judge, board, plan,
-                                                     client, server, seeds.next()));
+    sessions_.push_back(std::make_unique<SessionUse>(host, reactor, *device_, second_device_.get(),
+                                                     judge, board, plan, client, server,
+                                                     seeds.next()));
   }
 }
 

@@ -36,6 +36,7 @@ class ClientProgram : public base::sim::SimProgram {
  private:
   std::vector<std::unique_ptr<base::Reactor>> reactors_;
   std::unique_ptr<vhca::Device> device_;
+  std::unique_ptr<vhca::Device> second_device_;  // if the client has a second port
   std::vector<std::unique_ptr<SessionUse>> sessions_;
 };
 

@@ -216,8 +216,11 @@ void Injector::for_a_while(FaultKind kind, const std::string& key, uint64_t dura
 
 bool Injector::network_fault(FaultKind kind, const Target& target) {
   base::sim::SimFabric& fabric = world_.fabric();
-  const std::string client = plan_.clients[target.client].ip;
-  const std::string server = plan_.servers[target.server].ip;
+  const ClientPlan& of_client = plan_.clients[target.client];
+  const ServerPlan& of_server = plan_.servers[target.server];
+  const bool second = !of_client.second_ip.empty() && random_.one_in(2);
+  const std::string client = second ? of_client.second_ip : of_client.ip;
+  const std::string server = second ? of_server.second_ip : of_server.ip;
   const bool up = random_.one_in(2);
   const std::string from = up ? client : server;
   const std::string to = up ? server : client;
@@ -357,8 +360,12 @@ bool Injector::take_over(size_t device) {
   const std::optional<size_t> writer = board_.holder(device);
   if (!writer) return true;
   const uint64_t for_ns = random_.between(2500, 5000) * kMillisecond;
-  lose_path(FaultKind::kBlackHole, plan_.clients[*writer].ip, plan_.servers[plan.server].ip,
-            for_ns);
+  const ClientPlan& of_client = plan_.clients[*writer];
+  const ServerPlan& of_server = plan_.servers[plan.server];
+  lose_path(FaultKind::kBlackHole, of_client.ip, of_server.ip, for_ns);
+  if (!of_client.second_ip.empty()) {
+    lose_path(FaultKind::kBlackHole, of_client.second_ip, of_server.second_ip, for_ns);
+  }
   board_.set_contested(device, true);
   world_.after(for_ns, [this, device] { board_.set_contested(device, false); });
   return true;

@@ -15,6 +15,7 @@ ServerPlan draw_server(SimRandom& random, size_t index) {
   ServerPlan server;
   server.name = fmt::format("server{}", index);
   server.ip = fmt::format("10.0.0.{}", index + 1);
+  server.second_ip = fmt::format("10.1.0.{}", index + 1);
   server.reactors = random.between(1, 3);
   server.queue_depth = static_cast<uint32_t>(random.between(2, 32));
   server.max_io_bytes = 8192u << random.below(4);
@@ -25,6 +26,7 @@ ClientPlan draw_client(SimRandom& random, size_t index) {
   ClientPlan client;
   client.name = fmt::format("client{}", index);
   client.ip = fmt::format("10.0.1.{}", index + 1);
+  if (random.one_in(2)) client.second_ip = fmt::format("10.1.1.{}", index + 1);
   client.reactors = random.between(1, 2);
   client.depth = static_cast<uint32_t>(random.between(1, 16));
   client.pause_max_ns = random.between(20, 80) * kMillisecond;

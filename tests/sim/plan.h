@@ -17,6 +17,7 @@ namespace braid::sim {
 struct ServerPlan {
   std::string name;
   std::string ip;
+  std::string second_ip;
   size_t reactors = 1;
   uint32_t queue_depth = 32;  // permits per session
   uint32_t max_io_bytes = 64 << 10;
@@ -39,6 +40,7 @@ struct DevicePlan {
 struct ClientPlan {
   std::string name;
   std::string ip;
+  std::string second_ip;      // empty: it has one path to each server
   size_t reactors = 1;        // a session runs on one of them
   uint32_t depth = 1;         // requests in flight per device
   uint64_t pause_max_ns = 0;  // between two bursts of requests

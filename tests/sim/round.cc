@@ -153,6 +153,7 @@ void Round::build() {
     Server server;
     server.machine = &world_.add_machine(plan.name);
     world_.fabric().add_port(*server.machine, plan.ip);
+    world_.fabric().add_port(*server.machine, plan.second_ip);
     servers_.push_back(server);
   }
   for (const DevicePlan& device : plan_.devices) {
@@ -167,6 +168,7 @@ void Round::build() {
     Client client;
     client.machine = &world_.add_machine(plan.name);
     world_.fabric().add_port(*client.machine, plan.ip);
+    if (!plan.second_ip.empty()) world_.fabric().add_port(*client.machine, plan.second_ip);
     clients_.push_back(client);
   }
   for (size_t i = 0; i < servers_.size(); ++i) start_server(i);

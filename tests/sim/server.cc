@@ -11,7 +11,7 @@ using base::Reactor;
 namespace {
 
 bnbd::ExportServerOptions export_options(const Plan& plan, size_t server,
-                                         std::vector<Reactor*> reactors) {
+                                         std::vector<Reactor*> reactors, vhca::Device& second) {
   const ServerPlan& me = plan.servers[server];
   bnbd::ExportServerOptions options;
   options.root = kExportRoot;
@@ -23,6 +23,7 @@ bnbd::ExportServerOptions export_options(const Plan& plan, size_t server,
     options.named.push_back(named);
   }
   options.transport.listen = {me.ip, kServerPort};
+  options.transport.endpoints = {{&second, {me.second_ip, kServerPort}}};
   options.transport.reactors = std::move(reactors);
   options.transport.queue_depth = me.queue_depth;
   options.transport.max_io_bytes = me.max_io_bytes;
@@ -43,8 +44,10 @@ ServerProgram::ServerProgram(base::sim::SimHost& host, const Plan& plan, size_t 
   }
   const vhca::SimDeviceOptions device{.name = "sim0", .ip = me.ip};
   device_ = std::move(*vhca::create_sim_device(host, *reactors_[0], device));
-  server_ =
-      std::move(*bnbd::ExportServer::create(*device_, export_options(plan, server, borrowed)));
+  const vhca::SimDeviceOptions second{.name = "sim1", .ip = me.second_ip};
+  second_device_ = std::move(*vhca::create_sim_device(host, *reactors_[0], second));
+  server_ = std::move(*bnbd::ExportServer::create(
+      *device_, export_options(plan, server, borrowed, *second_device_)));
 }
 
 void ServerProgram::stop() {

@@ -33,6 +33,7 @@ class ServerProgram : public base::sim::SimProgram {
   const std::string name_;
   std::vector<std::unique_ptr<base::Reactor>> reactors_;
   std::unique_ptr<vhca::Device> device_;
+  std::unique_ptr<vhca::Device> second_device_;
   std::unique_ptr<bnbd::ExportServer> server_;
   bool stopped_ = false;
   base::Task<void> stopping_;  // last: ends before what it uses

@@ -10,10 +10,11 @@
 namespace braid::sim {
 
 SessionUse::SessionUse(base::sim::SimHost& host, base::Reactor& reactor, vhca::Device& device,
-                       Judge& judge, Board& board, const Plan& plan, size_t client, size_t server,
-                       uint64_t seed)
+                       vhca::Device* second, Judge& judge, Board& board, const Plan& plan,
+                       size_t client, size_t server, uint64_t seed)
     : context_{host, reactor, judge, board, plan, client, base::sim::SimRandom(seed)},
       device_(device),
+      second_device_(second),
       server_(server) {
   for (size_t d = 0; d < plan.devices.size(); ++d)
     if (plan.devices[d].server == server && plan.devices[d].used_by(client))
@@ -45,6 +46,9 @@ base::Task<void> SessionUse::open() {
     options.transport.reactors = {&context_.reactor};
     options.transport.reconnect.delay_max_ns = context_.me().reconnect_max_ns;
     options.copy_pool_bytes = 512 << 10;
+    if (second_device_ != nullptr) {
+      options.paths.push_back({second_device_, {server.second_ip, kServerPort}});
+    }
     auto session = co_await bnbd::RemoteSession::open(device_, options);
     if (session.ok()) {
       session_ = std::move(*session);

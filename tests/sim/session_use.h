@@ -15,9 +15,11 @@ namespace braid::sim {
 
 class SessionUse {
  public:
-  /// `device`: of the process. `seed`: for its own stream of chance.
-  SessionUse(base::sim::SimHost& host, base::Reactor& reactor, vhca::Device& device, Judge& judge,
-             Board& board, const Plan& plan, size_t client, size_t server, uint64_t seed);
+  /// `device`: of the process, and `second` if it has another port. `seed`: for its own stream of
+  /// chance.
+  SessionUse(base::sim::SimHost& host, base::Reactor& reactor, vhca::Device& device,
+             vhca::Device* second, Judge& judge, Board& board, const Plan& plan, size_t client,
+             size_t server, uint64_t seed);
 
   void set_activity(Activity activity);
   bool at_rest() const;
@@ -40,6 +42,7 @@ class SessionUse {
 
   WorkContext context_;
   vhca::Device& device_;
+  vhca::Device* const second_device_;  // or null
   const size_t server_;
   uint64_t remaps_seen_ = 0;
   bool closed_ = false;
