@@ -78,11 +78,18 @@ enum class IoOpcode : uint8_t {
   kWriteZeroes,  // the range reads as zeroes afterwards and stays allocated
 };
 
+/// How urgent an operation is beside others of the same disk, as Linux's ioprio: the class in the
+/// upper 3 bits, a level from 0, the most urgent, to 7 in the lowest. 0: as the process has it.
+inline constexpr unsigned kIoPriorityClassShift = 13;
+inline constexpr uint16_t kIoPriorityLevelMask = 7;
+enum class IoPriorityClass : uint16_t { kNone = 0, kRealTime = 1, kBestEffort = 2, kIdle = 3 };
+
 /// One asynchronous file operation. The caller owns it and the buffer until `done` runs, exactly
 /// once, on the reactor.
 struct IoOp : ListNode {
   IoOpcode opcode = IoOpcode::kRead;
   bool force_unit_access = false;  // a write that is durable when it completes (RWF_DSYNC)
+  uint16_t priority = 0;           // read, write: a hint to the disk's scheduler
   File* file = nullptr;
   std::byte* buffer = nullptr;
   uint64_t offset_bytes = 0;
@@ -118,6 +125,9 @@ class File {
     bool read_only = false;
     bool can_discard = false;
     bool can_write_zeroes = false;
+    bool can_secure_erase = false;
+    uint32_t discard_granularity_bytes = 0;  // of a disk; 0: it does not say
+    uint32_t discard_alignment_bytes = 0;    // of a disk: where its first whole grain begins
     std::string identity;  // names the same bytes across restarts: "file:<fs id>:<inode>:<birth>",
                            // where it has no birth its generation; or the disk's serial
   };
@@ -131,6 +141,24 @@ class File {
   virtual Status set_note(uint64_t note) {
     return make_error(Errc::kNotSupported, "this kind of file keeps no note: not {}", note);
   }
+  /// The size now, which others may have changed since info() or adopt_size(). Blocks: offload it.
+  virtual Result<uint64_t> current_size() const {
+    return make_error(Errc::kNotSupported, "this kind of file has the size that it has");
+  }
+  /// Makes a file so long, durable when it returns: what is cut off is lost, what is new reads as
+  /// zeroes. Operations go up to adopt_size() all the same. kNotSupported for disks. Blocks.
+  virtual Status set_size(uint64_t size_bytes) {
+    return make_error(Errc::kNotSupported, "this kind of file cannot have {} bytes", size_bytes);
+  }
+  /// Has the disk destroy what a range holds, also where it keeps copies by itself; it reads as
+  /// anything afterwards. kNotSupported: it cannot, see Info::can_secure_erase. Blocks for long.
+  virtual Status secure_erase(uint64_t offset_bytes, uint64_t length_bytes) {
+    return make_error(Errc::kNotSupported, "nothing erases {} bytes at {} of a file for good",
+                      length_bytes, offset_bytes);
+  }
+  /// From now on info() says so, and operations go up to there. On the thread of the file's
+  /// IoQueue.
+  virtual void adopt_size(uint64_t size_bytes) { (void)size_bytes; }
   FileShare share;  // private to the IoQueue
 };
 

@@ -53,8 +53,21 @@ std::string_view to_string(BlockOp op) {
       return "discard";
     case BlockOp::kWriteZeroes:
       return "write-zeroes";
+    case BlockOp::kSecureErase:
+      return "secure erase";
   }
   return "?";
+}
+
+base::Task<base::Status> BlockDevice::resize(uint64_t size_bytes) {
+  co_return base::make_error(Errc::kNotSupported,
+                             "this kind of device has {} bytes for as long as it lives: {} cannot "
+                             "be",
+                             info().size_bytes, size_bytes);
+}
+
+base::Task<base::Result<bool>> BlockDevice::refresh_size() {
+  co_return false;
 }
 
 Errc check(const BlockInfo& info, const BlockRequest& request) {
@@ -73,6 +86,8 @@ Errc check(const BlockInfo& info, const BlockRequest& request) {
       return check_change(info, request, info.max_discard_bytes);
     case BlockOp::kWriteZeroes:
       return check_change(info, request, info.max_write_zeroes_bytes);
+    case BlockOp::kSecureErase:
+      return check_change(info, request, info.max_secure_erase_bytes);
   }
   return Errc::kInvalid;
 }
@@ -100,6 +115,9 @@ void BlockStatistics::count(const BlockRequest& request, Errc status) {
       break;
     case BlockOp::kWriteZeroes:
       ++write_zeroes;
+      break;
+    case BlockOp::kSecureErase:
+      ++secure_erases;
       break;
   }
 }

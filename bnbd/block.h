@@ -30,7 +30,7 @@ class Mr;
 
 namespace braid::bnbd {
 
-enum class BlockOp : uint8_t { kRead, kWrite, kFlush, kDiscard, kWriteZeroes };
+enum class BlockOp : uint8_t { kRead, kWrite, kFlush, kDiscard, kWriteZeroes, kSecureErase };
 std::string_view to_string(BlockOp op);
 
 /// Memory that a device can move data to and from without a copy. Made by
@@ -58,9 +58,12 @@ struct BlockRequest : base::ListNode {
   bool force_unit_access = false;  // write, write-zeroes: durable when done
   bool preflush = false;  // all writes done before the submission are durable before this one runs
   bool no_unmap = false;  // write-zeroes: keep the space allocated
-  bool may_lend = false;  // read: the device may answer from its own memory, see `lent`
+  /// As base::IoOp::priority; a hint. 0: none.
+  uint16_t priority = 0;
+  bool may_lend = false;      // read: the device may answer from its own memory, see `lent`
   uint64_t offset_bytes = 0;  // multiples of the logical block
-  /// Read, write: at most max_io_bytes; discard, write-zeroes: their own maxima; flush: 0.
+  /// Read, write: at most max_io_bytes; discard, write-zeroes, secure erase: their own maxima;
+  /// flush: 0.
   uint64_t length_bytes = 0;
   BufferRef buffer;  // read, write
   /// Set by the device when it answers a read from its lendable memory instead of filling `buffer`:
@@ -89,8 +92,10 @@ struct BlockInfo {
   uint32_t max_io_bytes = 1 << 20;
   uint64_t max_discard_bytes = 0;       // 0: cannot
   uint64_t max_write_zeroes_bytes = 0;  // 0: cannot
+  uint64_t max_secure_erase_bytes = 0;  // 0: cannot
   uint32_t discard_granularity_bytes = 0;
-  uint32_t queue_depth = 128;  // more than this is queued inside
+  uint32_t discard_alignment_bytes = 0;  // where the first whole grain begins
+  uint32_t queue_depth = 128;            // more than this is queued inside
   bool read_only = false;
   bool write_cache = true;  // flush matters
   bool fua = true;
@@ -100,7 +105,7 @@ struct BlockInfo {
 /// Counted by every device.
 struct BlockStatistics {
   uint64_t reads = 0, read_bytes = 0, writes = 0, write_bytes = 0;
-  uint64_t flushes = 0, discards = 0, write_zeroes = 0, errors = 0;
+  uint64_t flushes = 0, discards = 0, write_zeroes = 0, secure_erases = 0, errors = 0;
   uint64_t copies = 0;  // payload copies made because memory was not the device's own region
   uint64_t lent = 0;    // reads answered from the device's own memory
   uint64_t zeroes_written = 0;  // write-zeroes done as writes because the medium knows no better
@@ -121,6 +126,14 @@ class BlockDevice {
   /// The memory that `lent` points into; empty if the device never lends.
   virtual std::span<std::byte> lendable_memory() { return {}; }
   virtual BlockStatistics statistics() const = 0;
+  /// Makes the device so long: beyond a new end nothing begins any more, and what is under way
+  /// there ends first. Whole blocks. kNotSupported if it cannot be; kBusy while it is being done;
+  /// kTimedOut if requests beyond the new end do not end; then nothing has changed. The device
+  /// outlives it.
+  virtual base::Task<base::Status> resize(uint64_t size_bytes);
+  /// Looks whether others have changed the size of what it is made of, and follows. True if so. A
+  /// last block that is not whole does not count. The device outlives the task.
+  virtual base::Task<base::Result<bool>> refresh_size();
   /// The file that holds the content, for its note (base::File::note); null if there is none.
   virtual std::shared_ptr<base::File> file() const { return nullptr; }
 };

@@ -92,6 +92,11 @@ class KernelDevice {
   /// with it the device; kNever: it waits for as long as it takes.
   virtual uint64_t waits_at_most_ns() const = 0;
 
+  /// The BlockDevice has another size: so has the kernel's device afterwards, and who polls it is
+  /// told by uevent. Users that stand beyond a smaller end get I/O errors. kNotSupported: this
+  /// kernel cannot without setting the device up anew. Not while detach() is under way.
+  virtual base::Task<base::Status> follow_size() = 0;
+
   /// Takes the device away and waits until the BlockDevice has completed everything.
   /// kBusy: in use for two seconds; the message names what uses it (mount point, process, holder).
   /// kIo: dirty data cannot be written, or kIfClean found some; kNotSupported: this kernel cannot

@@ -5,6 +5,9 @@
 // go wrong beyond that is told by RemoteDevice::explain():
 //   - the server came back with another device under the name: the device stays down, its I/O held
 //     until it is closed;
+//   - the server's operator has closed the device: I/O is held until its user takes it back,
+//   remap(),
+//     or gives it up;
 //   - another client was let in for writing while the path was down: all I/O fails with kIo until
 //     the device is closed, as what it holds would land over what the other wrote;
 //   - while acknowledged writes were not flushed, the server's machine restarted, or a flush failed
@@ -16,6 +19,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -45,6 +49,7 @@ enum class RemoteState : uint8_t {
   kUnavailable,  // the path is up, the server refuses to open the device; tried again
   kReplaced,     // another device has the name now; down until closed
   kSuperseded,   // another client has opened it for writing since: I/O fails until it is closed
+  kRevoked,      // the server's operator has taken it away; I/O is held until remap() or close()
   kClosed,
 };
 std::string_view to_string(RemoteState state);
@@ -79,6 +84,13 @@ class RemoteDevice : public BlockDevice {
   virtual const LatencyHistogram& latency(LatencyKind kind) const = 0;
   /// One sentence: what the device waits for and what would unblock it.
   virtual std::string explain() const = 0;
+  /// Takes back a device that the server's operator has closed, that the server has refused so far
+  /// (at once instead of with the next attempt), or that came back smaller, as it is then. kExists:
+  /// it is open. kDisconnected: it waits for its path. kStale: only unmapping helps. Else why not
+  /// yet: from here on it is tried again and again. The device outlives the task.
+  virtual base::Task<base::Status> remap() = 0;
+  /// Runs on the home reactor when state or size have changed; must not destroy the device.
+  virtual void watch(std::function<void()> changed) = 0;
   /// Fails what is held with kCanceled, waits for what is on the wire, tells the server. What is
   /// not answered within RemoteSessionOptions::close_patience_ns is taken back from the server with
   /// the path, as soon as no other device needs that. New requests fail with kCanceled. Call it
@@ -98,6 +110,8 @@ struct RemoteSessionOptions {
   /// Registered memory for payloads that do not lie in a region of this session.
   uint64_t copy_pool_bytes = 4 << 20;
   uint64_t reopen_delay_ns = base::kSecond;  // between attempts for devices in kUnavailable
+  /// Between two questions for news: sizes, and devices that the server's operator has closed.
+  uint64_t news_interval_ns = base::kSecond;
   /// How long open_device() goes on asking while the server says that its disk has not answered.
   uint64_t open_patience_ns = 10 * base::kSecond;
   /// How long RemoteDevice::close() waits for what the server does not answer before it gives up

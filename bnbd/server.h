@@ -44,6 +44,8 @@ struct ExportServerOptions {
   bool direct = true;                              // O_DIRECT where the file system can
   uint64_t lock_patience_ns = 2 * base::kSecond;   // FileDeviceOptions::lock_patience_ns
   uint64_t stop_patience_ns = 10 * base::kSecond;  // how long stop() waits for the disks
+  /// Between two looks whether somebody has changed a file's size. kNever: none.
+  uint64_t size_look_ns = 2 * base::kSecond;
   trs::ServerOptions transport;
 };
 
@@ -64,11 +66,36 @@ struct ExportStatus {
   std::vector<HolderStatus> holders;
 };
 
+/// One client session, and what it has open.
+struct SessionStatus {
+  struct Device {
+    std::string name;
+    std::string mode;
+    uint64_t opened_for_ns = 0;
+    uint32_t in_flight = 0;  // at the disk
+    bool ending = false;     // closed; its disk has not answered its last requests yet
+    BlockStatistics statistics;
+  };
+  std::string name;
+  std::string peer;
+  bool braid_peer = false;
+  uint64_t opened_for_ns = 0;
+  std::vector<Device> devices;
+};
+
+/// What an operator takes from clients.
+struct ForceClose {
+  std::string export_name;  // empty: all that the session has
+  std::string session;      // empty: of all sessions that have it
+};
+
 struct ExportServerStatistics {
   uint64_t opened = 0, closed = 0;
   uint64_t opens_refused = 0;
   uint64_t requests_refused = 0;  // malformed, out of range, against the mode, unknown device
   uint64_t handed_over = 0;       // requests that came on another reactor than the home
+  uint64_t force_closed = 0;      // devices, by an operator
+  uint64_t resized = 0;           // exports, here or by others
 };
 
 class ExportServer {
@@ -88,6 +115,18 @@ class ExportServer {
   virtual ExportServerStatistics statistics() const = 0;
   virtual trs::ServerStatistics transport_statistics() const = 0;
   virtual std::vector<trs::ServerSession*> sessions() const = 0;
+  virtual std::vector<SessionStatus> session_statuses() const = 0;
+
+  /// Takes devices from their clients, as for one that hangs: what they send from now on is
+  /// refused, what is at the disk ends first, then others may have the export. A Braid client is
+  /// told, and does not get the device back until its user says so (RemoteDevice::remap). How many
+  /// there were; kNotFound if none; kInvalid if nothing is named.
+  virtual base::Result<unsigned> force_close(const ForceClose& what) = 0;
+  /// Gives an export that is open another size, and tells those who have it open; the size it has
+  /// then. Without `force` it does not shrink while somebody has it open (kBusy names them): what
+  /// they keep beyond the new end would be lost. kNotFound; else as BlockDevice::resize().
+  virtual base::Task<base::Result<uint64_t>> resize(std::string name, uint64_t size_bytes,
+                                                    bool force) = 0;
 };
 
 }  // namespace braid::bnbd

@@ -181,7 +181,7 @@ TEST_F(RawPeer, operations_against_their_direction_are_refused) {
   EXPECT_EQ(send_io(Direction::kRead, io(id, Operation::kWrite, 0, 4096), 4096), Errc::kInvalid);
   EXPECT_EQ(send_io(Direction::kRead, io(id, Operation::kFlush, 0, 0), 4096), Errc::kInvalid);
   EXPECT_EQ(send_io(Direction::kWrite, io(id, Operation::kSecureErase, 0, 4096), 0),
-            Errc::kInvalid);
+            Errc::kNotSupported);
 }
 
 TEST_F(RawPeer, ranges_past_the_end_are_refused) {

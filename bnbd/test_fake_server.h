@@ -36,6 +36,9 @@ struct FakeScript {
   base::Errc io_status = base::Errc::kOk;
   std::vector<wire::Io> seen;  // I/O in the order of its arrival
   unsigned opens = 0;
+  wire::NewsList news;           // the answer to every question
+  bool odd_news = false;         // the answer is none
+  uint64_t news_seen = 0;        // of the last question
   std::vector<uint32_t> closes;  // device ids
 };
 
@@ -67,6 +70,8 @@ class FakeServer final : public Node, private trs::ServerUser {
         return open(request);
       case wire::MessageType::kIo:
         return io(request);
+      case wire::MessageType::kNews:
+        return news(request);
       default:
         script.closes.push_back(wire::parse_close(request.user_header).value().device_id);
         return request.answer(base::Errc::kOk);
@@ -83,6 +88,15 @@ class FakeServer final : public Node, private trs::ServerUser {
     answer.version = script.version;
     answer.header.type = static_cast<uint16_t>(wire::MessageType::kSessionInfoAnswer);
     put(request, answer);
+  }
+  void news(trs::ServerRequest& request) {
+    ASSERT_EQ(request.data.size(), wire::kNewsBytesMax);
+    script.news_seen = wire::parse_news(request.user_header).value();
+    const auto answer = wire::make_news_answer(script.news);
+    std::fill(request.data.begin(), request.data.end(), std::byte{0});
+    std::copy(answer.begin(), answer.end(), request.data.begin());
+    if (script.odd_news) request.data[0] = std::byte{99};
+    request.answer(base::Errc::kOk);
   }
   void open(trs::ServerRequest& request) {
     ++script.opens;

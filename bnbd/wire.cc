@@ -7,6 +7,7 @@
 #include <bit>
 #include <cstring>
 
+#include "base/host.h"
 #include "bnbd/block.h"
 
 namespace braid::bnbd::wire {
@@ -62,6 +63,7 @@ OpenExtension empty_extension() {
 /// A refusal is told by one request's answer, so its code must be none that speaks of the path or
 /// of the protocol: the client would take the path down for all devices.
 Errc refusal_code(uint32_t status) {
+  if (status == kStatusRevoked) return Errc::kCanceled;
   const Errc code = base::errc_from_errno(static_cast<int>(std::min<uint32_t>(status, 511)));
   switch (code) {
     case Errc::kOk:
@@ -74,18 +76,21 @@ Errc refusal_code(uint32_t status) {
   }
 }
 
-Result<uint64_t> read_claim(std::span<const std::byte> bytes) {
+base::Status read_claim(std::span<const std::byte> bytes, OpenRequest& request) {
   OpenClaim claim;
   std::memcpy(&claim, bytes.data(), sizeof(claim));
-  if (claim.version < kClaimVersion || claim.length_bytes != sizeof(claim)) {
+  if (claim.version == 0 || claim.length_bytes != sizeof(claim)) {
     return make_error(
         Errc::kProtocol,
         "open message's claim has version {} and {} bytes: must be at least {} and {} "
         "bytes",
-        static_cast<unsigned>(claim.version), static_cast<unsigned>(claim.length_bytes),
-        kClaimVersion, sizeof(claim));
+        static_cast<unsigned>(claim.version), static_cast<unsigned>(claim.length_bytes), 1,
+        sizeof(claim));
   }
-  return uint64_t{claim.tenure};
+  request.again = true;
+  request.remap = claim.version >= 2 && (claim.flags & kClaimRemap) != 0;
+  request.tenure = claim.tenure;
+  return {};
 }
 
 base::Status read_extension(std::span<const std::byte> bytes, OpenedDevice& device) {
@@ -178,12 +183,14 @@ Result<MessageType> request_type(std::span<const std::byte> bytes) {
     case MessageType::kOpen:
     case MessageType::kIo:
     case MessageType::kClose:
+    case MessageType::kNews:
       return type;
     case MessageType::kSessionInfoAnswer:
     case MessageType::kOpenAnswer:
+    case MessageType::kNewsAnswer:
       break;
   }
-  return make_error(Errc::kProtocol, "message type {}: a request has 0, 2, 4 or 5",
+  return make_error(Errc::kProtocol, "message type {}: a request has 0, 2, 4, 5 or 64",
                     static_cast<unsigned>(header.type));
 }
 
@@ -198,9 +205,9 @@ Result<Close> parse_close(std::span<const std::byte> bytes) {
 }
 
 Result<OpenRequest> parse_open(std::span<const std::byte> bytes) {
-  uint64_t tenure = 0;
+  OpenRequest request;
   if (bytes.size() == sizeof(ClaimingOpen)) {
-    BRAID_TRY(tenure, read_claim(bytes.subspan(sizeof(Open))));
+    BRAID_CHECK(read_claim(bytes.subspan(sizeof(Open)), request));
     bytes = bytes.first(sizeof(Open));
   }
   BRAID_TRY(const Open open, copy_message<Open>(bytes, MessageType::kOpen, "open"));
@@ -217,8 +224,9 @@ Result<OpenRequest> parse_open(std::span<const std::byte> bytes) {
   if (end == open.name.begin()) {
     return make_error(Errc::kProtocol, "open message has an empty name");
   }
-  return OpenRequest{static_cast<AccessMode>(open.access_mode), std::string(open.name.begin(), end),
-                     tenure};
+  request.mode = static_cast<AccessMode>(open.access_mode);
+  request.name = std::string(open.name.begin(), end);
+  return request;
 }
 
 Result<Open> make_open(std::string_view name, AccessMode mode) {
@@ -235,12 +243,89 @@ Result<Open> make_open(std::string_view name, AccessMode mode) {
   return open;
 }
 
-ClaimingOpen make_claim(const Open& open, uint64_t tenure) {
+ClaimingOpen make_claim(const Open& open, uint64_t tenure, bool remap) {
   ClaimingOpen message{open, {}};
   message.claim.version = kClaimVersion;
   message.claim.length_bytes = static_cast<uint16_t>(sizeof(OpenClaim));
+  message.claim.flags = remap ? kClaimRemap : 0;
   message.claim.tenure = tenure;
   return message;
+}
+
+Result<uint64_t> parse_news(std::span<const std::byte> bytes) {
+  BRAID_TRY(const News news, copy_message<News>(bytes, MessageType::kNews, "news"));
+  return uint64_t{news.seen};
+}
+
+News make_news(uint64_t seen) {
+  News news{};
+  news.header.type = static_cast<uint16_t>(MessageType::kNews);
+  news.seen = seen;
+  return news;
+}
+
+namespace {
+
+Result<DeviceNews> read_item(const NewsItem& item) {
+  const auto kind = static_cast<NewsKind>(item.kind);
+  if (item.device_id == 0 || (kind != NewsKind::kResized && kind != NewsKind::kClosed)) {
+    return make_error(
+        Errc::kProtocol,
+        "news of device id {} and kind {}: must be an id and 1 (resized) or 2 (closed)",
+        static_cast<uint32_t>(item.device_id), item.kind);
+  }
+  if (item.size_sectors > UINT64_MAX / kSectorBytes) {
+    return make_error(Errc::kProtocol, "news of {} sectors: more bytes than 64 bits hold",
+                      static_cast<uint64_t>(item.size_sectors));
+  }
+  return DeviceNews{item.device_id, kind, item.size_sectors * kSectorBytes};
+}
+
+}  // namespace
+
+Result<NewsList> parse_news_answer(std::span<const std::byte> bytes) {
+  if (bytes.size() < sizeof(NewsAnswer)) {
+    return make_error(Errc::kProtocol, "news answer of {} bytes: at least {}", bytes.size(),
+                      sizeof(NewsAnswer));
+  }
+  BRAID_TRY(const NewsAnswer answer,
+            copy_message<NewsAnswer>(bytes.first(sizeof(NewsAnswer)), MessageType::kNewsAnswer,
+                                     "news answer"));
+  bytes = bytes.subspan(sizeof(NewsAnswer));
+  if (answer.count > kNewsItemsMax || answer.count > bytes.size() / sizeof(NewsItem)) {
+    return make_error(Errc::kProtocol, "news answer of {} items in {} bytes: at most {} that fit",
+                      static_cast<uint32_t>(answer.count), bytes.size(), kNewsItemsMax);
+  }
+  NewsList news{answer.newest, {}};
+  for (uint32_t i = 0; i < answer.count; ++i) {
+    NewsItem item;
+    std::memcpy(&item, bytes.data() + i * sizeof(item), sizeof(item));
+    BRAID_TRY(const DeviceNews told, read_item(item));
+    news.items.push_back(told);
+  }
+  return news;
+}
+
+std::vector<std::byte> make_news_answer(const NewsList& news) {
+  BRAID_ASSERT(news.items.size() <= kNewsItemsMax);
+  NewsAnswer answer{};
+  answer.header.type = static_cast<uint16_t>(MessageType::kNewsAnswer);
+  answer.count = static_cast<uint32_t>(news.items.size());
+  answer.newest = news.newest;
+  std::vector<std::byte> bytes;
+  const auto append = [&](const auto& part) {
+    const auto more = bytes_of(part);
+    bytes.insert(bytes.end(), more.begin(), more.end());
+  };
+  append(answer);
+  for (const DeviceNews& told : news.items) {
+    NewsItem item{};
+    item.device_id = told.device_id;
+    item.kind = static_cast<uint8_t>(told.kind);
+    item.size_sectors = told.size_bytes / kSectorBytes;
+    append(item);
+  }
+  return bytes;
 }
 
 Result<OpenedDevice> parse_open_answer(std::span<const std::byte> bytes) {
@@ -265,7 +350,9 @@ Result<OpenedDevice> parse_open_answer(std::span<const std::byte> bytes) {
       std::min<uint32_t>(answer.max_io_sectors, UINT32_MAX / kSectorBytes) * kSectorBytes;
   device.max_write_zeroes_bytes = uint64_t{answer.max_write_zeroes_sectors} * kSectorBytes;
   device.max_discard_bytes = uint64_t{answer.max_discard_sectors} * kSectorBytes;
+  if (answer.secure_discard != 0) device.max_secure_erase_bytes = device.max_discard_bytes;
   device.discard_granularity_bytes = answer.discard_granularity_bytes;
+  device.discard_alignment_bytes = answer.discard_alignment_bytes;
   device.physical_block_bytes = answer.physical_block_bytes;
   device.logical_block_bytes = answer.logical_block_bytes;
   device.force_unit_access = (answer.cache_policy & kCacheForceUnitAccess) != 0;
@@ -285,6 +372,8 @@ OpenAnswer make_open_answer(const OpenedDevice& device) {
   answer.max_write_zeroes_sectors = to_sectors(device.max_write_zeroes_bytes);
   answer.max_discard_sectors = to_sectors(device.max_discard_bytes);
   answer.discard_granularity_bytes = device.discard_granularity_bytes;
+  answer.discard_alignment_bytes = device.discard_alignment_bytes;
+  answer.secure_discard = device.max_secure_erase_bytes > 0 ? uint16_t{1} : uint16_t{0};
   answer.physical_block_bytes = static_cast<uint16_t>(device.physical_block_bytes);
   answer.logical_block_bytes = static_cast<uint16_t>(device.logical_block_bytes);
   answer.max_segments = uint16_t{128};  // as many as Linux's client would use; a chunk is one piece
@@ -333,6 +422,24 @@ const char* parse_io(std::span<const std::byte> bytes, Io& out) {
       return nullptr;
   }
   return "unknown operation";
+}
+
+uint16_t heeded_priority(uint16_t priority) {
+  using base::IoPriorityClass;
+  const auto of_class = [](IoPriorityClass is, unsigned level) {
+    return static_cast<uint16_t>(static_cast<unsigned>(is) << base::kIoPriorityClassShift | level);
+  };
+  switch (static_cast<IoPriorityClass>(priority >> base::kIoPriorityClassShift)) {
+    case IoPriorityClass::kRealTime:
+      return of_class(IoPriorityClass::kBestEffort, 0);
+    case IoPriorityClass::kBestEffort:
+      return of_class(IoPriorityClass::kBestEffort, priority & base::kIoPriorityLevelMask);
+    case IoPriorityClass::kIdle:
+      return of_class(IoPriorityClass::kIdle, 0);
+    case IoPriorityClass::kNone:
+      break;
+  }
+  return 0;
 }
 
 std::array<uint8_t, 16> hash_identity(std::string_view identity) {

@@ -16,6 +16,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <vector>
 
 #include "base/endian.h"
 #include "base/result.h"
@@ -37,6 +38,9 @@ enum class MessageType : uint16_t {
   kOpenAnswer = 3,         // server, data of kOpen
   kIo = 4,                 // client
   kClose = 5,              // client
+  // Between Braid peers:
+  kNews = 64,        // client, now and again
+  kNewsAnswer = 65,  // server, data of kNews
 };
 
 enum class AccessMode : uint8_t {
@@ -52,7 +56,7 @@ enum class Operation : uint8_t {
   kWrite = 1,
   kFlush = 2,
   kDiscard = 3,
-  kSecureErase = 4,  // never offered
+  kSecureErase = 4,  // offered for disks that can
   kWriteZeroes = 5,  // was "write same" before 7.0, hence offered to and by Braid peers only
 };
 inline constexpr uint32_t kOperationMask = 0xff;
@@ -90,14 +94,16 @@ struct Open {
   std::array<uint8_t, 3> reserved_end{};
 };
 
-/// Follows Open between Braid peers when a client opens a device for writing once more.
+/// Follows Open between Braid peers when a client opens a device once more.
 struct OpenClaim {
   le16 version;
   le16 length_bytes;  // of the claim
-  le32 reserved;
-  le64 tenure;  // of the answer to the first opening
+  le32 flags;         // from version 2 on
+  le64 tenure;        // of the answer to the first opening; 0: for reading
 };
-inline constexpr uint16_t kClaimVersion = 1;
+inline constexpr uint16_t kClaimVersion = 2;
+/// Its user wants it back although the server's operator has closed it.
+inline constexpr uint32_t kClaimRemap = 1 << 0;
 
 struct ClaimingOpen {
   Open open;
@@ -116,7 +122,7 @@ struct OpenAnswer {
   le16 physical_block_bytes;
   le16 logical_block_bytes;
   le16 max_segments;
-  le16 secure_discard;
+  le16 secure_discard;     // not 0: secure erase is offered, as long as a discard may be
   uint8_t rotational = 0;  // obsolete
   uint8_t cache_policy = 0;
   std::array<uint8_t, 10> reserved{};
@@ -152,12 +158,42 @@ struct OpenExtension {
   std::array<char, 416> text;  // the identity, cut off if longer; or the reason of the refusal
   le64 tenure;                 // from version 2 on; 0: not opened for writing
 };
-inline constexpr uint16_t kExtensionVersion = 2;
+inline constexpr uint16_t kExtensionVersion = 3;  // since then a server answers kNews
+/// OpenExtension::status: the server's operator has closed the device (EKEYREVOKED).
+inline constexpr uint32_t kStatusRevoked = 128;
 
 struct ExtendedOpenAnswer {
   OpenAnswer answer;
   OpenExtension extension;
 };
+
+/// What has become of the session's devices since.
+struct News {
+  Header header;
+  le32 reserved;
+  le64 seen;  // NewsAnswer::newest of the last answer on this path; 0: none
+};
+
+enum class NewsKind : uint8_t {
+  kResized = 1,
+  kClosed = 2,  // by the server's operator: the id is of no device any more
+};
+
+struct NewsItem {
+  le32 device_id;
+  uint8_t kind = 0;
+  std::array<uint8_t, 3> reserved{};
+  le64 size_sectors;  // kResized
+};
+inline constexpr size_t kNewsItemsMax = 64;
+
+/// `count` items follow. There may be more news than fit: asked again the server tells them.
+struct NewsAnswer {
+  Header header;
+  le32 count;
+  le64 newest;  // the number of the last item, or as `seen` if there is none
+};
+inline constexpr size_t kNewsBytesMax = sizeof(NewsAnswer) + kNewsItemsMax * sizeof(NewsItem);
 
 template <typename T, size_t kSize>
 inline constexpr bool kIsWireStruct =
@@ -191,6 +227,11 @@ static_assert(kIsWireStruct<OpenExtension, 464> && offsetof(OpenExtension, statu
               offsetof(OpenExtension, text_bytes) == 32 && offsetof(OpenExtension, text) == 40 &&
               offsetof(OpenExtension, tenure) == 456);
 static_assert(kIsWireStruct<ExtendedOpenAnswer, 520>);
+static_assert(kIsWireStruct<News, 16> && offsetof(News, seen) == 8);
+static_assert(kIsWireStruct<NewsItem, 16> && offsetof(NewsItem, kind) == 4 &&
+              offsetof(NewsItem, size_sectors) == 8);
+static_assert(kIsWireStruct<NewsAnswer, 16> && offsetof(NewsAnswer, count) == 4 &&
+              offsetof(NewsAnswer, newest) == 8);
 
 /// The bytes of a message, for sending.
 template <typename T>
@@ -209,12 +250,31 @@ base::Result<Close> parse_close(std::span<const std::byte> bytes);
 struct OpenRequest {
   AccessMode mode = AccessMode::kReadOnly;
   std::string name;     // 1 to 254 bytes, no zero inside; not yet judged as a path
+  bool again = false;   // it has had the device open before
+  bool remap = false;   // kClaimRemap
   uint64_t tenure = 0;  // that it claims; 0: none
 };
 base::Result<OpenRequest> parse_open(std::span<const std::byte> bytes);
 /// kInvalid if the name is empty or does not fit.
 base::Result<Open> make_open(std::string_view name, AccessMode mode);
-ClaimingOpen make_claim(const Open& open, uint64_t tenure);
+ClaimingOpen make_claim(const Open& open, uint64_t tenure, bool remap);
+
+/// The news that a client has seen.
+base::Result<uint64_t> parse_news(std::span<const std::byte> bytes);
+News make_news(uint64_t seen);
+
+struct DeviceNews {
+  uint32_t device_id = 0;
+  NewsKind kind = NewsKind::kResized;
+  uint64_t size_bytes = 0;  // kResized
+};
+struct NewsList {
+  uint64_t newest = 0;
+  std::vector<DeviceNews> items;  // at most kNewsItemsMax
+};
+base::Result<NewsList> parse_news_answer(std::span<const std::byte> bytes);
+/// The bytes of an answer, to be followed by zeroes.
+std::vector<std::byte> make_news_answer(const NewsList& news);
 
 /// What an open answer says, in Braid's units.
 struct OpenedDevice {
@@ -223,7 +283,9 @@ struct OpenedDevice {
   uint32_t max_io_bytes = 0;
   uint64_t max_write_zeroes_bytes = 0;
   uint64_t max_discard_bytes = 0;
+  uint64_t max_secure_erase_bytes = 0;  // 0, or as max_discard_bytes
   uint32_t discard_granularity_bytes = 0;
+  uint32_t discard_alignment_bytes = 0;
   uint32_t physical_block_bytes = 0;
   uint32_t logical_block_bytes = 0;
   bool force_unit_access = false;
@@ -236,8 +298,8 @@ struct OpenedDevice {
 };
 
 /// Reads an answer; with 520 bytes or more the extension is required. A refusal told by the
-/// extension is an error with the refusal's code (kRefused for a code that would speak of the path)
-/// and its text; a breach of the protocol is kProtocol.
+/// extension is an error with the refusal's code (kRefused for a code that would speak of the path,
+/// kCanceled for kStatusRevoked) and its text; a breach of the protocol is kProtocol.
 base::Result<OpenedDevice> parse_open_answer(std::span<const std::byte> bytes);
 OpenAnswer make_open_answer(const OpenedDevice& device);
 OpenExtension make_extension(const OpenedDevice& device);
@@ -247,6 +309,10 @@ ExtendedOpenAnswer make_refusal(int sys_errno, std::string_view why);
 /// Copies a valid IO message to `out` and returns null, or says in a few words what is wrong.
 /// Lengths against the data, sector ranges and the device id are the caller's to judge.
 const char* parse_io(std::span<const std::byte> bytes, Io& out);
+
+/// What a priority from a client is worth here: real time counts as the most urgent of best effort,
+/// as a client must not keep the server's own work from its disks; nonsense as none.
+uint16_t heeded_priority(uint16_t priority);
 
 inline Operation operation_of(const Io& io) {
   return static_cast<Operation>(io.operation_flags & kOperationMask);

@@ -149,7 +149,7 @@ TEST(BnbdWire, extension_of_464_bytes_follows_the_open_answer) {
   ExtendedOpenAnswer answer{make_open_answer(device), make_extension(device)};
   const auto bytes = copy_of(answer);
   Bytes golden(464);
-  golden.put(0, {2, 0, 0xd0, 1, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8});
+  golden.put(0, {3, 0, 0xd0, 1, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8});
   for (size_t i = 0; i < 16; ++i) golden.put(16 + i, {device.identity_hash[i]});
   golden.put(32, {13, 0}).text(40, device.identity);
   golden.put(456, {0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18});
@@ -168,15 +168,79 @@ TEST(BnbdWire, a_claim_of_16_bytes_follows_the_open_message) {
   const Bytes golden = Bytes(280)
                            .put(0, {2, 0, 0, 0, 1, 0})
                            .text(6, "disk.img")
-                           .put(264, {1, 0, 16, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8});
-  EXPECT_EQ(copy_of(make_claim(open, 0x0807060504030201)), golden.bytes_);
+                           .put(264, {2, 0, 16, 0, 1, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8});
+  EXPECT_EQ(copy_of(make_claim(open, 0x0807060504030201, true)), golden.bytes_);
   auto parsed = parse_open(golden);
+  EXPECT_TRUE(parsed->again && parsed->remap);
+  EXPECT_FALSE(parse_open(Bytes(golden).put(264, {1}))->remap) << "version 1 has no flags";
+  EXPECT_FALSE(parse_open(wire::bytes_of(open))->again);
   ASSERT_TRUE(parsed.ok()) << parsed.error().message();
   EXPECT_EQ(parsed->tenure, 0x0807060504030201u);
   EXPECT_EQ(parsed->name, "disk.img");
   EXPECT_EQ(parse_open(wire::bytes_of(open))->tenure, 0u);
   EXPECT_FALSE(parse_open(Bytes(golden).put(264, {0})).ok()) << "version 0";
   EXPECT_FALSE(parse_open(Bytes(golden).put(266, {15})).ok()) << "shorter than it is";
+}
+
+TEST(BnbdWire, news_are_asked_for_with_16_bytes_and_told_in_items_of_16) {
+  const Bytes question = Bytes(16).put(0, {64, 0}).put(8, {9, 0, 0, 0, 0, 0, 0, 1});
+  EXPECT_EQ(copy_of(make_news(0x0100000000000009)), question.bytes_);
+  EXPECT_EQ(parse_news(question).value(), 0x0100000000000009u);
+  EXPECT_FALSE(parse_news(Bytes(17).put(0, {64, 0})).ok());
+
+  const Bytes golden = Bytes(48)
+                           .put(0, {65, 0, 0, 0, 2, 0, 0, 0, 11})
+                           .put(16, {0x44, 0x33, 0x22, 0x11, 1, 0, 0, 0, 5, 4, 3})
+                           .put(32, {0x45, 0x33, 0x22, 0x11, 2});
+  NewsList news{11,
+                {{0x11223344, NewsKind::kResized, uint64_t{0x030405} * 512},
+                 {0x11223345, NewsKind::kClosed, 0}}};
+  EXPECT_EQ(make_news_answer(news), golden.bytes_);
+  Bytes longer(100);
+  std::copy(golden.bytes_.begin(), golden.bytes_.end(), longer.bytes_.begin());
+  for (const std::span<const std::byte> bytes : {std::span<const std::byte>(golden), {longer}}) {
+    auto parsed = parse_news_answer(bytes);
+    ASSERT_TRUE(parsed.ok()) << parsed.error().message();
+    EXPECT_EQ(parsed->newest, 11u);
+    ASSERT_EQ(parsed->items.size(), 2u);
+    EXPECT_EQ(parsed->items[0].device_id, 0x11223344u);
+    EXPECT_EQ(parsed->items[0].size_bytes, uint64_t{0x030405} * 512);
+    EXPECT_EQ(parsed->items[1].kind, NewsKind::kClosed);
+  }
+  EXPECT_FALSE(parse_news_answer(Bytes(golden).put(4, {3})).ok()) << "more items than came";
+  EXPECT_FALSE(parse_news_answer(Bytes(golden).put(4, {0, 0, 0, 0x10})).ok());
+  EXPECT_FALSE(parse_news_answer(Bytes(golden).put(20, {3})).ok()) << "a kind that there is not";
+  EXPECT_FALSE(parse_news_answer(Bytes(golden).put(16, {0, 0, 0, 0})).ok()) << "no device";
+  EXPECT_FALSE(
+      parse_news_answer(Bytes(golden).put(24, {255, 255, 255, 255, 255, 255, 255, 255})).ok());
+}
+
+TEST(BnbdWire, a_priority_is_heeded_as_far_as_a_client_may_go) {
+  EXPECT_EQ(heeded_priority(0), 0);
+  EXPECT_EQ(heeded_priority(2 << 13 | 5), 2 << 13 | 5);
+  EXPECT_EQ(heeded_priority(1 << 13 | 3), 2 << 13) << "real time: the server's own";
+  EXPECT_EQ(heeded_priority(3 << 13 | 7), 3 << 13);
+  EXPECT_EQ(heeded_priority(2 << 13 | 0x1ff8 | 6), 2 << 13 | 6) << "hints are dropped";
+  for (unsigned nonsense = 4; nonsense < 8; ++nonsense) {
+    EXPECT_EQ(heeded_priority(static_cast<uint16_t>(nonsense << 13)), 0);
+  }
+}
+
+TEST(BnbdWire, secure_erase_is_offered_with_the_length_of_a_discard) {
+  OpenedDevice device;
+  device.device_id = 1;
+  device.max_io_bytes = 65536;
+  device.logical_block_bytes = device.physical_block_bytes = 512;
+  device.max_discard_bytes = 0x400000;
+  device.discard_alignment_bytes = 0x1234;
+  EXPECT_EQ(parse_open_answer(bytes_of(make_open_answer(device)))->max_secure_erase_bytes, 0u);
+  device.max_secure_erase_bytes = device.max_discard_bytes;
+  const auto bytes = copy_of(make_open_answer(device));
+  EXPECT_EQ(bytes.at(42), std::byte{1});
+  EXPECT_EQ(bytes.at(32), std::byte{0x34});
+  EXPECT_EQ(bytes.at(33), std::byte{0x12});
+  EXPECT_EQ(parse_open_answer(bytes)->max_secure_erase_bytes, device.max_discard_bytes);
+  EXPECT_EQ(parse_open_answer(bytes)->discard_alignment_bytes, 0x1234u);
 }
 
 TEST(BnbdWire, the_identity_hash_is_fixed_for_all_builds) {

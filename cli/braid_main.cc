@@ -27,8 +27,8 @@ int run(braid::cli::Context& context, int argc, char** argv) {
   app.set_version_flag("--version", std::string("braid ") + BRAID_VERSION);
   app.add_flag("--json", context.json, "print JSON instead of words and tables");
   app.add_option("--control", context.control,
-                 "the node to talk to (default: $BRAID_CONTROL, else the daemon, or for unmap, "
-                 "list, show and why all)");
+                 "the node to talk to (default: $BRAID_CONTROL, else the daemon, or for other "
+                 "verbs than map all)");
   add_serve(app, context);
   add_map(app, context);
   add_unmap(app, context);
@@ -36,6 +36,11 @@ int run(braid::cli::Context& context, int argc, char** argv) {
   add_show(app, context);
   add_why(app, context);
   add_devices(app, context);
+  add_sessions(app, context);
+  add_close(app, context);
+  add_close_session(app, context);
+  add_remap(app, context);
+  add_resize(app, context);
   app.footer("See also: braidd --help (the daemon), braid VERB --help (with examples).");
   try {
     app.parse(argc, argv);

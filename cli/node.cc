@@ -63,7 +63,11 @@ Task<Result<json>> NodeState::call(std::string method, json params, CallerGone g
   if (method == "status") co_return status();
   if (method == "map") co_return co_await map(std::move(params), std::move(gone));
   if (method == "unmap") co_return co_await unmap(std::move(params), std::move(gone));
-  co_return make_error(Errc::kNotSupported, "unknown method \"{}\": want status, map or unmap",
+  if (method == "remap") co_return co_await remap(std::move(params));
+  if (method == "close") co_return close_exports(params);
+  if (method == "resize") co_return co_await resize_export(std::move(params));
+  co_return make_error(Errc::kNotSupported,
+                       "unknown method \"{}\": want status, map, unmap, remap, close or resize",
                        method);
 }
 

@@ -71,7 +71,8 @@ class Node {
   static base::Result<std::unique_ptr<Node>> start(NodeOptions options);
   virtual ~Node() = default;  // stops by force what has not been stopped
 
-  /// A control call: "status", "map", "unmap". Blocks until it is done.
+  /// A control call: "status", "map", "unmap", "remap"; of a server "close", "resize". Blocks until
+  /// it is done.
   virtual base::Result<nlohmann::json> call(std::string_view method,
                                             const nlohmann::json& params) = 0;
   /// Unmaps every device and closes every session; `done` is called on the reactor's thread.

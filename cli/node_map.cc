@@ -84,6 +84,7 @@ Task<Result<json>> NodeState::map(json params, CallerGone gone) {
   }
   reactor_.cancel(device->patience);
   set_phase(*device, DevicePhase::kMapped);
+  watch_size(device);
   reactor_.log().info("mapped {} as {} ({})", device->target, device->path,
                       device->kernel->kind_text());
   co_return device_status(*device);
@@ -182,6 +183,7 @@ Task<Status> NodeState::give_to_kernel(DevicePtr device, std::vector<vhca::Addre
   kernel_options.name = device->name;
   // The kernel reads and flushes on the way, and waits for the answers.
   reactor_.schedule_after(device->patience, kPatienceTickNs);
+  device->kernel_bytes = device->remote->info().size_bytes;
   auto kernel = co_await options_.attach(reactor_, *device->remote, std::move(kernel_options));
   const Status wanted = given_up(*device);
   if (!kernel.ok() && wanted.ok())

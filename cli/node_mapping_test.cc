@@ -36,6 +36,7 @@ class StandIn : public bnbd::KernelDevice {
   bool alive() const override { return true; }
   bnbd::KernelDeviceStatistics statistics() const override { return {}; }
   uint64_t waits_at_most_ns() const override { return base::kNever; }
+  Task<base::Status> follow_size() override { co_return base::ok_status(); }
   Task<Result<bnbd::Detached>> detach(bnbd::DetachMode mode) override {
     EXPECT_EQ(mode, bnbd::DetachMode::kForce);
     ++attaching_->detached;

@@ -69,7 +69,11 @@ struct MappedDevice {
   // remote->close(), once: requests fail from then on.
   bool closing = false;
   bool closed = false;
-  base::Signal changed;  // phase, closed
+  base::Signal changed;       // phase, closed
+  uint64_t kernel_bytes = 0;  // the size that the kernel's device has
+  bool following = false;     // the kernel is being told of another
+  unsigned remapping = 0;     // calls that wait for remote->remap()
+  std::string size_trouble;   // why the kernel has another than the remote device
   void* const node;
   uint64_t patience_ends_ns = 0;  // of an unmap by force
   uint64_t answered = 0;          // requests of the kernel, when that patience began
@@ -103,6 +107,14 @@ class NodeState {
   base::Task<base::Result<SessionPtr>> join_session(vhca::Address server);
   base::Task<void> leave_session(SessionPtr session);
 
+  // node_operator.cc
+  base::Task<base::Result<nlohmann::json>> remap(nlohmann::json params);
+  base::Result<nlohmann::json> close_exports(const nlohmann::json& params);
+  base::Task<base::Result<nlohmann::json>> resize_export(nlohmann::json params);
+  base::Status check_serves() const;
+  void watch_size(const DevicePtr& device);
+  base::Task<void> follow_size(DevicePtr device);
+
   // node_unmap.cc
   base::Task<base::Result<nlohmann::json>> unmap(nlohmann::json params, CallerGone gone);
   base::Task<base::Status> take_away(DevicePtr device, bool force);
@@ -127,6 +139,7 @@ class NodeState {
   nlohmann::json unready_status(const MappedDevice& device) const;
   nlohmann::json device_status(const MappedDevice& device) const;
   nlohmann::json server_status() const;
+  nlohmann::json session_list() const;
   std::vector<std::string> io_process_texts() const;  // what a process of this kind does for itself
   std::vector<std::string> notes() const;             // of that, what could not be done
 
@@ -137,6 +150,7 @@ class NodeState {
   const std::vector<bnbd::IoProcessStep> io_process_;
   std::unique_ptr<bnbd::ExportServer> server_;
   bool server_stopping_ = false;
+  unsigned server_users_ = 0;  // calls that wait for it
   base::Signal server_gone_;
   bool stopping_ = false;           // nothing is mapped any more
   bool stopping_by_force_ = false;  // for good

@@ -17,6 +17,7 @@ json to_json(const bnbd::BlockStatistics& s) {
           {"flushes", s.flushes},
           {"discards", s.discards},
           {"write_zeroes", s.write_zeroes},
+          {"secure_erases", s.secure_erases},
           {"errors", s.errors},
           {"copies", s.copies}};
 }
@@ -38,6 +39,9 @@ json to_json(const bnbd::BlockInfo& info) {
           {"max_io_bytes", info.max_io_bytes},
           {"max_discard_bytes", info.max_discard_bytes},
           {"max_write_zeroes_bytes", info.max_write_zeroes_bytes},
+          {"max_secure_erase_bytes", info.max_secure_erase_bytes},
+          {"discard_granularity_bytes", info.discard_granularity_bytes},
+          {"discard_alignment_bytes", info.discard_alignment_bytes},
           {"queue_depth", info.queue_depth},
           {"read_only", info.read_only},
           {"write_cache", info.write_cache},
@@ -75,6 +79,15 @@ std::string phase_word(DevicePhase phase) {
       break;
   }
   return "gone";
+}
+
+json to_json(const bnbd::SessionStatus::Device& device) {
+  return {{"export", device.name},
+          {"access", device.mode},
+          {"open_for_s", device.opened_for_ns / base::kSecond},
+          {"in_flight", device.in_flight},
+          {"ending", device.ending},
+          {"statistics", to_json(device.statistics)}};
 }
 
 std::string holders_text(const std::vector<bnbd::HolderStatus>& holders) {
@@ -123,6 +136,7 @@ json NodeState::device_status(const MappedDevice& device) const {
   json why = json::array({remote.explanation});
   if (!mapped) why.push_back(fmt::format("'{}' {}", device.name, phase_text(device)));
   for (const std::string& note : notes()) why.push_back(note);
+  if (!device.size_trouble.empty()) why.push_back(device.size_trouble);
   json kernel = nullptr;
   if (device.kernel) {
     const uint64_t patience_ns = device.kernel->waits_at_most_ns();
@@ -185,6 +199,21 @@ std::vector<std::string> NodeState::notes() const {
   return notes;
 }
 
+json NodeState::session_list() const {
+  json list = json::array();
+  for (const bnbd::SessionStatus& session : server_->session_statuses()) {
+    json devices = json::array();
+    for (const bnbd::SessionStatus::Device& device : session.devices)
+      devices.push_back(to_json(device));
+    list.push_back({{"name", session.name},
+                    {"peer", session.peer},
+                    {"braid", session.braid_peer},
+                    {"open_for_s", session.opened_for_ns / base::kSecond},
+                    {"devices", devices}});
+  }
+  return list;
+}
+
 json NodeState::server_status() const {
   if (!server_) return nullptr;
   const ServeOptions& serve = *options_.serve;
@@ -207,6 +236,9 @@ json NodeState::server_status() const {
           {"hca", hca_.info().kind},
           {"read_only", serve.read_only},
           {"sessions", sessions},
+          {"session_list", session_list()},
+          {"force_closed", s.force_closed},
+          {"resized", s.resized},
           {"sessions_opened", transport.sessions_opened},
           {"connects_refused", transport.connects_refused},
           {"breaches", transport.breaches},

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <future>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -174,6 +175,46 @@ TEST_F(NodeWithoutKernel, who_is_refused_is_told_who_has_the_device) {
   auto joined = second->call("map", joining);
   ASSERT_TRUE(joined.ok()) << joined.error().message();
   EXPECT_EQ((*joined)["access"], "migration");
+}
+
+TEST_F(NodeWithoutKernel, what_an_operator_closes_is_shown_and_mapped_again) {
+  const auto mapper = start_mapper();
+  ASSERT_TRUE(mapper->call("map", {{"target", address_ + "/ram"}}).ok());
+  auto before = server_->call("status", json::object());
+  const json& sessions = (*before)["server"]["session_list"];
+  ASSERT_EQ(sessions.size(), 1U);
+  EXPECT_EQ(sessions[0]["devices"][0]["export"], "ram");
+  EXPECT_EQ(sessions[0]["devices"][0]["access"], "rw");
+
+  EXPECT_EQ(mapper->call("close", {{"export", "ram"}}).code(), Errc::kInvalid) << "serves nothing";
+  EXPECT_EQ(server_->call("close", {{"export", "other"}}).code(), Errc::kNotFound);
+  EXPECT_EQ(server_->call("close", json::object()).code(), Errc::kInvalid);
+  EXPECT_EQ(mapper->call("remap", {{"name", "ram"}}).code(), Errc::kExists) << "it is open";
+  auto closed = server_->call("close", {{"session", sessions[0]["name"]}});
+  ASSERT_TRUE(closed.ok()) << closed.error().message();
+  EXPECT_EQ((*closed)["closed"], 1);
+  EXPECT_EQ((*closed)["sessions"][0]["devices"].size(), 0U);
+
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  std::string state;
+  while (state != "revoked" && std::chrono::steady_clock::now() < end) {
+    auto status = mapper->call("status", json::object());
+    state = (*status)["devices"][0]["state"];
+  }
+  ASSERT_EQ(state, "revoked");
+  auto open = mapper->call("remap", {{"name", "ram"}});
+  ASSERT_TRUE(open.ok()) << open.error().message();
+  EXPECT_EQ((*open)["state"], "open");
+  EXPECT_EQ(mapper->call("remap", {{"name", "nothing"}}).code(), Errc::kNotFound);
+}
+
+TEST_F(NodeWithoutKernel, sizes_that_cannot_be_are_refused_in_words) {
+  const auto resize = [&](json params) { return server_->call("resize", std::move(params)); };
+  EXPECT_EQ(resize({{"export", "ram"}, {"size", "16M"}}).code(), Errc::kNotSupported);
+  EXPECT_EQ(resize({{"export", "ram"}, {"size", "much"}}).code(), Errc::kInvalid);
+  EXPECT_EQ(resize({{"export", "ram"}, {"size", 5}}).code(), Errc::kInvalid);
+  EXPECT_EQ(resize({{"export", "nothing"}, {"size", "16M"}}).code(), Errc::kNotFound);
+  EXPECT_EQ(daemon_->call("resize", {{"export", "ram"}, {"size", "16M"}}).code(), Errc::kInvalid);
 }
 
 TEST_F(NodeTest, nothing_is_mapped_by_a_node_that_has_stopped) {

@@ -100,6 +100,7 @@ Task<Status> NodeState::take_away(DevicePtr device, bool force) {
   }
   device->force = false;
   set_phase(*device, DevicePhase::kUnmapping);
+  while (device->following) co_await device->changed.wait();
   if (force) insist(device);
   Result<bnbd::Detached> detached = bnbd::Detached();
   for (;;) {  // again if force was asked for meanwhile
@@ -203,7 +204,7 @@ Task<void> NodeState::close_remote(DevicePtr device) {
 Task<void> NodeState::dismantle(DevicePtr device) {
   if (device->remote) {
     begin_close(device);
-    while (!device->closed) co_await device->changed.wait();
+    while (!device->closed || device->remapping > 0) co_await device->changed.wait();
     reactor_.cancel(device->patience);
     device->remote.reset();
   }
@@ -217,6 +218,7 @@ Task<Status> NodeState::stop_server() {
   while (server_stopping_) co_await server_gone_.wait();
   if (!server_) co_return Status();
   server_stopping_ = true;
+  while (server_users_ > 0) co_await server_gone_.wait();
   const Status stopped = co_await server_->stop();
   if (stopped.ok()) server_.reset();
   server_stopping_ = false;

@@ -31,6 +31,7 @@ class IdleKernelDevice : public bnbd::KernelDevice {
   bool alive() const override { return true; }
   bnbd::KernelDeviceStatistics statistics() const override { return {}; }
   uint64_t waits_at_most_ns() const override { return base::kNever; }
+  base::Task<base::Status> follow_size() override { co_return base::ok_status(); }
   base::Task<base::Result<bnbd::Detached>> detach(bnbd::DetachMode) override {
     co_return bnbd::Detached();
   }

@@ -16,11 +16,15 @@ class LinuxFile : public File {
   const Info& info() const override { return info_; }
   Result<uint64_t> note() const override;
   Status set_note(uint64_t note) override;
+  Result<uint64_t> current_size() const override;
+  Status set_size(uint64_t size_bytes) override;
+  Status secure_erase(uint64_t offset_bytes, uint64_t length_bytes) override;
+  void adopt_size(uint64_t size_bytes) override { info_.size_bytes = size_bytes; }
   int fd() const { return fd_.fd(); }
 
  private:
   const Fd fd_;
-  const Info info_;
+  Info info_;
 };
 
 Result<std::unique_ptr<File>> open_linux_file(const std::string& root, const std::string& name,

@@ -47,6 +47,22 @@ std::string queue_folder(const std::string& sys_folder) {
   return partition ? sys_folder + "/../queue" : sys_folder + "/queue";
 }
 
+/// Asked for a range that no disk has: who could at all says that it is wrong.
+bool can_secure_erase(int fd) {
+  uint64_t range[] = {1, 1};
+  return ::ioctl(fd, BLKSECDISCARD, range) != 0 && errno == EINVAL;
+}
+
+/// Sequential zones take writes in order only, and resets that no message here carries.
+Status refuse_zones(const std::string& sys_folder) {
+  const std::string zoned = read_small_file(queue_folder(sys_folder) + "/zoned");
+  if (zoned.empty() || zoned.starts_with("none")) return {};
+  return make_error(Errc::kNotSupported,
+                    "it is a zoned disk ({}): its zones must be written in order, which remote "
+                    "devices do not promise",
+                    zoned.substr(0, zoned.find('\n')));
+}
+
 Status examine_disk(int fd, dev_t device, bool direct, File::Info& info) {
   unsigned int physical = 0;
   int logical = 0;
@@ -54,16 +70,22 @@ Status examine_disk(int fd, dev_t device, bool direct, File::Info& info) {
       ::ioctl(fd, BLKPBSZGET, &physical) != 0) {
     return sys_error(errno, "cannot read the size of a block device");
   }
+  const std::string numbers = fmt::format("{}:{}", major(device), minor(device));
+  const std::string sys_folder = "/sys/dev/block/" + numbers;
+  BRAID_CHECK(refuse_zones(sys_folder));
   info.block_device = true;
   info.direct = direct;
   info.logical_block_bytes = static_cast<uint32_t>(logical);
   info.physical_block_bytes = std::max(physical, info.logical_block_bytes);
   // A disk that cannot punch would be filled with zeroes instead, and its space not given back.
-  const std::string numbers = fmt::format("{}:{}", major(device), minor(device));
-  const std::string sys_folder = "/sys/dev/block/" + numbers;
   info.can_discard = read_number(queue_folder(sys_folder) + "/write_zeroes_max_bytes") > 0 &&
                      read_number(queue_folder(sys_folder) + "/discard_max_bytes") > 0;
   info.can_write_zeroes = true;  // the kernel writes zero pages where the disk cannot
+  info.can_secure_erase = !info.read_only && can_secure_erase(fd);
+  info.discard_granularity_bytes =
+      static_cast<uint32_t>(read_number(queue_folder(sys_folder) + "/discard_granularity"));
+  info.discard_alignment_bytes =
+      static_cast<uint32_t>(read_number(sys_folder + "/discard_alignment"));
   info.identity = disk_identity(sys_folder, numbers, boot_id());
   return {};
 }

@@ -66,11 +66,13 @@ void prepare_io(const IoOp& op, io_uring_sqe& sqe) {
     case IoOpcode::kRead:
       io_uring_prep_read(&sqe, fd, op.buffer + op.progressed_bytes, static_cast<unsigned>(left),
                          op.offset_bytes + op.progressed_bytes);
+      sqe.ioprio = op.priority;
       return;
     case IoOpcode::kWrite:
       io_uring_prep_write(&sqe, fd, op.buffer + op.progressed_bytes, static_cast<unsigned>(left),
                           op.offset_bytes + op.progressed_bytes);
       if (op.force_unit_access) sqe.rw_flags = RWF_DSYNC;
+      sqe.ioprio = op.priority;
       return;
     case IoOpcode::kFlush:
       io_uring_prep_fsync(&sqe, fd, IORING_FSYNC_DATASYNC);

@@ -60,6 +60,7 @@ Errc SimDisk::check(IoOpcode opcode, uint64_t offset_bytes, uint64_t length_byte
 Errc SimDisk::execute(IoOpcode opcode, bool force_unit_access, uint64_t offset_bytes,
                       uint64_t length_bytes, std::byte* data, uint64_t flush_covers) {
   ++counters_.operations;
+  if (check(opcode, offset_bytes, length_bytes) != Errc::kOk) return Errc::kOutOfRange;  // shrunk
   const bool fails =
       faults.errors_per_million != 0 && random_.per_million(faults.errors_per_million);
   if (fails) ++counters_.errors;
@@ -103,6 +104,37 @@ Status SimDisk::set_note(uint64_t note) {
   }
   note_ = note;
   return {};
+}
+
+Status SimDisk::set_size(uint64_t size_bytes) {
+  if (options_.block_device) return make_error(Errc::kNotSupported, "a disk has its size");
+  if (size_bytes % options_.logical_block_bytes != 0) {
+    return make_error(Errc::kInvalid, "{} bytes are no whole blocks", size_bytes);
+  }
+  if (faults.errors_per_million != 0 && random_.per_million(faults.errors_per_million)) {
+    ++counters_.errors;
+    return make_error(faults.error, "a simulated error while a size was set");
+  }
+  resize(size_bytes);
+  return {};
+}
+
+Status SimDisk::secure_erase(uint64_t offset_bytes, uint64_t length_bytes) {
+  if (!options_.erases) return make_error(Errc::kNotSupported, "this disk erases nothing for good");
+  const Errc done = execute(IoOpcode::kWriteZeroes, true, offset_bytes, length_bytes, nullptr);
+  if (done != Errc::kOk) return make_error(done, "a simulated error while a range was erased");
+  return {};
+}
+
+void SimDisk::resize(uint64_t size_bytes) {
+  BRAID_ASSERT(size_bytes % kSectorBytes == 0);
+  options_.size_bytes = size_bytes;
+  const uint64_t sectors = size_bytes / kSectorBytes;
+  current_.resize(size_bytes);
+  durable_.resize(size_bytes);
+  dirty_.resize(sectors);
+  stored_as_.resize(sectors);
+  std::erase_if(dirty_sectors_, [&](uint32_t sector) { return sector >= sectors; });
 }
 
 void SimDisk::store(uint64_t offset_bytes, uint64_t length_bytes, const std::byte* data,

@@ -31,7 +31,8 @@ struct SimDiskOptions {
   uint32_t logical_block_bytes = 512;
   uint32_t physical_block_bytes = 4096;
   bool block_device = false;
-  bool lying = false;  // acknowledges flush and FUA without doing them
+  bool erases = false;  // can erase for good
+  bool lying = false;   // acknowledges flush and FUA without doing them
   uint64_t latency_min_ns = 10 * kMicrosecond;
   uint64_t latency_max_ns = 120 * kMicrosecond;
 };
@@ -94,6 +95,11 @@ class SimDisk {
   /// File::note() and set_note(): durable at once. Not on block devices.
   Result<uint64_t> note() const;
   Status set_note(uint64_t note);
+  /// File::set_size(): durable at once. Not on block devices, but by resize().
+  Status set_size(uint64_t size_bytes);
+  Status secure_erase(uint64_t offset_bytes, uint64_t length_bytes);
+  /// What an administrator does, whatever the kind. What is under way beyond the end then fails.
+  void resize(uint64_t size_bytes);
   void power_loss();
   /// Counts power losses: what was under way before one does not happen after it.
   uint64_t boot() const { return boot_; }
@@ -114,7 +120,7 @@ class SimDisk {
   void flush(uint64_t covers);
 
   const std::string identity_;
-  const SimDiskOptions options_;
+  SimDiskOptions options_;
   uint32_t id_ = 0;
   SimRandom random_;
   std::vector<std::byte> current_;

@@ -246,6 +246,7 @@ Result<std::unique_ptr<File>> SimHost::open_beneath(const std::string& root,
   info.read_only = options.read_only;
   info.can_discard = true;
   info.can_write_zeroes = true;
+  info.can_secure_erase = is.erases && !options.read_only;
   info.identity = disk->identity();
   std::shared_ptr<SimDiskLock> lock;
   if (options.lock) {

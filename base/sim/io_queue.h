@@ -85,12 +85,18 @@ class SimFile final : public File {
   const Info& info() const override { return info_; }
   Result<uint64_t> note() const override { return disk_.note(); }
   Status set_note(uint64_t note) override { return disk_.set_note(note); }
+  Result<uint64_t> current_size() const override { return disk_.options().size_bytes; }
+  Status set_size(uint64_t size_bytes) override { return disk_.set_size(size_bytes); }
+  Status secure_erase(uint64_t offset_bytes, uint64_t length_bytes) override {
+    return disk_.secure_erase(offset_bytes, length_bytes);
+  }
+  void adopt_size(uint64_t size_bytes) override { info_.size_bytes = size_bytes; }
   SimDisk& disk() { return disk_; }
   const std::shared_ptr<SimDiskLock>& lock() const { return lock_; }
 
  private:
   SimDisk& disk_;
-  const Info info_;
+  Info info_;
   const std::shared_ptr<SimDiskLock> lock_;
 };
 

@@ -119,7 +119,21 @@ void FileDevice::step(Slot& slot) {
     case BlockOp::kWriteZeroes:
       step_range(slot);
       return;
+    case BlockOp::kSecureErase:
+      reactor_.spawn(erase(slot));
+      return;
   }
+}
+
+/// The kernel has no asynchronous call for it. Rare and slow: a worker and an allocation do.
+base::Task<void> FileDevice::erase(Slot& slot) {
+  const auto outcome = std::make_shared<Errc>(Errc::kOk);
+  std::function<void()> work = [outcome, file = file_, offset = slot.request->offset_bytes,
+                                length = slot.request->length_bytes] {
+    *outcome = file->secure_erase(offset, length).code();
+  };
+  co_await reactor_.offload(std::move(work));
+  advance(slot, *outcome);
 }
 
 void FileDevice::flush(Slot& slot, Stage stage) {
@@ -139,6 +153,7 @@ void FileDevice::step_transfer(Slot& slot) {
   slot.op.opcode = request.op == BlockOp::kRead ? IoOpcode::kRead : IoOpcode::kWrite;
   slot.op.force_unit_access =
       heeds_fua_ && request.op == BlockOp::kWrite && request.force_unit_access;
+  slot.op.priority = request.priority;
   slot.op.buffer = direct ? request.buffer.address : slot.bounce;
   slot.op.offset_bytes = request.offset_bytes;
   slot.op.length_bytes = request.length_bytes;
@@ -178,7 +193,8 @@ void FileDevice::step_range(Slot& slot) {
   slot.op.opcode = by_hand                         ? IoOpcode::kWrite
                    : slot.method == Method::kPunch ? IoOpcode::kDiscard
                                                    : IoOpcode::kWriteZeroes;
-  slot.op.force_unit_access = false;  // one flush at the end is cheaper
+  slot.op.priority = request.priority;  // of zeroes written by hand
+  slot.op.force_unit_access = false;    // one flush at the end is cheaper
   slot.op.buffer = by_hand ? scratch_at(kBounceBuffers * bounce_bytes(info_)) : nullptr;
   slot.op.offset_bytes = request.offset_bytes + slot.done_bytes;
   slot.op.length_bytes = slot.piece_bytes;
@@ -234,7 +250,12 @@ void FileDevice::finish(Slot& slot, Errc status) {
   }
   give_bounce_back(slot);
   slot.request = nullptr;
-  if (BlockRequest* next = waiting_.pop_front()) {
+  BlockRequest* next = waiting_.pop_front();
+  while (next != nullptr && check(info_, *next) != Errc::kOk) {  // the device shrank meanwhile
+    rejected_.end(*next, Errc::kOutOfRange);
+    next = waiting_.pop_front();
+  }
+  if (next != nullptr) {
     start(slot, *next);
   } else {
     free_.push_back(slot);

@@ -33,6 +33,8 @@ class FileDevice : public BlockDevice {
   base::Result<std::unique_ptr<Region>> create_region(size_t size_bytes) override;
   BlockStatistics statistics() const override { return statistics_; }
   std::shared_ptr<base::File> file() const override { return file_; }
+  base::Task<base::Status> resize(uint64_t size_bytes) override;
+  base::Task<base::Result<bool>> refresh_size() override;
 
  private:
   enum class Stage : uint8_t { kPreflush, kBody, kPostflush };
@@ -54,6 +56,7 @@ class FileDevice : public BlockDevice {
   void step(Slot& slot);
   void step_transfer(Slot& slot);
   void step_range(Slot& slot);
+  base::Task<void> erase(Slot& slot);
   void flush(Slot& slot, Stage stage);
   void advance(Slot& slot, base::Errc status);
   bool try_next_method(Slot& slot);
@@ -63,13 +66,17 @@ class FileDevice : public BlockDevice {
   void give_bounce_back(Slot& slot);
   bool aligned(const BlockRequest& request) const;
   std::byte* scratch_at(size_t offset) const;
+  base::Status check_size(uint64_t size_bytes) const;
+  base::Task<base::Status> end_beyond(uint64_t size_bytes);
+  bool works_beyond(uint64_t size_bytes) const;
 
   base::Reactor& reactor_;
   base::Logger log_;
   const std::shared_ptr<base::File> file_;        // a worker may still set its note
   const std::unique_ptr<base::Segment> scratch_;  // bounce buffers, then zeroes
   const std::string name_;
-  const BlockInfo info_;
+  BlockInfo info_;
+  bool resizing_ = false;
   BlockStatistics statistics_;
 
   std::vector<Slot> slots_;

@@ -155,5 +155,36 @@ TEST_F(RealFile, a_file_that_may_only_be_read_is_a_device_for_reading) {
   EXPECT_TRUE(device_->info().read_only);
 }
 
+TEST_F(RealFile, grows_and_shrinks_and_notices_what_others_do) {
+  auto opened = open();
+  ASSERT_TRUE(opened.ok()) << opened.error().message();
+  device_ = std::move(*opened);
+  ASSERT_TRUE(reactor_->run_until_done(device_->resize(2 * kSize)).ok());
+  EXPECT_EQ(std::filesystem::file_size(root_ + "/disk.img"), 2 * kSize);
+  EXPECT_EQ(run(Io(BlockOp::kWrite, 2 * kSize - 4096, 4096, 3)), Errc::kOk);
+  EXPECT_TRUE(reads_as(2 * kSize - 4096, 4096, 3));
+  ASSERT_TRUE(reactor_->run_until_done(device_->resize(kSize)).ok());
+  EXPECT_EQ(std::filesystem::file_size(root_ + "/disk.img"), kSize);
+  EXPECT_EQ(run(Io(BlockOp::kWrite, kSize, 4096, 3)), Errc::kOutOfRange);
+  std::filesystem::resize_file(root_ + "/disk.img", kSize + 4096 + 1);
+  EXPECT_TRUE(*reactor_->run_until_done(device_->refresh_size()));
+  EXPECT_EQ(device_->info().size_bytes, kSize + 4096) << "whole blocks";
+  EXPECT_TRUE(reads_as(kSize, 4096, 0));
+}
+
+TEST_F(RealFile, a_priority_that_a_client_may_have_is_taken_by_the_kernel) {
+  auto opened = open();
+  ASSERT_TRUE(opened.ok()) << opened.error().message();
+  device_ = std::move(*opened);
+  for (const uint16_t kind : {2, 3}) {  // best effort, idle
+    for (const BlockOp op : {BlockOp::kWrite, BlockOp::kRead}) {
+      Io io(op, 0, 4096, 1);
+      io.request.priority = static_cast<uint16_t>(kind << base::kIoPriorityClassShift);
+      EXPECT_EQ(run(io), Errc::kOk) << kind;
+    }
+  }
+  EXPECT_EQ(run(Io(BlockOp::kSecureErase, 0, 4096)), Errc::kNotSupported);
+}
+
 }  // namespace
 }  // namespace braid::bnbd

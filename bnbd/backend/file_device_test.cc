@@ -256,6 +256,20 @@ class HandDrivenFile : public testing::Test {
   std::unique_ptr<FileDevice> device_;
 };
 
+TEST_F(HandDrivenFile, a_priority_reaches_the_disk_and_ends_with_its_request) {
+  for (const uint16_t priority : {uint16_t{3 << base::kIoPriorityClassShift}, uint16_t{0}}) {
+    for (const BlockOp kind : {BlockOp::kRead, BlockOp::kWrite}) {
+      Io io(kind, 0, 4096);
+      io.request.priority = priority;
+      device_->submit(io.request);
+      ASSERT_NE(op(), nullptr);
+      EXPECT_EQ(op()->priority, priority);
+      host_.io->complete(Errc::kOk);
+      EXPECT_EQ(io.status, Errc::kOk);
+    }
+  }
+}
+
 constexpr uint64_t kMiB = 1 << 20;
 
 TEST_F(HandDrivenFile, long_ranges_go_in_pieces) {

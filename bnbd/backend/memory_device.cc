@@ -67,6 +67,8 @@ class MemoryDevice : public BlockDevice {
       case BlockOp::kWriteZeroes:
         clear(request.offset_bytes, request.length_bytes, give_back_ && !request.no_unmap);
         break;
+      case BlockOp::kSecureErase:
+        break;  // refused by check()
     }
   }
 

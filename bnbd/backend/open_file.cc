@@ -3,6 +3,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <bit>
 #include <optional>
 
 #include "bnbd/backend/file_device.h"
@@ -44,7 +45,11 @@ BlockInfo describe(const base::File::Info& file, const FileDeviceOptions& option
   if (!info.read_only) {
     info.max_discard_bytes = file.can_discard ? uint64_t{1} << 30 : 0;
     info.max_write_zeroes_bytes = uint64_t{1} << 30;
-    info.discard_granularity_bytes = info.physical_block_bytes;
+    if (file.can_secure_erase) info.max_secure_erase_bytes = uint64_t{1} << 30;
+    const bool told = std::has_single_bit(file.discard_granularity_bytes);
+    info.discard_granularity_bytes =
+        told ? file.discard_granularity_bytes : info.physical_block_bytes;
+    info.discard_alignment_bytes = file.discard_alignment_bytes;
   }
   return info;
 }

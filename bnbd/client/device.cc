@@ -49,9 +49,68 @@ void DeviceImpl::set_state(RemoteState state, std::string why) {
     log_.info("{}: {} -> {}{}{}", options_.name, to_string(state_), to_string(state),
               why.empty() ? "" : ": ", why);
   }
+  const bool changed = state_ != state;
   state_ = state;
   why_ = std::move(why);
   count_absence();
+  if (changed && changed_) changed_();
+}
+
+void DeviceImpl::set_size(uint64_t size_bytes) {
+  size_bytes -= size_bytes % info_.logical_block_bytes;
+  if (size_bytes == info_.size_bytes) return;
+  log_.info("{}: {} from {} to {} bytes", options_.name,
+            size_bytes > info_.size_bytes ? "grew" : "shrank", info_.size_bytes, size_bytes);
+  info_.size_bytes = size_bytes;
+  if (changed_) changed_();
+}
+
+void DeviceImpl::news(const wire::DeviceNews& told) {
+  if (state_ != RemoteState::kOpen || told.device_id != device_id_) return;
+  if (told.kind == wire::NewsKind::kResized) return set_size(told.size_bytes);
+  revoked("the server's operator has closed it");
+}
+
+/// Nothing of what is held may reach the server by itself: its operator may have given the device
+/// to others.
+void DeviceImpl::revoked(std::string why) {
+  device_id_ = wire::kNoDevice;
+  remapping_ = false;
+  log_.warning("{}: {}; I/O is held until it is mapped again or unmapped", options_.name, why);
+  set_state(RemoteState::kRevoked, std::move(why));
+}
+
+base::Status DeviceImpl::may_remap() const {
+  switch (state()) {
+    case RemoteState::kRevoked:
+    case RemoteState::kUnavailable:
+      return {};
+    case RemoteState::kReplaced:
+      if (shrank_) return {};
+      break;
+    case RemoteState::kOpen:
+      return base::make_error(Errc::kExists, "'{}' is open", options_.name);
+    case RemoteState::kPathDown:
+      return base::make_error(Errc::kDisconnected, "{}", explain());
+    case RemoteState::kSuperseded:
+    case RemoteState::kClosed:
+      break;
+  }
+  return base::make_error(Errc::kStale, "{}", explain());
+}
+
+base::Task<base::Status> DeviceImpl::remap() {
+  BRAID_CO_CHECK(may_remap());
+  remapping_ = true;
+  const bool path_up = session_.path_up();
+  set_state(path_up ? RemoteState::kUnavailable : RemoteState::kPathDown,
+            "it is being mapped again");
+  if (!path_up) co_return base::Error(Errc::kDisconnected, explain());
+  const base::Status path = co_await session_.reopen(serial_);
+  session_.serve();
+  if (state_ == RemoteState::kOpen) co_return base::ok_status();
+  if (!path.ok()) co_return path;
+  co_return base::Error(refusal_ == Errc::kOk ? Errc::kStale : refusal_, explain());
 }
 
 /// An absence begins when the device is not open, and ends when it is and requests flow. What was
@@ -104,10 +163,13 @@ void DeviceImpl::requests_returned() {
 }
 
 void DeviceImpl::reopened(const wire::OpenedDevice& opened) {
-  const ReopenVerdict verdict = judge_reopen(info_, tenure_, opened);
+  const ReopenVerdict verdict = judge_reopen(info_, tenure_, opened, remapping_);
   const base::Host& host = session_.home().host();
   if (verdict.replaced && !host.mutant("identity-ignored")) {
     device_id_ = wire::kNoDevice;
+    shrank_ = verdict.shrank;
+    refusal_ = Errc::kOk;
+    remapping_ = false;
     return set_state(RemoteState::kReplaced, verdict.why);
   }
   if (verdict.superseded && !host.mutant("tenure-ignored")) {
@@ -120,10 +182,9 @@ void DeviceImpl::reopened(const wire::OpenedDevice& opened) {
         "failed there; the next flush will fail",
         options_.name);
   }
-  if (opened.size_bytes > info_.size_bytes) {
-    log_.info("{}: grew from {} to {} bytes", options_.name, info_.size_bytes, opened.size_bytes);
-  }
+  set_size(opened.size_bytes);
   take_over(opened);
+  remapping_ = false;
   set_state(RemoteState::kOpen, "");
   session_.need_permit(*this);
 }
@@ -141,7 +202,9 @@ void DeviceImpl::superseded(std::string why) {
 }
 
 void DeviceImpl::refused(const base::Error& why) {
+  refusal_ = why.code();
   if (why.code() == Errc::kStale && tenure_ != 0) return superseded(why.message());
+  if (why.code() == Errc::kCanceled) return revoked(why.message());
   device_id_ = wire::kNoDevice;
   set_state(RemoteState::kUnavailable, why.message());
   // A disk that is slow may answer at any moment.
@@ -276,7 +339,11 @@ std::string DeviceImpl::explain() const {
       return fmt::format("'{}' cannot be opened at {}: {}; it is tried again, {}", options_.name,
                          session_.server_text(), why_, held);
     case RemoteState::kReplaced:
-      return fmt::format("'{}' stays down until it is unmapped: {}; {}", options_.name, why_, held);
+      return fmt::format("'{}' stays down until it is unmapped{}: {}; {}", options_.name,
+                         shrank_ ? ", or mapped again as it is" : "", why_, held);
+    case RemoteState::kRevoked:
+      return fmt::format("'{}' waits to be mapped again or unmapped: {}; {}", options_.name, why_,
+                         held);
     case RemoteState::kSuperseded:
       return fmt::format("'{}' fails all I/O until it is unmapped, what was held with it: {}",
                          options_.name, why_);

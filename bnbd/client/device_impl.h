@@ -12,6 +12,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -50,6 +51,8 @@ class DeviceImpl final : public RemoteDevice, public base::ListNode {
     return latency_[static_cast<size_t>(kind)];
   }
   std::string explain() const override;
+  base::Task<base::Status> remap() override;
+  void watch(std::function<void()> changed) override { changed_ = std::move(changed); }
   base::Task<void> close() override;
 
   // --- for the session
@@ -74,6 +77,8 @@ class DeviceImpl final : public RemoteDevice, public base::ListNode {
   void reopened(const wire::OpenedDevice& opened);
   void refused(const base::Error& why);
   void superseded(std::string why);
+  bool remapping() const { return remapping_; }
+  void news(const wire::DeviceNews& told);
   /// What the transport still holds goes out under the present id, or under none.
   void address_held();
   /// Requests flow: a device that is open has been away no longer.
@@ -124,6 +129,9 @@ class DeviceImpl final : public RemoteDevice, public base::ListNode {
 
   // --- device.cc
   void set_state(RemoteState state, std::string why);
+  void revoked(std::string why);
+  void set_size(uint64_t size_bytes);
+  base::Status may_remap() const;
   void count_absence();
   void take_over(const wire::OpenedDevice& opened);
   static void give_up(base::Timer& timer);
@@ -140,7 +148,11 @@ class DeviceImpl final : public RemoteDevice, public base::ListNode {
   const RemoteDeviceOptions options_;
   base::Logger log_;
   RemoteState state_ = RemoteState::kOpen;
-  std::string why_;  // it is not open
+  std::string why_;                       // it is not open
+  base::Errc refusal_ = base::Errc::kOk;  // the server's last, in kUnavailable
+  bool shrank_ = false;                   // why it was replaced
+  bool remapping_ = false;                // its user wants it back, whatever has happened
+  std::function<void()> changed_;
   base::Timer give_up_timer_;
   bool gave_up_ = false;
   bool closing_ = false;

@@ -22,6 +22,7 @@ void SessionImpl::requests_returned() {
 void SessionImpl::forget_path() {
   path_up_ = false;
   ++path_generation_;
+  news_seen_ = 0;
   home_.cancel(reopen_timer_);
   for (DeviceImpl* device : devices_) device->path_lost();
 }
@@ -39,7 +40,10 @@ base::Task<base::Status> SessionImpl::reconnected() {
 void SessionImpl::restored() {
   path_up_ = true;
   log_.info("path to {} is back", server_text());
-  for (DeviceImpl* device : devices_) device->path_restored();
+  for (DeviceImpl* device : devices_) {
+    device->path_restored();
+    if (device->remapping()) reopen_later(0);  // asked for when this path had opened the others
+  }
   serve();
 }
 
@@ -67,13 +71,16 @@ base::Task<void> SessionImpl::reopen_beside(uint64_t serial, base::Status& outco
   ended.notify_all();
 }
 
-/// Opens a device again on the present path. An error means that the path is gone.
 base::Task<base::Status> SessionImpl::reopen(uint64_t serial) {
   DeviceImpl* device = find(serial);
   if (device == nullptr || !device->wants_reopening()) co_return base::ok_status();
   const uint64_t generation = path_generation_;
   const std::string name = device->name();
-  OpenReply reply = co_await send_open(name, device->mode(), device->tenure());
+  Claim claim;
+  claim.again = true;
+  claim.remap = device->remapping();
+  claim.tenure = device->tenure();
+  OpenReply reply = co_await send_open(name, device->mode(), claim);
   if (generation != path_generation_) {
     co_return base::make_error(Errc::kDisconnected, "the path was lost while '{}' was opened again",
                                name);
@@ -88,7 +95,8 @@ base::Task<base::Status> SessionImpl::reopen(uint64_t serial) {
   }
   device = find(serial);
   // Closed by its user meanwhile, or not the device it was: nobody else must find it taken.
-  const bool kept = wanted && device != nullptr && device->open_at_server();
+  const bool kept =
+      reply.answer.ok() && device != nullptr && device->id_at_server() == reply.answer->device_id;
   if (reply.answer.ok() && !kept) co_await send_close(reply.answer->device_id);
   co_return base::ok_status();
 }

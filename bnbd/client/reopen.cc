@@ -6,8 +6,8 @@
 
 namespace braid::bnbd::client {
 
-ReopenVerdict judge_reopen(const BlockInfo& before, uint64_t tenure,
-                           const wire::OpenedDevice& now) {
+ReopenVerdict judge_reopen(const BlockInfo& before, uint64_t tenure, const wire::OpenedDevice& now,
+                           bool smaller_too) {
   ReopenVerdict verdict;
   if (before.identity != now.identity) {
     verdict.why = fmt::format("the server has another device under this name: it was {}, it is {}",
@@ -16,7 +16,8 @@ ReopenVerdict judge_reopen(const BlockInfo& before, uint64_t tenure,
   } else if (before.logical_block_bytes != now.logical_block_bytes) {
     verdict.why = fmt::format("the device's blocks had {} bytes and have {}",
                               before.logical_block_bytes, now.logical_block_bytes);
-  } else if (now.size_bytes < before.size_bytes) {
+  } else if (now.size_bytes < before.size_bytes && !smaller_too) {
+    verdict.shrank = true;
     verdict.why =
         fmt::format("the device shrank from {} to {} bytes", before.size_bytes, now.size_bytes);
   }
@@ -44,7 +45,9 @@ BlockInfo describe(const wire::OpenedDevice& opened, bool read_only, uint32_t qu
   const uint64_t range_max =
       uint64_t{UINT32_MAX} / opened.physical_block_bytes * opened.physical_block_bytes;
   info.max_discard_bytes = std::min(opened.max_discard_bytes, range_max);
+  info.max_secure_erase_bytes = std::min(opened.max_secure_erase_bytes, range_max);
   info.discard_granularity_bytes = opened.discard_granularity_bytes;
+  info.discard_alignment_bytes = opened.discard_alignment_bytes;
   // Others than Braid may mean "write same" by it.
   if (!opened.identity.empty()) {
     info.max_write_zeroes_bytes = std::min(opened.max_write_zeroes_bytes, range_max);

@@ -35,6 +35,8 @@ std::string_view to_string(RemoteState state) {
       return "replaced";
     case RemoteState::kSuperseded:
       return "superseded";
+    case RemoteState::kRevoked:
+      return "revoked";
     case RemoteState::kClosed:
       return "closed";
   }
@@ -68,7 +70,8 @@ SessionImpl::SessionImpl(vhca::Device& device, RemoteSessionOptions options)
       options_(std::move(options)),
       home_(*options_.transport.reactors.front()),
       log_(home_.log().child("remote")),
-      reopen_timer_(&SessionImpl::reopen_due, this) {
+      reopen_timer_(&SessionImpl::reopen_due, this),
+      news_timer_(&SessionImpl::news_due, this) {
   permit_waiter_.permit_free = &SessionImpl::permit_free;
   permit_waiter_.context = this;
 }
@@ -98,7 +101,10 @@ base::Task<base::Status> SessionImpl::start() {
     path_up_ = transport_->state() == trs::SessionState::kConnected;
     status = co_await exchange_versions();
   }
-  if (status.ok()) co_return status;
+  if (status.ok()) {
+    ask_news_later();
+    co_return status;
+  }
   closing_ = true;
   co_await transport_->close();
   co_return status;
@@ -109,6 +115,7 @@ base::Task<void> SessionImpl::close() {
   while (!devices_.empty()) co_await devices_.front()->close();
   closing_ = true;
   home_.cancel(reopen_timer_);
+  home_.cancel(news_timer_);
   co_await transport_->close();
 }
 
@@ -165,9 +172,8 @@ base::Task<base::Status> SessionImpl::exchange_versions() {
   co_return base::ok_status();
 }
 
-/// `tenure`: that the device had before, 0 at the first opening.
-base::Task<OpenReply> SessionImpl::send_open(std::string name, wire::AccessMode mode,
-                                             uint64_t tenure) {
+/// `claim`: none at the first opening.
+base::Task<OpenReply> SessionImpl::send_open(std::string name, wire::AccessMode mode, Claim claim) {
   OpenReply reply;
   auto open = wire::make_open(name, mode);
   if (!open.ok()) {
@@ -178,8 +184,9 @@ base::Task<OpenReply> SessionImpl::send_open(std::string name, wire::AccessMode 
   const std::span<std::byte> answer = std::span(space).first(
       limits().braid_peer ? sizeof(wire::ExtendedOpenAnswer) : sizeof(wire::OpenAnswer));
   const std::string what = fmt::format("opening '{}'", name);
-  const wire::ClaimingOpen claiming = wire::make_claim(*open, tenure);
-  const auto message = tenure == 0 ? wire::bytes_of(*open) : wire::bytes_of(claiming);
+  const wire::ClaimingOpen claiming = wire::make_claim(*open, claim.tenure, claim.remap);
+  const bool claims = claim.again && limits().braid_peer;
+  const auto message = claims ? wire::bytes_of(claiming) : wire::bytes_of(*open);
   trs::LateAnswer late = [this, name, mode](Errc end, std::span<const std::byte> data) {
     if (end == Errc::kOk) opened_late(name, mode, data);
   };
@@ -209,7 +216,8 @@ base::Task<Result<wire::OpenedDevice>> SessionImpl::open_patiently(std::string n
                                                                    wire::AccessMode mode) {
   for (const uint64_t began_ns = home_.now_ns();;) {
     const uint64_t generation = path_generation_;
-    OpenReply reply = co_await send_open(name, mode, 0);
+    const Claim none;
+    OpenReply reply = co_await send_open(name, mode, none);
     if (!reply.path.ok()) co_return reply.path.error();
     if (generation != path_generation_ || closing_) {
       co_return make_error(Errc::kDisconnected, "cannot open '{}': the path was lost meanwhile",

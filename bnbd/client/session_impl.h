@@ -26,6 +26,14 @@ struct OpenReply {
   base::Result<wire::OpenedDevice> answer = wire::OpenedDevice();  // if the path is well
 };
 
+/// What is told of a device that was open before.
+struct Claim {
+  Claim() {}  // no aggregate: those go wrong beside co_await
+  bool again = false;
+  bool remap = false;
+  uint64_t tenure = 0;
+};
+
 /// A device that is being opened for the first time.
 struct Opening {
   std::string name;
@@ -76,6 +84,8 @@ class SessionImpl final : public RemoteSession, private trs::SessionUser {
   }
   /// The server no longer knows a device, or refused to open it: tried again after this time.
   void reopen_later(uint64_t delay_ns);
+  /// Opens a device again on the present path. An error means that the path is gone.
+  base::Task<base::Status> reopen(uint64_t serial);
   uint64_t reopen_delay_ns() const { return options_.reopen_delay_ns; }
   uint64_t close_patience_ns() const { return options_.close_patience_ns; }
   /// Whether another device would be disturbed by the loss of the path.
@@ -93,7 +103,7 @@ class SessionImpl final : public RemoteSession, private trs::SessionUser {
   base::Status make_memory();
   base::Status add_paths();
   base::Task<base::Status> exchange_versions();
-  base::Task<OpenReply> send_open(std::string name, wire::AccessMode mode, uint64_t tenure);
+  base::Task<OpenReply> send_open(std::string name, wire::AccessMode mode, Claim claim);
   base::Task<base::Result<wire::OpenedDevice>> open_patiently(std::string name,
                                                               wire::AccessMode mode);
   base::Task<base::Result<base::Errc>> admin(std::string what, trs::Direction direction,
@@ -107,8 +117,11 @@ class SessionImpl final : public RemoteSession, private trs::SessionUser {
   base::Task<base::Status> reopen_all();
   base::Task<void> reopen_beside(uint64_t serial, base::Status& outcome, size_t& under_way,
                                  base::Signal& ended);
-  base::Task<base::Status> reopen(uint64_t serial);
   base::Task<void> reopen_unavailable();
+  void ask_news_later();
+  base::Task<void> ask_news();
+  base::Task<base::Result<bool>> ask_news_once();
+  static void news_due(base::Timer& timer);
   DeviceImpl* find(uint64_t serial);
   static void reopen_due(base::Timer& timer);
   static void permit_free(trs::PermitWaiter& waiter);
@@ -141,6 +154,9 @@ class SessionImpl final : public RemoteSession, private trs::SessionUser {
   std::unique_ptr<trs::ClientSession> transport_;
   base::Timer reopen_timer_;
   base::Task<void> reopen_task_;
+  base::Timer news_timer_;
+  base::Task<void> news_task_;
+  uint64_t news_seen_ = 0;  // on this path
   base::Task<void> late_task_;
 };
 

@@ -80,6 +80,7 @@ uint32_t DeviceImpl::request_bytes_max(const Op& op) const {
   if (op.request->op == BlockOp::kFlush) most = 1;
   if (op.request->op == BlockOp::kDiscard) most = info_.max_discard_bytes;
   if (op.request->op == BlockOp::kWriteZeroes) most = info_.max_write_zeroes_bytes;
+  if (op.request->op == BlockOp::kSecureErase) most = info_.max_secure_erase_bytes;
   if (most == 0) return UINT32_MAX;  // it cannot any more: it refuses the whole
   const uint32_t block = info_.logical_block_bytes;
   return most < block ? static_cast<uint32_t>(most) : static_cast<uint32_t>(most / block * block);
@@ -150,6 +151,7 @@ bool DeviceImpl::fill(Part& part) {
   message.header.type = static_cast<uint16_t>(wire::MessageType::kIo);
   message.device_id = device_id_;
   message.operation_flags = operation_flags(op);
+  if (session_.sends_priority()) message.priority = request.priority;
   if (!flush) {
     message.sector = part.offset_bytes / wire::kSectorBytes;
     message.length_bytes = part.sent_bytes;
@@ -173,6 +175,8 @@ uint32_t DeviceImpl::operation_flags(const Op& op) const {
     case BlockOp::kWriteZeroes:
       return static_cast<uint32_t>(wire::Operation::kWriteZeroes) | fua |
              (request.no_unmap ? wire::kFlagNoUnmap : 0);
+    case BlockOp::kSecureErase:
+      return static_cast<uint32_t>(wire::Operation::kSecureErase) | fua;
   }
   return 0;
 }

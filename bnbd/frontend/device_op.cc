@@ -29,6 +29,7 @@ uint64_t DeviceOp::piece_max() const {
   uint64_t max = info.max_io_bytes;
   if (op == BlockOp::kDiscard) max = info.max_discard_bytes;
   if (op == BlockOp::kWriteZeroes) max = info.max_write_zeroes_bytes;
+  if (op == BlockOp::kSecureErase) max = info.max_secure_erase_bytes;
   max -= max % info.logical_block_bytes;
   return max == 0 || op == BlockOp::kFlush ? length_bytes : max;
 }

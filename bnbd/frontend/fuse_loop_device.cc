@@ -58,6 +58,14 @@ class FuseLoopDevice : public KernelDevice {
 
   uint64_t waits_at_most_ns() const override { return base::kNever; }
 
+  base::Task<base::Status> follow_size() override {
+    const std::function<base::Status()> work = [attachment = attachment_,
+                                                size_bytes = server_->device_bytes()] {
+      return resize_loop(attachment->loop.index, attachment->options.label, size_bytes);
+    };
+    co_return co_await offloaded<void>(reactor_, work);
+  }
+
   base::Task<base::Result<Detached>> detach(DetachMode mode) override {
     const std::shared_ptr<Attachment> attachment = attachment_;
     const auto removal = [attachment](LoopRemoval how) {

@@ -18,8 +18,9 @@ namespace braid::bnbd {
 namespace {
 
 constexpr fuse_ino_t kFileInode = FUSE_ROOT_ID + 1;
-// Nothing changes behind the kernel's back: it need not ask twice.
+// The name stays; the size may change, and the loop device asks for it when it is told to.
 constexpr double kForEverSeconds = 1e9;
+constexpr double kNotAtAllSeconds = 0;
 
 FuseServer& server_of(fuse_req_t request) {
   return *static_cast<FuseServer*>(fuse_req_userdata(request));
@@ -62,7 +63,8 @@ struct FuseCallbacks {
     struct fuse_entry_param entry = {};
     entry.ino = kFileInode;
     entry.attr = attributes(self.device_.info(), kFileInode);
-    entry.attr_timeout = entry.entry_timeout = kForEverSeconds;
+    entry.entry_timeout = kForEverSeconds;
+    entry.attr_timeout = kNotAtAllSeconds;
     fuse_reply_entry(request, &entry);
   }
 
@@ -70,7 +72,7 @@ struct FuseCallbacks {
     FuseServer& self = server_of(request);
     if (inode != FUSE_ROOT_ID && inode != kFileInode) return self.refuse(request, ENOENT);
     const struct stat stat = attributes(self.device_.info(), inode);
-    fuse_reply_attr(request, &stat, kForEverSeconds);
+    fuse_reply_attr(request, &stat, kNotAtAllSeconds);
   }
 
   static void statfs(fuse_req_t request, fuse_ino_t) {

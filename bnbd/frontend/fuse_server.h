@@ -59,6 +59,7 @@ class FuseServer : private base::Poller {
   /// False once the session has ended.
   bool alive() const { return session_ != nullptr; }
   KernelDeviceStatistics statistics() const;
+  uint64_t device_bytes() const { return device_.info().size_bytes; }
   /// The largest transfer, for the option max_read of the mount.
   static uint32_t max_read_bytes(const BlockInfo& info) { return slot_payload_bytes(info); }
 

@@ -66,6 +66,44 @@ TEST_P(KernelDeviceTest, HasTheLogicalBlockOfTheDevice) {
   sh_ok("umount " + mount_point_ + " && fsck.ext4 -f -n " + path_);
 }
 
+TEST_P(KernelDeviceTest, HasTheSizeOfTheDeviceWhenThatChanges) {
+  make_device();
+  attach_device();
+  const auto size = [&] { return sh_ok("blockdev --getsize64 " + path_).output; };
+  for (const uint64_t bytes : {32 * kMiB, 48 * kMiB, 16 * kMiB + 512}) {  // the memory has 64
+    threads_->on_reactor([&] { device_->change_info().size_bytes = bytes; });
+    const auto followed = threads_->await([&] { return kernel_->follow_size(); });
+    if (kind_ == KernelDeviceKind::kFuse && followed.code() == Errc::kNotSupported) {
+      GTEST_SKIP() << followed.error().message();
+    }
+    ASSERT_TRUE(followed.ok()) << followed.error().message();
+    EXPECT_EQ(size(), std::to_string(bytes));
+  }
+  const std::string dd =
+      "dd if=/dev/zero of=" + path_ + " bs=4k count=1 conv=notrunc oflag=direct ";
+  sh_ok(dd + "seek=4095 status=none");
+  EXPECT_FALSE(sh(dd + "seek=8191 status=none").ok()) << "beyond the end";
+}
+
+TEST_P(KernelDeviceTest, GrowsUnderAMountedFileSystem) {
+  make_device();
+  threads_->on_reactor([&] { device_->change_info().size_bytes = 24 * kMiB; });
+  attach_device();
+  make_file_system();
+  threads_->on_reactor([&] { device_->change_info().size_bytes = 64 * kMiB; });
+  const auto followed = threads_->await([&] { return kernel_->follow_size(); });
+  if (followed.code() == Errc::kNotSupported) {
+    sh_ok("umount " + mount_point_);
+    GTEST_SKIP() << followed.error().message();
+  }
+  ASSERT_TRUE(followed.ok()) << followed.error().message();
+  // Growing it while it is mounted takes a privilege that not every container has.
+  sh_ok("umount " + mount_point_ + " && fsck.ext4 -f -p " + path_ + " && resize2fs " + path_);
+  sh_ok("mount " + path_ + " " + mount_point_);
+  sh_ok("dd if=/dev/urandom of=" + mount_point_ + "/big bs=1M count=40 conv=fsync status=none");
+  sh_ok("umount " + mount_point_ + " && fsck.ext4 -f -n " + path_);
+}
+
 TEST_P(KernelDeviceTest, MovesDirectTransfersOfOneMebibyteInOnePiece) {
   make_device();
   attach_device();

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <linux/fs.h>
 #include <linux/loop.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -35,6 +36,7 @@ struct LoopJob {
   const char* step = nullptr;  // what failed; null: nothing did
   int sys_errno = 0;
   uint64_t dirty_pages = 0;
+  uint64_t size_bytes = 0;
 };
 
 void fail(LoopJob& job, const char* step, int sys_errno) {
@@ -139,6 +141,18 @@ void detach_apart(void* argument) {
   }
 }
 
+void resize_apart(void* argument) {
+  auto& job = *static_cast<LoopJob*>(argument);
+  const int loop_fd = open_ours(job);
+  if (loop_fd < 0) return fail(job, "find the device", ENXIO);
+  if (::ioctl(loop_fd, LOOP_SET_CAPACITY, 0) != 0) {
+    fail(job, "LOOP_SET_CAPACITY", errno);
+  } else if (::ioctl(loop_fd, BLKGETSIZE64, &job.size_bytes) != 0) {
+    fail(job, "BLKGETSIZE64", errno);
+  }
+  ::close(loop_fd);
+}
+
 base::Error job_error(const LoopJob& job, const std::string& what) {
   const base::Error error = base::sys_error(job.sys_errno, job.step);
   if (job.sys_errno == ENOENT || job.sys_errno == ENODEV) {
@@ -175,6 +189,21 @@ base::Result<LoopDevice> attach_loop(int mount_root_fd, const LoopOptions& optio
   device.index = job.index;
   device.direct_io = (job.config.info.lo_flags & LO_FLAGS_DIRECT_IO) != 0;
   return device;
+}
+
+base::Status resize_loop(int index, const std::string& label, uint64_t size_bytes) {
+  LoopJob job;
+  job.index = index;
+  set_label(job, label);
+  BRAID_CHECK(run_apart(&resize_apart, &job, {}));
+  if (job.step != nullptr) {
+    return job_error(job, fmt::format("give /dev/loop{} another size", index));
+  }
+  if (job.size_bytes == size_bytes) return base::ok_status();
+  return base::make_error(base::Errc::kNotSupported,
+                          "/dev/loop{} keeps {} bytes: this kernel does not ask the file for its "
+                          "{}; unmap it and map it again",
+                          index, job.size_bytes, size_bytes);
 }
 
 base::Status detach_loop(int index, const std::string& label, const HeldDevice& held,

@@ -42,4 +42,8 @@ enum class LoopRemoval : uint8_t {
 base::Status detach_loop(int index, const std::string& label, const HeldDevice& held,
                          LoopRemoval removal);
 
+/// Has the device ask its file for its size, which is `size_bytes` now. kNotSupported: this kernel
+/// goes by what it was told once (before Linux 6.18). kNotFound: the device is gone.
+base::Status resize_loop(int index, const std::string& label, uint64_t size_bytes);
+
 }  // namespace braid::bnbd

@@ -182,6 +182,13 @@ Status NbdConnection::remove(NbdRemoval how) {
   return base::ok_status();
 }
 
+Status NbdConnection::resize(uint64_t size_bytes) const {
+  if (removed_ || !is_ours()) {
+    return base::make_error(base::Errc::kNotFound, "/dev/nbd{} is not connected any more", index_);
+  }
+  return nbd_resize(index_, parameters_.identifier, size_bytes);
+}
+
 void NbdConnection::fail_waiting() const {
   // If it fails, remove() says so.
   if (is_ours()) (void)nbd_disconnect(index_);

@@ -38,6 +38,8 @@ class NbdConnection {
   base::Status connect();
   base::Status tie();
   base::Status remove(NbdRemoval how);
+  /// After connect().
+  base::Status resize(uint64_t size_bytes) const;
   /// Fails what the kernel waits for; the device stays until remove(). After connect().
   void fail_waiting() const;
   /// N of /dev/nbdN, after connect().

@@ -47,6 +47,14 @@ class NbdDevice : public KernelDevice {
   KernelDeviceStatistics statistics() const override { return server_->statistics(); }
   uint64_t waits_at_most_ns() const override { return kNbdRequestTimeoutNs; }
 
+  base::Task<base::Status> follow_size() override {
+    const std::function<Status()> work = [connection = connection_,
+                                          size_bytes = server_->device_bytes()] {
+      return connection->resize(size_bytes);
+    };
+    co_return co_await offloaded<void>(reactor_, work);
+  }
+
   base::Task<base::Result<Detached>> detach(DetachMode mode) override {
     const std::shared_ptr<NbdConnection> connection = connection_;
     const auto removal = [connection](NbdRemoval how) {

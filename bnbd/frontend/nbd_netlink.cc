@@ -87,6 +87,17 @@ base::Status nbd_connect(const NbdParameters& parameters, std::span<const int> s
   return base::ok_status();
 }
 
+base::Status nbd_resize(int index, const std::string& identifier, uint64_t size_bytes) {
+  BRAID_TRY(auto nbd, Nbd::open());
+  NetlinkAttributes request;
+  request.put_u32(NBD_ATTR_INDEX, static_cast<uint32_t>(index));
+  request.put_string(kBackendIdentifier, identifier);
+  request.put_u64(NBD_ATTR_SIZE_BYTES, size_bytes);
+  auto answer = nbd.netlink.exchange(nbd.family, NBD_CMD_RECONFIGURE, NBD_GENL_VERSION, request);
+  if (!answer.ok()) return answer.error().with("give /dev/nbd{} {} bytes", index, size_bytes);
+  return base::ok_status();
+}
+
 base::Status nbd_disconnect_on_close(int index, const std::string& identifier) {
   BRAID_TRY(auto nbd, Nbd::open());
   NetlinkAttributes request;

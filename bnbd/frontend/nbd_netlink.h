@@ -33,6 +33,8 @@ base::Status find_nbd_module();
 /// Gives the sockets to /dev/nbdN, which is made if there is none. kBusy: it is connected already.
 base::Status nbd_connect(const NbdParameters& parameters, std::span<const int> socket_fds,
                          int index);
+/// The device is so long from now on.
+base::Status nbd_resize(int index, const std::string& identifier, uint64_t size_bytes);
 /// From now on the device disconnects itself when its last user closes it.
 base::Status nbd_disconnect_on_close(int index, const std::string& identifier);
 /// Ends the device at once, whoever uses it: what is in flight fails.

@@ -59,6 +59,7 @@ class NbdServer : private base::Poller {
   /// False once every connection has ended.
   bool alive() const { return open_ != 0; }
   KernelDeviceStatistics statistics() const;
+  uint64_t device_bytes() const { return device_.info().size_bytes; }
 
  private:
   struct Connection {

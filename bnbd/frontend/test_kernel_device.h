@@ -76,7 +76,7 @@ class GateDevice : public BlockDevice {
   uint64_t count(BlockOp op) const { return counts[static_cast<size_t>(op)]; }
   uint64_t count() const { return std::accumulate(counts.begin(), counts.end(), uint64_t{0}); }
 
-  std::array<std::atomic<uint64_t>, 5> counts{};
+  std::array<std::atomic<uint64_t>, 6> counts{};
 
  private:
   void pass(BlockRequest& request) {

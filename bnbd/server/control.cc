@@ -1,4 +1,4 @@
-// Control requests: SESS_INFO, OPEN, CLOSE.
+// Control requests: SESS_INFO, OPEN, CLOSE, NEWS.
 #include <algorithm>
 #include <cstring>
 
@@ -89,7 +89,8 @@ base::Task<Result<SessionDevice*>> ServerImpl::open_device(Session& session,
   Export* const exported = *found;
   const bool writes = request.mode != wire::AccessMode::kReadOnly;
   base::Status status;
-  if (writes && session.find(*exported) == nullptr) {
+  if (request.again && !request.remap) status = exports_.check_revoked(*exported, session.name());
+  if (status.ok() && writes && session.find(*exported) == nullptr) {
     ++exported->waiters;
     status = co_await exports_.begin_writing(*exported, request, patience_ns);
     --exported->waiters;
@@ -108,6 +109,7 @@ base::Task<Result<SessionDevice*>> ServerImpl::open_device(Session& session,
   }
   SessionDevice& device = session.add(*exported, request.mode, home_);
   if (writes) exports_.take_tenure(device, request.tenure);
+  exports_.forgive(*exported, session.name());
   ++statistics_.opened;
   log_.info("session '{}' from {} opened '{}' in mode {}", session.name(), session.peer(),
             exported->name, wire::to_string(request.mode));
@@ -136,7 +138,11 @@ void ServerImpl::answer_open(RequestSlot& slot, const SessionDevice& device) {
   // To others than Braid this field may mean "write same", which is not done here.
   opened.max_write_zeroes_bytes =
       session.braid_peer() ? std::min(info.max_write_zeroes_bytes, range_max) : 0;
+  // Its length is told as that of a discard.
+  if (info.max_secure_erase_bytes >= opened.max_discard_bytes)
+    opened.max_secure_erase_bytes = opened.max_discard_bytes;
   opened.discard_granularity_bytes = info.discard_granularity_bytes;
+  opened.discard_alignment_bytes = info.discard_alignment_bytes;
   opened.physical_block_bytes = info.physical_block_bytes;
   opened.logical_block_bytes = info.logical_block_bytes;
   opened.force_unit_access = info.fua;
@@ -169,7 +175,9 @@ void ServerImpl::refuse_open(RequestSlot& slot, const base::Error& why) {
   }
   const std::span<std::byte> data = slot.request->data;
   if (session.braid_peer() && data.size() >= sizeof(wire::ExtendedOpenAnswer)) {
-    fill_answer(data, wire::make_refusal(base::errno_from_errc(code), why.message()));
+    const int status = code == Errc::kCanceled ? static_cast<int>(wire::kStatusRevoked)
+                                               : base::errno_from_errc(code);
+    fill_answer(data, wire::make_refusal(status, why.message()));
     finish(slot, Errc::kOk);
   } else {
     finish(slot, code);
@@ -191,14 +199,32 @@ base::Task<void> ServerImpl::close(RequestSlot& slot) {
               found->exported.name);
     base::Task<bool> last_request = idle(*found);
     co_await home_.with_timeout(std::move(last_request), kClosePatienceNs);
-    // Until its disk has answered it holds the export, and nobody else may write.
-    if (found->in_flight == 0) {
-      release(session.take_retired(*found));
-    } else {
-      found->left = true;
-    }
+    end_retired(session, *found);
   }
   finish(slot, Errc::kOk);  // closing twice is no error
+}
+
+/// Until its disk has answered it holds the export, and nobody else may write.
+void ServerImpl::end_retired(Session& session, SessionDevice& device) {
+  if (device.in_flight == 0) {
+    release(session.take_retired(device));
+  } else {
+    device.left = true;
+  }
+}
+
+void ServerImpl::session_news(RequestSlot& slot) {
+  auto seen = wire::parse_news(slot.request->user_header);
+  if (!seen.ok()) return refuse(slot, Errc::kInvalid, seen.error().message());
+  if (!can_answer(slot, wire::kNewsBytesMax)) {
+    return refuse(slot, Errc::kInvalid, "news in less space than they may need");
+  }
+  const std::vector<std::byte> answer =
+      wire::make_news_answer(slot.pool->session.news_since(*seen));
+  const std::span<std::byte> data = slot.request->data;
+  std::copy(answer.begin(), answer.end(), data.begin());
+  std::fill(data.begin() + static_cast<ptrdiff_t>(answer.size()), data.end(), std::byte{0});
+  finish(slot, Errc::kOk);
 }
 
 }  // namespace braid::bnbd::server

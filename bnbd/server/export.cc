@@ -74,7 +74,8 @@ ExportTable::ExportTable(base::Reactor& reactor, const ExportServerOptions& opti
     : reactor_(reactor),
       options_(options),
       log_(reactor.log().child("export")),
-      tenures_(reactor) {}
+      tenures_(reactor),
+      look_timer_(&ExportTable::look_due, this) {}
 
 ExportTable::~ExportTable() = default;
 
@@ -223,6 +224,9 @@ base::Task<Status> ExportTable::open_file(Export& made) {
   options.lock_patience_ns = options_.lock_patience_ns;
   BRAID_CO_TRY(made.device, co_await open_file_device(reactor_, options));
   BRAID_CO_CHECK(co_await tenures_.learn(*made.device));
+  if (options_.size_look_ns != base::kNever && !look_timer_.pending()) {
+    reactor_.schedule_after(look_timer_, options_.size_look_ns);
+  }
   const BlockInfo& info = made.device->info();
   made.flushes_failed = &flushes_failed_[info.identity];
   log_.info("{}: opened, {} bytes in blocks of {}, {}", made.name, info.size_bytes,

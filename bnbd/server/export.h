@@ -6,8 +6,10 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/reactor.h"
@@ -38,7 +40,8 @@ struct Export {
   std::unique_ptr<vhca::Mr> lendable;   // registration of device->lendable_memory(), if any
   uint64_t* flushes_failed = nullptr;   // the table's, of this device; set with `device`
   std::vector<SessionDevice*> holders;
-  base::Timer unclaimed;  // it was opened when nobody waited any more: kept until then
+  base::Task<void> looking;  // at its size
+  base::Timer unclaimed;     // it was opened when nobody waited any more: kept until then
   base::Task<void> opening_task;
 
   /// Whether one more may hold it in this mode; the refusal names those in the way. `continues`: it
@@ -74,6 +77,14 @@ class ExportTable {
   /// The device's own, changed by each failed flush: a client that lost its path, and with it
   /// perhaps the answer, counts what it had not flushed as lost when it comes back.
   static uint64_t incarnation(const Export& of);
+  /// kCanceled if the operator has taken the device from this session, and it has not been given
+  /// back since.
+  base::Status check_revoked(const Export& from, const std::string& session) const;
+  void revoke(const Export& from, const std::string& session);
+  void forgive(const Export& from, const std::string& session);
+  /// ExportServer::resize().
+  base::Task<base::Result<uint64_t>> resize(std::string name, uint64_t size_bytes, bool force);
+  uint64_t resized() const { return resized_; }
   /// Closes a file that nobody holds or waits for.
   void release(Export& found);
 
@@ -88,6 +99,10 @@ class ExportTable {
   base::Task<void> run_opening(Export& made);
   static base::Task<bool> opened(Export& made);
   static void unclaimed_due(base::Timer& timer);
+  static base::Status may_shrink(const Export& what, uint64_t size_bytes);
+  void tell_size(Export& what, uint64_t before);
+  static void look_due(base::Timer& timer);
+  base::Task<void> look_at_size(Export& what);
   base::Task<base::Status> open_file(Export& made);
   base::Status check_workers() const;
 
@@ -97,6 +112,9 @@ class ExportTable {
   ExportRoot root_;
   TenureTable tenures_;
   std::vector<std::unique_ptr<Export>> exports_;
+  base::Timer look_timer_;  // pending while a file is open
+  uint64_t resized_ = 0;
+  std::set<std::pair<std::string, std::string>> revoked_;  // identity, session
   std::map<std::string, uint64_t> flushes_failed_;  // by identity; stays when the file is closed
 };
 

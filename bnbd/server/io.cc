@@ -46,6 +46,8 @@ void ServerImpl::dispatch(RequestSlot& slot) {
       return begin_io(slot);
     case wire::MessageType::kSessionInfo:
       return session_info(slot);
+    case wire::MessageType::kNews:
+      return session_news(slot);
     case wire::MessageType::kOpen:
       slot.control = open(slot);
       return slot.control.start();
@@ -54,6 +56,7 @@ void ServerImpl::dispatch(RequestSlot& slot) {
       return slot.control.start();
     case wire::MessageType::kSessionInfoAnswer:
     case wire::MessageType::kOpenAnswer:
+    case wire::MessageType::kNewsAnswer:
       break;
   }
   refuse(slot, Errc::kInvalid, "an answer where a request belongs");
@@ -92,6 +95,8 @@ const char* ServerImpl::fill_block(RequestSlot& slot, const wire::Io& io) const 
   block.force_unit_access = (rw & wire::kFlagForceUnitAccess) != 0;
   block.preflush = (rw & wire::kFlagPreflush) != 0;
   block.no_unmap = (rw & wire::kFlagNoUnmap) != 0;
+  const bool has_priority = slot.pool->session.version >= wire::kVersionMajor;
+  block.priority = has_priority ? wire::heeded_priority(io.priority) : uint16_t{0};
   block.may_lend = false;
   block.buffer = {nullptr, data.data()};
   block.context = &slot;
@@ -124,9 +129,10 @@ const char* ServerImpl::fill_block(RequestSlot& slot, const wire::Io& io) const 
       block.op = BlockOp::kWriteZeroes;
       return nullptr;
     case wire::Operation::kSecureErase:
-      break;
+      block.op = BlockOp::kSecureErase;
+      return nullptr;
   }
-  return "secure erase, which was not offered";
+  return "unknown operation";
 }
 
 /// On the wire some codes speak of the path, or say "unknown device, ask again": a disk's own

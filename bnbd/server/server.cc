@@ -115,7 +115,9 @@ std::vector<ExportStatus> ServerImpl::exports() const {
 }
 
 ExportServerStatistics ServerImpl::statistics() const {
-  return statistics_;
+  ExportServerStatistics statistics = statistics_;
+  statistics.resized = exports_.resized();
+  return statistics;
 }
 
 }  // namespace server

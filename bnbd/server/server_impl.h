@@ -1,5 +1,5 @@
 // The export server's inside. The files by duty: server.cc (life, sessions, status), io.cc (the
-// data path), control.cc (SESS_INFO, OPEN, CLOSE).
+// data path), control.cc (SESS_INFO, OPEN, CLOSE, news), operator.cc (what an operator does).
 //
 //   TRS, any reactor          home reactor                             the request's reactor
 //   request() -- Message -->  dispatch() -> backend -> io_done() -- Message -->  answer()
@@ -31,6 +31,10 @@ class ServerImpl final : public ExportServer, private trs::ServerUser {
   ExportServerStatistics statistics() const override;
   trs::ServerStatistics transport_statistics() const override { return transport_->statistics(); }
   std::vector<trs::ServerSession*> sessions() const override { return transport_->sessions(); }
+  std::vector<SessionStatus> session_statuses() const override;
+  base::Result<unsigned> force_close(const ForceClose& what) override;
+  base::Task<base::Result<uint64_t>> resize(std::string name, uint64_t size_bytes,
+                                            bool force) override;
 
  private:
   std::string unanswered() const;
@@ -60,7 +64,13 @@ class ServerImpl final : public ExportServer, private trs::ServerUser {
   base::Status share_memory(Export& exported);
   void answer_open(RequestSlot& slot, const SessionDevice& device);
   void refuse_open(RequestSlot& slot, const base::Error& why);
+  void end_retired(Session& session, SessionDevice& device);
   void release(std::unique_ptr<SessionDevice> device);
+  void session_news(RequestSlot& slot);
+
+  // --- operator.cc, home reactor
+  void force_close(Session& session, SessionDevice& device);
+  static SessionStatus describe(const Session& session);
 
   const ExportServerOptions options_;
   base::Reactor& home_;

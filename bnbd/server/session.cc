@@ -8,6 +8,8 @@ namespace {
 
 // Admin requests come beside the chunks of the queue depth.
 constexpr uint32_t kSpareSlots = 8;
+// Of a client that does not ask, the oldest are forgotten: it finds out by its next request.
+constexpr size_t kClosedMax = 1024;
 
 bool id_less(const std::unique_ptr<SessionDevice>& device, uint32_t id) {
   return device->id < id;
@@ -17,7 +19,8 @@ bool id_less(const std::unique_ptr<SessionDevice>& device, uint32_t id) {
 
 Session::Session(ServerImpl& server, trs::ServerSession& transport,
                  const std::vector<base::Reactor*>& reactors)
-    : transport_(transport),
+    : opened_ns(reactors.front()->now_ns()),
+      transport_(transport),
       name_(transport.name()),
       peer_(transport.peer_text()),
       braid_peer_(transport.braid_peer()) {
@@ -25,6 +28,30 @@ Session::Session(ServerImpl& server, trs::ServerSession& transport,
     pools_.push_back(
         std::make_unique<SlotPool>(server, *this, *reactor, transport.queue_depth() + kSpareSlots));
   }
+}
+
+void Session::tell_closed(uint32_t id) {
+  if (!braid_peer_) return;  // asks for no news: it finds out by its next request
+  if (closed_.size() >= kClosedMax) closed_.erase(closed_.begin());
+  closed_.push_back({++news_, id});
+}
+
+wire::NewsList Session::news_since(uint64_t seen) {
+  std::erase_if(closed_, [&](const ClosedDevice& closed) { return closed.news <= seen; });
+  std::vector<std::pair<uint64_t, wire::DeviceNews>> all;
+  for (const ClosedDevice& closed : closed_) {
+    all.push_back({closed.news, {closed.id, wire::NewsKind::kClosed, 0}});
+  }
+  for (const auto& device : devices_) {
+    if (device->news <= seen) continue;
+    const uint64_t size_bytes = device->exported.device->info().size_bytes;
+    all.push_back({device->news, {device->id, wire::NewsKind::kResized, size_bytes}});
+  }
+  std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  if (all.size() > wire::kNewsItemsMax) all.resize(wire::kNewsItemsMax);
+  wire::NewsList news{all.empty() ? seen : all.back().first, {}};
+  for (const auto& [number, item] : all) news.items.push_back(item);
+  return news;
 }
 
 SessionDevice* Session::find(uint32_t id) {

@@ -13,6 +13,7 @@
 #include "base/reactor.h"
 #include "bnbd/block.h"
 #include "bnbd/server/export.h"
+#include "bnbd/wire.h"
 #include "trs/server.h"
 
 namespace braid::bnbd::server {
@@ -34,6 +35,7 @@ struct SessionDevice {
   uint64_t flushes_failed = 0;  // of the export, that this one has been told of
   uint32_t in_flight = 0;       // requests at the backend
   base::Signal idle;            // in_flight became 0
+  uint64_t news = 0;            // the number of what its client is to be told of it; 0: nothing
   bool left = false;            // retired, and nobody waits: its last request releases it
   BlockStatistics statistics;
 };
@@ -97,6 +99,13 @@ class Session {
   std::unique_ptr<SessionDevice> take_retired(SessionDevice& device);
   const std::vector<std::unique_ptr<SessionDevice>>& retired() const { return retired_; }
 
+  /// Its client is to hear that the device has another size, or that it is closed (and retired).
+  void tell_resized(SessionDevice& device) { device.news = ++news_; }
+  void tell_closed(uint32_t id);
+  /// What it has not seen yet, oldest first; what it has seen is forgotten.
+  wire::NewsList news_since(uint64_t seen);
+
+  const uint64_t opened_ns;
   uint8_t version = 0;  // of the client's SESS_INFO; 0: none came yet
 
  private:
@@ -104,6 +113,12 @@ class Session {
   const std::string name_;  // copies, as the transport's may be gone when they are shown
   const std::string peer_;
   const bool braid_peer_;
+  struct ClosedDevice {
+    uint64_t news = 0;
+    uint32_t id = 0;
+  };
+  uint64_t news_ = 0;                 // so many there have been
+  std::vector<ClosedDevice> closed_;  // by the operator, of which the client may not know yet
   std::vector<std::unique_ptr<SessionDevice>> devices_;  // by id, ascending
   std::vector<std::unique_ptr<SessionDevice>> retired_;  // closed, with requests at their disk
   std::vector<std::unique_ptr<SlotPool>> pools_;         // last: their tasks go first

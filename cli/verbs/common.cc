@@ -122,6 +122,25 @@ json about_node(const json& node) {
 
 }  // namespace
 
+Result<Found> find_export(const Context& context, const std::string& name) {
+  BRAID_TRY(const Nodes nodes, ask_nodes(context));
+  std::vector<Found> fits;
+  each_thing(nodes.answered, [&](const json& node, ThingKind kind, const json& thing) {
+    if (kind == ThingKind::kExport && thing.at("name") == name)
+      fits.push_back({node.at("node"), kind, thing.dump()});
+  });
+  if (fits.size() == 1) return fits.front();
+  if (fits.size() > 1)
+    return make_error(Errc::kInvalid,
+                      "{} nodes have an export \"{}\" open; say which with --control", fits.size(),
+                      name);
+  return make_error(
+      Errc::kNotFound,
+      "no export \"{}\" is open here: a file that nobody has open gets another size by "
+      "itself (truncate -s)",
+      name);
+}
+
 Result<Found> find(const Context& context, const std::string& name) {
   BRAID_TRY(const Nodes nodes, ask_nodes(context));
   std::vector<Found> fits;

@@ -39,6 +39,11 @@ void add_list(CLI::App& app, Context& context);
 void add_show(CLI::App& app, Context& context);
 void add_why(CLI::App& app, Context& context);
 void add_devices(CLI::App& app, Context& context);
+void add_sessions(CLI::App& app, Context& context);
+void add_close(CLI::App& app, Context& context);
+void add_close_session(CLI::App& app, Context& context);
+void add_remap(CLI::App& app, Context& context);
+void add_resize(CLI::App& app, Context& context);
 
 /// --device, for commands that are a node.
 CLI::Option* add_device_option(CLI::App& app, Context& context);
@@ -81,5 +86,7 @@ struct Found {
 /// By device name, device path ("/dev/loop0"), target ("host:port/export"), export or node name.
 /// kNotFound names what is there and who did not answer; kInvalid if the name fits several things.
 base::Result<Found> find(const Context& context, const std::string& name);
+/// The same among exports only: a device of this host may have the same name.
+base::Result<Found> find_export(const Context& context, const std::string& name);
 
 }  // namespace braid::cli

@@ -25,9 +25,21 @@ void fuzz_open(std::span<const std::byte> bytes) {
   require(!name.starts_with('/') || name.find_first_not_of("/.") == std::string::npos);
   auto again = wire::make_open(open->name, open->mode);
   require(again.ok() && wire::parse_open(wire::bytes_of(*again)).ok());
-  const wire::ClaimingOpen claiming = wire::make_claim(*again, open->tenure);
+  const wire::ClaimingOpen claiming = wire::make_claim(*again, open->tenure, open->remap);
   auto claimed = wire::parse_open(wire::bytes_of(claiming));
   require(claimed.ok() && claimed->tenure == open->tenure);
+  require(claimed->remap == open->remap && claimed->again);
+}
+
+void fuzz_news(std::span<const std::byte> bytes) {
+  auto seen = wire::parse_news(bytes);
+  if (seen.ok()) require(*wire::parse_news(wire::bytes_of(wire::make_news(*seen))) == *seen);
+  auto news = wire::parse_news_answer(bytes);
+  if (!news.ok()) return;
+  require(news->items.size() <= wire::kNewsItemsMax);
+  for (const wire::DeviceNews& told : news->items) require(told.device_id != 0);
+  const auto again = wire::parse_news_answer(wire::make_news_answer(*news));
+  require(again.ok() && again->newest == news->newest);
 }
 
 void fuzz_open_answer(std::span<const std::byte> bytes) {
@@ -63,5 +75,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size_bytes) {
   fuzz_open(bytes);
   fuzz_open_answer(bytes);
   fuzz_io(bytes);
+  fuzz_news(bytes);
   return 0;
 }

@@ -26,6 +26,7 @@ struct BoardCounters {
   uint64_t handed_over = 0;        // opened for writing by another client than before
   uint64_t contested = 0;          // refusals of a second writer
   uint64_t superseded = 0;         // devices unmapped because another was let in for writing
+  uint64_t taken_away = 0;         // devices mapped again that an operator had closed
   uint64_t replaced = 0;           // devices unmapped because another had taken their name
 };
 

@@ -30,7 +30,10 @@ base::Task<void> DeviceUse::live() {
   while (!ending_) {
     bool open_now = false;
     if (wish() != Wish::kNothing) open_now = co_await open();
-    while (open_now && !ending_ && !must_close()) co_await context_.reactor.sleep_ns(nap_ns());
+    while (open_now && !ending_ && !must_close()) {
+      if (remote_->state() == bnbd::RemoteState::kRevoked) co_await take_back();
+      co_await context_.reactor.sleep_ns(nap_ns());
+    }
     if (open_now && !(ending_ && leave_open_)) co_await close();
     if (!ending_) co_await context_.reactor.sleep_ns(nap_ns());
   }
@@ -68,6 +71,13 @@ base::Task<bool> DeviceUse::open() {
     context_.judge.violations().add("{}: no region: {}", context_.me().name,
                                     status.error().message());
   co_return true;
+}
+
+/// Its user notices sooner or later.
+base::Task<void> DeviceUse::take_back() {
+  co_await context_.reactor.sleep_ns(nap_ns());
+  const base::Status mapped = co_await remote_->remap();
+  if (mapped.ok()) ++context_.board.counters.taken_away;
 }
 
 bool DeviceUse::must_close() {

@@ -31,6 +31,7 @@ class DeviceUse {
   Wish wish() const { return context_.board.wish(context_.client, device_); }
   base::Task<void> live();
   base::Task<bool> open();
+  base::Task<void> take_back();
   base::Task<void> close();
   void prepare_to_close();
   bool must_close();

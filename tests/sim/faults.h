@@ -31,13 +31,14 @@ enum class FaultKind : uint8_t {
   kHandedOver,       // another client becomes the writer
   kContested,        // a second writer tries, and is refused
   kTakenOver,        // a second writer is let in while the first one's path is cut
+  kTakenAway,        // a server's operator closes a device; its client maps it again
   kMemoryReplaced,   // a memory device came back as another, and was unmapped
   kGaveUp,           // requests: their device was away for longer than its limit
   kLateWrites,       // a write landed after the death of its process
   kWritesLost,       // a power loss took sectors that were not flushed
   kLateReactor,      // a reactor comes late to its turn
 };
-inline constexpr size_t kFaultKinds = 27;
+inline constexpr size_t kFaultKinds = 28;
 /// Those that the injector draws; the others follow from them, or are the world's own doing.
 inline constexpr size_t kDrawnFaultKinds = static_cast<size_t>(FaultKind::kMemoryReplaced);
 std::string_view to_string(FaultKind kind);

@@ -65,6 +65,8 @@ std::string_view to_string(FaultKind kind) {
       return "contested";
     case FaultKind::kTakenOver:
       return "taken-over";
+    case FaultKind::kTakenAway:
+      return "taken-away";
     case FaultKind::kMemoryReplaced:
       return "memory-replaced";
     case FaultKind::kGaveUp:
@@ -193,6 +195,8 @@ bool Injector::inject(FaultKind kind, const Target& target) {
       return change_wishes(kind, target.client, target.device);
     case FaultKind::kTakenOver:
       return take_over(target.device);
+    case FaultKind::kTakenAway:
+      return take_away(target.device);
     case FaultKind::kMemoryReplaced:
     case FaultKind::kGaveUp:
     case FaultKind::kLateWrites:
@@ -368,6 +372,20 @@ bool Injector::take_over(size_t device) {
   }
   board_.set_contested(device, true);
   world_.after(for_ns, [this, device] { board_.set_contested(device, false); });
+  return true;
+}
+
+/// Those who have it open hold what they want of it until they map it again; who contests it may be
+/// let in before.
+bool Injector::take_away(size_t device) {
+  const size_t server = plan_.devices[device].server;
+  if (victims_.server(server) == nullptr) return true;
+  if (plan_.devices[device].heir && random_.one_in(3)) {
+    board_.set_contested(device, true);
+    world_.after(random_.between(500, 2500) * kMillisecond,
+                 [this, device] { board_.set_contested(device, false); });
+  }
+  victims_.operator_closes(device);
   return true;
 }
 

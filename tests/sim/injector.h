@@ -31,6 +31,8 @@ class Victims {
   virtual void kill_client(size_t index, bool power) = 0;
   virtual void start_client(size_t index) = 0;
   virtual void disk_may_fail(size_t device, bool on) = 0;
+  /// The operator of its server, which runs.
+  virtual void operator_closes(size_t device) = 0;
   /// Some client is making its path to the server again, or opening its devices there.
   virtual bool reconnecting_to(size_t server) = 0;
   /// Requests under way.
@@ -86,6 +88,7 @@ class Injector {
   bool kill_client(FaultKind kind, size_t client);
   bool disk_fault(FaultKind kind, size_t device);
   bool take_over(size_t device);
+  bool take_away(size_t device);
   bool change_wishes(FaultKind kind, size_t client, size_t device);
   bool disturb_reconnect(size_t server);
   void connect_seen(const base::sim::FabricAddress& listener);

@@ -83,6 +83,9 @@ class Round : private Victims {
   void kill_client(size_t index, bool power) override;
   void start_client(size_t index) override;
   void disk_may_fail(size_t device, bool on) override { judge_.disk_may_fail(device, on); }
+  void operator_closes(size_t device) override {
+    servers_[plan_.devices[device].server].program->force_close(plan_.devices[device].name);
+  }
   bool reconnecting_to(size_t server) override;
   size_t requests_at(size_t server) const override { return judge_.requests_at(server); }
   size_t requests_of(size_t client) const override { return judge_.requests_of(client); }
@@ -369,6 +372,7 @@ FaultCounts Round::count_faults() {
   set(FaultKind::kHandedOver, did.handed_over);
   set(FaultKind::kContested, did.contested);
   set(FaultKind::kTakenOver, did.superseded);
+  set(FaultKind::kTakenAway, did.taken_away);
   set(FaultKind::kMemoryReplaced, did.replaced);
   set(FaultKind::kGaveUp, judge_.give_ups().count());
   uint64_t lost = 0, late = 0;

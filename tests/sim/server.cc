@@ -57,6 +57,10 @@ void ServerProgram::stop() {
   });
 }
 
+void ServerProgram::force_close(const std::string& name) {
+  reactors_[0]->post([this, name] { (void)server_->force_close({name, ""}); });
+}
+
 void ServerProgram::check_at_rest(Violations& violations, size_t sessions) const {
   if (server_->sessions().size() != sessions)
     violations.add("{}: {} sessions at rest, where {} clients have one", name_,

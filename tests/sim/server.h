@@ -24,6 +24,8 @@ class ServerProgram : public base::sim::SimProgram {
   /// Ends all sessions; for the end of a round.
   void stop();
   bool stopped() const { return stopped_; }
+  /// What its operator does to a client that hangs.
+  void force_close(const std::string& name);
   /// So many sessions, and nobody else who holds a device.
   void check_at_rest(Violations& violations, size_t sessions) const;
 

@@ -1,0 +1,90 @@
+// What an operator asks of the server: who is there, take a device away, change a size.
+#include "bnbd/server/server_impl.h"
+
+namespace braid::bnbd::server {
+
+using base::Errc;
+using base::make_error;
+using base::Result;
+
+namespace {
+
+constexpr size_t kRevokedMax = 4096;
+
+}  // namespace
+
+base::Status ExportTable::check_revoked(const Export& from, const std::string& session) const {
+  if (!revoked_.contains({from.device->info().identity, session})) return {};
+  return make_error(Errc::kCanceled, "the server's operator has closed '{}'", from.name);
+}
+
+void ExportTable::revoke(const Export& from, const std::string& session) {
+  if (revoked_.size() >= kRevokedMax) revoked_.erase(revoked_.begin());
+  revoked_.insert({from.device->info().identity, session});
+}
+
+void ExportTable::forgive(const Export& from, const std::string& session) {
+  revoked_.erase({from.device->info().identity, session});
+}
+
+SessionStatus ServerImpl::describe(const Session& session) {
+  SessionStatus status;
+  status.name = session.name();
+  status.peer = session.peer();
+  status.braid_peer = session.braid_peer();
+  const auto add = [&](const SessionDevice& device, bool ending) {
+    const uint64_t now_ns = device.exported.table.now_ns();
+    status.devices.push_back({device.exported.name, std::string(wire::to_string(device.mode)),
+                              now_ns - device.opened_ns, device.in_flight, ending,
+                              device.statistics});
+  };
+  for (const auto& device : session.devices()) add(*device, false);
+  for (const auto& device : session.retired()) add(*device, true);
+  return status;
+}
+
+std::vector<SessionStatus> ServerImpl::session_statuses() const {
+  std::vector<SessionStatus> all;
+  for (const auto& session : sessions_) {
+    all.push_back(describe(*session));
+    all.back().opened_for_ns = home_.now_ns() - session->opened_ns;
+  }
+  return all;
+}
+
+Result<unsigned> ServerImpl::force_close(const ForceClose& what) {
+  if (what.export_name.empty() && what.session.empty()) {
+    return make_error(Errc::kInvalid, "name an export, a session, or both");
+  }
+  unsigned closed = 0;
+  for (const auto& session : sessions_) {
+    if (!what.session.empty() && session->name() != what.session) continue;
+    std::vector<SessionDevice*> found;
+    for (const auto& device : session->devices()) {
+      const bool fits = what.export_name.empty() || device->exported.name == what.export_name;
+      if (fits) found.push_back(device.get());
+    }
+    for (SessionDevice* device : found) force_close(*session, *device);
+    closed += static_cast<unsigned>(found.size());
+  }
+  if (closed > 0) return closed;
+  return make_error(Errc::kNotFound, "{}{} has {} open",
+                    what.session.empty() ? "nobody" : "no session ", what.session,
+                    what.export_name.empty() ? "anything" : "'" + what.export_name + "'");
+}
+
+void ServerImpl::force_close(Session& session, SessionDevice& device) {
+  log_.warning("the operator takes '{}' from session '{}' ({}), with {} requests at its disk",
+               device.exported.name, session.name(), session.peer(), device.in_flight);
+  ++statistics_.force_closed;
+  exports_.revoke(device.exported, session.name());
+  session.tell_closed(device.id);
+  session.retire(device);
+  end_retired(session, device);
+}
+
+base::Task<Result<uint64_t>> ServerImpl::resize(std::string name, uint64_t size_bytes, bool force) {
+  return exports_.resize(std::move(name), size_bytes, force);
+}
+
+}  // namespace braid::bnbd::server

@@ -1,0 +1,84 @@
+// What operators ask for besides mapping: take devices from clients, back from the server, and
+// other sizes, which the kernel's devices follow.
+#include "cli/node_params.h"
+#include "cli/node_state.h"
+
+namespace braid::cli {
+
+using base::Errc;
+using base::make_error;
+using base::Result;
+using base::Status;
+using base::Task;
+using nlohmann::json;
+
+Task<Result<json>> NodeState::remap(json params) {
+  BRAID_CO_TRY(const std::string name, text_param(params, "name", ""));
+  const DevicePtr device = device_named(name);
+  if (device == nullptr) co_return make_error(Errc::kNotFound, "no mapped device \"{}\"", name);
+  if (device->phase != DevicePhase::kMapped)
+    co_return make_error(Errc::kBusy, "\"{}\" {}", name, phase_text(*device));
+  ++device->remapping;
+  const Status mapped = co_await device->remote->remap();
+  --device->remapping;
+  device->changed.notify_all();
+  if (!mapped.ok()) co_return mapped.error().with("\"{}\"", name);
+  co_return device_status(*device);
+}
+
+Status NodeState::check_serves() const {
+  if (server_ && !server_stopping_) return {};
+  return make_error(Errc::kInvalid, "node \"{}\" serves nothing", options_.name);
+}
+
+Result<json> NodeState::close_exports(const json& params) {
+  BRAID_CHECK(check_serves());
+  bnbd::ForceClose what;
+  BRAID_TRY(what.export_name, text_param(params, "export", ""));
+  BRAID_TRY(what.session, text_param(params, "session", ""));
+  BRAID_TRY(const unsigned closed, server_->force_close(what));
+  return json{{"closed", closed}, {"sessions", session_list()}};
+}
+
+Task<Result<json>> NodeState::resize_export(json params) {
+  BRAID_CO_CHECK(check_serves());
+  BRAID_CO_TRY(const std::string name, text_param(params, "export", ""));
+  BRAID_CO_TRY(const std::string size_text_given, text_param(params, "size", ""));
+  BRAID_CO_TRY(const uint64_t size_bytes, parse_size(size_text_given));
+  BRAID_CO_TRY(const bool force, bool_param(params, "force"));
+  ++server_users_;
+  auto resized = co_await server_->resize(name, size_bytes, force);
+  --server_users_;
+  server_gone_.notify_all();
+  if (!resized.ok()) co_return resized.error();
+  co_return json{{"export", name}, {"size_bytes", *resized}};
+}
+
+void NodeState::watch_size(const DevicePtr& device) {
+  const std::weak_ptr<MappedDevice> weak = device;
+  device->remote->watch([this, weak] {
+    if (const DevicePtr changed = weak.lock()) reactor_.spawn(follow_size(changed));
+  });
+  reactor_.spawn(follow_size(device));  // it may have changed while the kernel got it
+}
+
+/// One at a time; what changes meanwhile is followed in the next round.
+Task<void> NodeState::follow_size(DevicePtr device) {
+  if (device->following) co_return;
+  device->following = true;
+  while (device->phase == DevicePhase::kMapped && device->kernel &&
+         device->remote->info().size_bytes != device->kernel_bytes) {
+    const uint64_t size_bytes = device->remote->info().size_bytes;
+    const Status followed = co_await device->kernel->follow_size();
+    device->kernel_bytes = size_bytes;
+    device->size_trouble = followed.ok() ? "" : followed.error().message();
+    if (followed.ok())
+      reactor_.log().info("{} has {} bytes now", device->path, size_bytes);
+    else
+      reactor_.log().warning("{}: {}", device->path, device->size_trouble);
+  }
+  device->following = false;
+  device->changed.notify_all();
+}
+
+}  // namespace braid::cli
