@@ -11,14 +11,14 @@
 namespace CLI {  // NOLINT(readability-identifier-naming): not ours
 class App;
 class Option;
-}
+}  // namespace CLI
 
 namespace braid::cli {
 
 /// What all verbs share. Lives as long as the program.
 struct Context {
-  std::string control;  // --control: the node to talk to; empty: the daemon, or for unmap, list,
-                        // show and why all nodes
+  std::string control;  // --control: the node to talk to; empty: the daemon, or for other
+                        // verbs than map all nodes
   std::string control_of_environment;  // BRAID_CONTROL: where --control is not given
   std::string node_name;  // --node-name: of a node that this process is; empty: the role's default
   std::string device;     // --device: what a node that this process is uses; empty: kSoftDevice
