@@ -105,7 +105,7 @@ void DeviceHistory::flush_succeeded(const Running& flush) {
   // A flush from before the loss may have been done before it; then it covers what ended before it
   // began, and the report is still owed for what came later.
   if (loss_at_ != 0 && flush.begin > loss_covers_) {
-    if (flush.begin > loss_at_)
+    if (flush.begin > loss_at_ && !loss_in_doubt_)
       violations_.add(
           "device {}: a flush succeeded after the server's machine had lost power with "
           "acknowledged writes unflushed",
@@ -125,6 +125,9 @@ void DeviceHistory::power_loss() {
   if (last_acknowledged_ > at_risk_since) {
     loss_at_ = now;
     loss_covers_ = last_acknowledged_;
+    loss_in_doubt_ = std::any_of(running_.begin(), running_.end(), [&](const auto& entry) {
+      return entry.second.op.preflush && entry.second.begin > loss_covers_;
+    });
     loss_seen();
   }
   // A long write goes in parts, and the client counts those that were acknowledged, whatever

@@ -85,6 +85,9 @@ class DeviceHistory {
   // Of the last power loss: when, and the last write acknowledged before it. 0: none, or reported.
   Instant loss_at_ = 0;
   Instant loss_covers_ = 0;
+  // A preflush that covers all of it was under way: its answer may have come before the loss, and
+  // that of its write not. Then nothing was lost, and nothing is owed.
+  bool loss_in_doubt_ = false;
   // Writes from before the last power loss whose acknowledgement came after it may have been lost,
   // too, and their client knows it: end of the last of them. 0: none, or settled by a flush.
   Instant last_loss_ = 0;
