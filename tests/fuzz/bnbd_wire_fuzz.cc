@@ -38,7 +38,7 @@ void fuzz_news(std::span<const std::byte> bytes) {
   if (!news.ok()) return;
   require(news->items.size() <= wire::kNewsItemsMax);
   for (const wire::DeviceNews& told : news->items) require(told.device_id != 0);
-  const auto again = wire::parse_news_answer(wire::make_news_answer(*news));
+  auto again = wire::parse_news_answer(wire::make_news_answer(*news));
   require(again.ok() && again->newest == news->newest);
 }
 
