@@ -39,7 +39,8 @@ class Qp;
 class Pd;
 class Srq;
 
-/// A thread domain: the promise that one thread uses the objects made with it.
+/// A thread domain: the promise that one thread uses the objects made with it: that of the reactor
+/// which connects or accepts for its QPs.
 class Td {
  public:
   virtual ~Td() = default;

@@ -1,4 +1,4 @@
-// The software HCA as a Device: of this host, or of a simulated world.
+// The software HCA as a Device: inside this host, between hosts, or of a simulated world.
 //
 // Threads: create and destroy a device on its control reactor's thread; use it from any.
 #pragma once
@@ -43,5 +43,31 @@ struct SoftDeviceOptions {
 /// addresses of this host.
 base::Result<std::unique_ptr<Device>> create_soft_device(base::Host& host, base::Reactor& control,
                                                          const SoftDeviceOptions& options = {});
+
+struct TcpDeviceOptions {
+  std::string name = "tcp0";
+  /// The address of this machine that is the device's port: it connects from there. Empty: from
+  /// wherever the way to a peer begins.
+  std::string ip;
+};
+
+/// A software HCA that reaches any host over TCP: one connection for each connected QP. Listeners
+/// take addresses of this machine. Peers are not authenticated, and nothing is encrypted: whoever
+/// can reach a listener can ask it to connect. kNotFound: `ip` is no address of this machine.
+base::Result<std::unique_ptr<Device>> create_tcp_device(base::Host& host, base::Reactor& control,
+                                                        const TcpDeviceOptions& options = {});
+
+struct HostDeviceOptions {
+  std::string name = "soft0";
+  uint32_t payload_bytes = 64 * 1024;  // as SoftDeviceOptions
+  /// Listeners take peers over TCP, too; else only those of this host, through shared memory.
+  bool listen_tcp = false;
+  /// Addresses of this machine are reached by TCP as all others are: for servers of other users.
+  bool tcp_within_host = false;
+};
+
+/// Both in one: peers at addresses of this machine through shared memory, all others by TCP.
+base::Result<std::unique_ptr<Device>> create_host_device(base::Host& host, base::Reactor& control,
+                                                         const HostDeviceOptions& options = {});
 
 }  // namespace braid::vhca

@@ -16,14 +16,16 @@ namespace {
 /// Two machines of a simulated world, one process on each.
 class SimRig final : public Rig {
  public:
-  SimRig() {
+  /// `tcp`: the TCP wire over simulated streams.
+  explicit SimRig(bool tcp = false) {
     for (int side = 0; side < 2; ++side) {
       machines_[side] = &world_.add_machine(side == kClient ? "client" : "server");
       world_.fabric().add_port(*machines_[side], side == kClient ? "10.0.0.1" : "10.0.0.2");
       processes_[side] = &machines_[side]->start_process("p");
       reactors_[side] = std::move(*base::Reactor::create(*processes_[side], {}));
       processes_[side]->drive(*reactors_[side]);
-      devices_[side] = std::move(*create_sim_device(*processes_[side], *reactors_[side], {}));
+      devices_[side] = std::move(tcp ? *create_tcp_device(*processes_[side], *reactors_[side])
+                                     : *create_sim_device(*processes_[side], *reactors_[side], {}));
     }
   }
 
@@ -157,6 +159,16 @@ class InHostRig final : public ProcessRig {
   std::list<std::vector<std::byte>> heap_;
 };
 
+/// On the TCP wire, over loopback.
+class TcpRig final : public ProcessRig {
+ public:
+  TcpRig() : ProcessRig(make_host(false), "127.0.0.1", 30 * base::kMillisecond) {
+    for (int side = 0; side < 2; ++side) {
+      set_device(side, create_tcp_device(*host_, *reactors_[side], {.ip = "127.0.0.1"}));
+    }
+  }
+};
+
 /// Two RDMA devices of this machine that reach each other: BRAID_TEST_RDMA=CLIENT,SERVER names
 /// them (tests/lab/rdma).
 class IbvRig final : public ProcessRig {
@@ -187,9 +199,14 @@ RigFactory factory(const std::string& name, bool virtual_time, bool thread_domai
 
 std::vector<RigFactory> rigs() {
   std::vector<RigFactory> all{
-      factory<SimRig>("sim", true, false), factory<SimRig>("sim_td", true, true),
+      factory<SimRig>("sim", true, false),
+      factory<SimRig>("sim_td", true, true),
       factory<InHostRig>("inhost", false, false, InHostRig::Memory::kSegments),
-      factory<InHostRig>("inhost_foreign_td", false, true, InHostRig::Memory::kForeign)};
+      factory<InHostRig>("inhost_foreign_td", false, true, InHostRig::Memory::kForeign),
+      factory<TcpRig>("tcp", false, false),
+      factory<TcpRig>("tcp_td", false, true),
+      factory<SimRig>("sim_tcp", true, false, /*tcp=*/true),
+      factory<SimRig>("sim_tcp_td", true, true, /*tcp=*/true)};
   if (const char* const pair = std::getenv("BRAID_TEST_RDMA"); pair != nullptr) {
     const std::string_view names(pair);
     const size_t comma = names.find(',');

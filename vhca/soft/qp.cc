@@ -134,6 +134,7 @@ EndInfo SoftQp::info() const {
   info.access = static_cast<uint32_t>(attr_.qp_access_flags);
   info.min_rnr_timer = attr_.min_rnr_timer;
   info.max_recv_wr = cap_.max_recv_wr;
+  info.max_send_wr = cap_.max_send_wr;
   info.shares_receives = srq_ != nullptr;
   SoftCompChannel* const recv_channel = recv_cq_->channel();
   SoftCompChannel* const send_channel = send_cq_->channel();
@@ -179,6 +180,10 @@ Status SoftQp::establish(std::unique_ptr<Link> link, uint32_t peer_qp_number,
 
 Status SoftQp::start_sending() {
   const std::lock_guard guard(lock_);
+  return start_sending_locked();
+}
+
+Status SoftQp::start_sending_locked() {
   QpAttr attr{};
   attr.qp_state = IBV_QPS_RTS;
   attr.timeout = parameters_.ack_timeout;
@@ -215,14 +220,22 @@ uint32_t SoftQp::remote_access() const {
 }
 
 void SoftQp::update_needs_progress() {
-  direct_link_ = link_ != nullptr && link_->family == LinkFamily::kDirect ? link_.get() : nullptr;
+  const auto link_if = [this](LinkFamily family) {
+    return link_ != nullptr && link_->family == family ? link_.get() : nullptr;
+  };
+  direct_link_ = link_if(LinkFamily::kDirect);
+  stream_link_ = link_if(LinkFamily::kStream);
   const bool live = state_ == IBV_QPS_RTR || state_ == IBV_QPS_RTS || state_ == IBV_QPS_SQD;
-  needs_progress_.store((live && direct_link_ != nullptr) || stall_ != Stall::kNone,
-                        std::memory_order_seq_cst);
+  const bool polled = direct_link_ != nullptr || stream_link_ != nullptr;
+  needs_progress_.store((live && polled) || stall_ != Stall::kNone, std::memory_order_seq_cst);
 }
 
 void SoftQp::broken() {
   const std::lock_guard guard(lock_);
+  broken_locked();
+}
+
+void SoftQp::broken_locked() {
   if (state_ == IBV_QPS_RESET || state_ == IBV_QPS_ERR) return;
   if (done_ != head_) {
     fail_at(done_, IBV_WC_RETRY_EXC_ERR);
@@ -233,7 +246,17 @@ void SoftQp::broken() {
 
 void SoftQp::disconnected() {
   const std::lock_guard guard(lock_);
+  disconnected_locked();
+  if (link_ != nullptr) link_->hang_up();
+}
+
+void SoftQp::disconnected_locked() {
   if (state_ != IBV_QPS_RESET && state_ != IBV_QPS_ERR) enter_error("disconnected");
+}
+
+void SoftQp::move() {
+  const std::lock_guard guard(lock_);
+  if (stream_link_ != nullptr) stream_link_->progress(*this, /*woken=*/true);
 }
 
 void SoftQp::wake() {
@@ -249,6 +272,10 @@ uint32_t SoftQp::progress(uint32_t budget, const SoftCq& cq) {
   const std::lock_guard guard(lock_);
   uint32_t count = 0;
   if (&cq == recv_cq_ && direct_link_ != nullptr) count = drain_arrivals(budget);
+  // A poll of either CQ is enough; that of the send CQ alone counts while something is to complete.
+  if (stream_link_ != nullptr && (&cq == recv_cq_ || done_ != head_)) {
+    stream_link_->progress(*this, /*woken=*/false);
+  }
   if (stall_ == Stall::kNone) [[likely]]
     return count;
   if (stall_ == Stall::kNoRoom || device_.host().now_ns() >= retry_at_ns_) try_again();
@@ -259,6 +286,10 @@ bool SoftQp::arm_link(bool armed, bool solicited_only, const SoftCq& cq) {
   const std::lock_guard guard(lock_);
   // Who sleeps does not try again by polling.
   if (armed && stall_ != Stall::kNone) device_.stall_clock().watch(*this, retry_at_ns_);
+  if (stream_link_ != nullptr && state_ != IBV_QPS_ERR) {
+    stream_link_->arm(armed, solicited_only);  // sees at once what came before
+    return false;
+  }
   if (direct_link_ == nullptr || state_ == IBV_QPS_ERR) return false;
   bool told = &cq == send_cq_ && direct_link_->arm_sends(armed);
   if (&cq == recv_cq_) {

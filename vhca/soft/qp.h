@@ -36,7 +36,7 @@ namespace braid::vhca::soft {
 
 class SoftSrq;
 
-class SoftQp final : public Qp, public LinkEnd, public Stalled {
+class SoftQp final : public Qp, public LinkEnd, private LockedEnd, public Stalled {
  public:
   static base::Result<std::unique_ptr<Qp>> create(SoftPd& pd, const QpOptions& options);
   ~SoftQp() override;
@@ -62,6 +62,7 @@ class SoftQp final : public Qp, public LinkEnd, public Stalled {
   void broken() override;
   void disconnected() override;
   void wake() override;
+  void move() override;
 
   SoftDevice& device() { return device_; }
 
@@ -83,6 +84,18 @@ class SoftQp final : public Qp, public LinkEnd, public Stalled {
 
   SoftQp(SoftPd& pd, const QpOptions& options, uint32_t number);
 
+  // --- LockedEnd: see soft/wire.h
+  base::Status start_sending_locked() override;
+  Answer respond_locked(const Request& request, std::span<const std::byte> payload,
+                        std::span<const std::byte>* read_result) override;
+  Answer land(const Request& request, bool begun, Landing& landing) override;
+  Answer respond_landed(const Request& request) override;
+  std::span<const std::byte> readable(const Request& request) override;
+  void answered_locked(uint64_t sequence, const Answer& answer,
+                       std::span<const std::byte> read_data) override;
+  void broken_locked() override;
+  void disconnected_locked() override;
+
   // --- requester.cc: all under the lock
   int post_one(const SendWr& wr);
   int check_post(const SendWr& wr) const;
@@ -94,6 +107,7 @@ class SoftQp final : public Qp, public LinkEnd, public Stalled {
   void progress_sends();
   bool may_send() const;
   void check_drained();
+  void hand_over_sends();
   bool settle(uint64_t sequence, const Execution& execution);
   void no_receive(uint64_t sequence, uint8_t rnr_timer);
   void stall(Stall why, uint64_t delay_ns);
@@ -125,6 +139,8 @@ class SoftQp final : public Qp, public LinkEnd, public Stalled {
   /// the receive fails with the error that fits when the QP goes to ERR, which must follow.
   ibv_wc_status receive(const Arrival& arrival);
   ibv_wc_status scatter(const RecvEntry& entry, std::span<const std::byte> payload) const;
+  ibv_wc_status check_receive(uint64_t length) const;
+  Answer checked_before_data(const Request& request);
   void complete_receive(const Arrival& arrival, ibv_wc_status status);
   int post_one(const RecvWr& wr);
   bool receive_usable(const RecvEntry& entry) const;
@@ -157,6 +173,7 @@ class SoftQp final : public Qp, public LinkEnd, public Stalled {
   std::atomic<bool> needs_progress_{false};
   uint32_t reads_outstanding_ = 0;  // READs and atomics
   Link* direct_link_ = nullptr;     // link_ if it is a direct one
+  Link* stream_link_ = nullptr;     // link_ if it is a stream
   std::unique_ptr<Link> link_;
   uint64_t head_ = 0;
   uint64_t sent_ = 0;

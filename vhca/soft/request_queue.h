@@ -38,7 +38,13 @@ class RequestQueue {
     }
     std::unique_ptr<ConnectRequest> request = std::move(queue->requests_.front());
     queue->requests_.pop_front();
+    if (queue->requests_.empty()) queue->notify();
     co_return request;
+  }
+  /// Until nothing is in the queue; false if it was closed.
+  static base::Task<bool> emptied(std::shared_ptr<RequestQueue> queue) {
+    while (!queue->requests_.empty() && !queue->closed_) co_await queue->changed_.wait();
+    co_return !queue->closed_;
   }
 
  private:

@@ -47,13 +47,14 @@ void take_atomic(const SendWr& wr, To& to) {
 
 int SoftQp::post_send(const SendWr* wr, const SendWr** bad) {
   const std::lock_guard guard(lock_);
-  for (; wr != nullptr; wr = wr->next) {
-    if (const int error = post_one(*wr); error != 0) {
-      if (bad != nullptr) *bad = wr;
-      return error;
-    }
+  int error = 0;
+  for (; wr != nullptr && error == 0; wr = wr->next) {
+    error = post_one(*wr);
+    if (error != 0 && bad != nullptr) *bad = wr;
   }
-  return 0;
+  // A stream takes a chain as one.
+  if (stream_link_ != nullptr) progress_sends();
+  return error;
 }
 
 int SoftQp::post_one(const SendWr& wr) {
@@ -72,15 +73,17 @@ int SoftQp::post_one(const SendWr& wr) {
   const ibv_wc_status status = gather(wr, pieces, length);
   const std::span<const Piece> span(pieces, static_cast<size_t>(wr.num_sge));
   const bool now = sent_ == head_ && stall_ == Stall::kNone && state_ == IBV_QPS_RTS &&
-                   status == IBV_WC_SUCCESS && link_ != nullptr &&
+                   status == IBV_WC_SUCCESS && link_ != nullptr && stream_link_ == nullptr &&
                    !must_wait(wr.opcode, (wr.send_flags & IBV_SEND_FENCE) != 0);
   if (!now) [[unlikely]] {
     store(wr, span, length, status);
-    progress_sends();
+    if (stream_link_ == nullptr) progress_sends();
     return 0;
   }
+  const bool signaled = signal_all_ || (wr.send_flags & IBV_SEND_SIGNALED) != 0;
   Request request{.opcode = wr.opcode,
                   .solicited = (wr.send_flags & IBV_SEND_SOLICITED) != 0,
+                  .signaled = signaled,
                   .imm = wr.imm_data,
                   .rkey = wr.wr.rdma.rkey,
                   .remote_address = wr.wr.rdma.remote_addr,
@@ -92,7 +95,7 @@ int SoftQp::post_one(const SendWr& wr) {
   const Execution execution = link_->execute(request);
   if (execution.outcome == Outcome::kDone && done_ == head_) [[likely]] {
     done_ = sent_ = ++head_;
-    if (signal_all_ || (wr.send_flags & IBV_SEND_SIGNALED) != 0) {
+    if (signaled) {
       tail_ = head_;
       complete_send(wr.wr_id, wr.opcode, length, IBV_WC_SUCCESS);
     }
@@ -219,6 +222,11 @@ bool SoftQp::may_send() const {
 
 /// Hands stored requests to the link for as long as it takes them.
 void SoftQp::progress_sends() {
+  hand_over_sends();
+  if (stream_link_ != nullptr) stream_link_->flush();
+}
+
+void SoftQp::hand_over_sends() {
   while (may_send() && stall_ == Stall::kNone && sent_ != head_) {
     const uint64_t sequence = sent_;
     const SqEntry& entry = sq_entry(sequence);
@@ -236,6 +244,7 @@ void SoftQp::progress_sends() {
     }
     const Request request{.opcode = opcode,
                           .solicited = entry.solicited,
+                          .signaled = entry.signaled,
                           .imm = entry.imm,
                           .rkey = entry.rkey,
                           .remote_address = entry.remote_address,
@@ -371,6 +380,11 @@ bool SoftQp::find_sent(uint64_t wire_sequence, uint64_t& sequence) const {
 void SoftQp::answered(uint64_t wire_sequence, const Answer& answer,
                       std::span<const std::byte> read_data) {
   const std::lock_guard guard(lock_);
+  answered_locked(wire_sequence, answer, read_data);
+}
+
+void SoftQp::answered_locked(uint64_t wire_sequence, const Answer& answer,
+                             std::span<const std::byte> read_data) {
   const bool live = state_ == IBV_QPS_RTS || state_ == IBV_QPS_SQD;
   uint64_t sequence = 0;
   if (!live || !find_sent(wire_sequence, sequence)) return;  // of a life before
@@ -388,7 +402,7 @@ void SoftQp::answered(uint64_t wire_sequence, const Answer& answer,
       break;
     case Answer::Kind::kAck:
       if (lands) --reads_outstanding_;
-      if (lands && !data_landed(entry, sequence, read_data)) {
+      if (lands && !answer.landed && !data_landed(entry, sequence, read_data)) {
         entry.status = IBV_WC_BAD_RESP_ERR;
         break;
       }

@@ -80,10 +80,17 @@ bool SoftQp::receive_usable(const RecvEntry& entry) const {
   return true;
 }
 
-ibv_wc_status SoftQp::scatter(const RecvEntry& entry, std::span<const std::byte> payload) const {
-  if (payload.size() > entry.length) return IBV_WC_LOC_LEN_ERR;
+/// Whether the oldest receive can take so much.
+ibv_wc_status SoftQp::check_receive(uint64_t length) const {
+  const RecvEntry& entry = rq_.at(rq_tail_);
+  if (length > entry.length) return IBV_WC_LOC_LEN_ERR;
   // Keys are resolved now, not when the receive was posted: the memory may be gone since.
-  if (!receive_usable(entry)) return IBV_WC_LOC_PROT_ERR;
+  return receive_usable(entry) ? IBV_WC_SUCCESS : IBV_WC_LOC_PROT_ERR;
+}
+
+ibv_wc_status SoftQp::scatter(const RecvEntry& entry, std::span<const std::byte> payload) const {
+  const ibv_wc_status status = check_receive(payload.size());
+  if (status != IBV_WC_SUCCESS) return status;
   for (const Sge& sge : entry.sges()) {
     const size_t bytes = std::min<size_t>(sge.length, payload.size());
     copy_last_word_last(reinterpret_cast<std::byte*>(sge.addr), payload.data(), bytes);
@@ -209,6 +216,11 @@ uint32_t SoftQp::drain_arrivals(uint32_t budget) {
 Answer SoftQp::respond(const Request& request, std::span<const std::byte> payload,
                        std::span<const std::byte>* read_result) {
   const std::lock_guard guard(lock_);
+  return respond_locked(request, payload, read_result);
+}
+
+Answer SoftQp::respond_locked(const Request& request, std::span<const std::byte> payload,
+                              std::span<const std::byte>* read_result) {
   *read_result = {};
   if (state_ != IBV_QPS_RTR && state_ != IBV_QPS_RTS && state_ != IBV_QPS_SQD) {
     return {.kind = Answer::Kind::kError, .status = IBV_WC_RETRY_EXC_ERR};
@@ -249,13 +261,21 @@ Answer SoftQp::refuse(ibv_wc_status requester_status, std::string_view cause) {
   return {.kind = Answer::Kind::kError, .status = requester_status};
 }
 
-Answer SoftQp::respond_checked(const Request& request, std::span<const std::byte> payload,
-                               std::span<const std::byte>* read_result) {
+/// The checks that need none of a request's data. kAck: go on.
+Answer SoftQp::checked_before_data(const Request& request) {
   if (check_qp_access(request.opcode, remote_access()) != IBV_WC_SUCCESS) {
     return refuse(IBV_WC_REM_INV_REQ_ERR, "the peer asked for what the QP does not allow");
   }
   if (needs_receive(request.opcode) && !have_receive()) {
     return {.kind = Answer::Kind::kNoReceive, .rnr_timer = attr_.min_rnr_timer};
+  }
+  return {};
+}
+
+Answer SoftQp::respond_checked(const Request& request, std::span<const std::byte> payload,
+                               std::span<const std::byte>* read_result) {
+  if (const Answer early = checked_before_data(request); early.kind != Answer::Kind::kAck) {
+    return early;
   }
   const bool fits =
       is_atomic(request.opcode) ? request.length == kAtomicBytes : payload.size() == request.length;
@@ -278,6 +298,73 @@ Answer SoftQp::respond_checked(const Request& request, std::span<const std::byte
   const ibv_wc_status status = receive(arrival);
   if (status != IBV_WC_SUCCESS) return refuse(status, "a receive failed");
   return {};
+}
+
+// --- stream links: a request whose data comes in several steps
+
+Answer SoftQp::land(const Request& request, bool begun, Landing& landing) {
+  landing.count = 0;
+  if (state_ != IBV_QPS_RTR && state_ != IBV_QPS_RTS && state_ != IBV_QPS_SQD) {
+    return {.kind = Answer::Kind::kError, .status = IBV_WC_RETRY_EXC_ERR};
+  }
+  if (request.sequence != expected_) return {.kind = Answer::Kind::kOutOfSequence};
+  if (!begun) {
+    if (state_ == IBV_QPS_RTR) heard_of_peer();
+    if (const Answer early = checked_before_data(request); early.kind != Answer::Kind::kAck) {
+      return early;
+    }
+  }
+  if (!is_send(request.opcode)) {
+    MrView mr;
+    const ibv_wc_status status = mr_table_.find(request.rkey, mr)
+                                     ? check_mr_access(request.opcode, mr, pd_id_, number_,
+                                                       request.remote_address, request.length)
+                                     : IBV_WC_REM_ACCESS_ERR;
+    if (status != IBV_WC_SUCCESS) return refuse(status, "the peer may not access this memory");
+    landing.pieces[landing.count++] = {reinterpret_cast<std::byte*>(request.remote_address),
+                                       request.length};
+    return {};
+  }
+  if (const ibv_wc_status status = check_receive(request.length); status != IBV_WC_SUCCESS) {
+    receive_failure_ = status;
+    return refuse(status == IBV_WC_LOC_LEN_ERR ? IBV_WC_REM_INV_REQ_ERR : IBV_WC_REM_OP_ERR,
+                  "a receive failed");
+  }
+  uint32_t left = request.length;
+  for (const Sge& sge : rq_.at(rq_tail_).sges()) {
+    const uint32_t bytes = std::min(sge.length, left);
+    if (bytes == 0) continue;
+    landing.pieces[landing.count++] = {reinterpret_cast<std::byte*>(sge.addr), bytes};
+    left -= bytes;
+  }
+  return {};
+}
+
+Answer SoftQp::respond_landed(const Request& request) {
+  const bool invalidates = request.opcode == IBV_WR_SEND_WITH_INV;
+  if (invalidates && !mr_table_.invalidate(request.imm, number_)) {
+    return refuse(IBV_WC_REM_ACCESS_ERR, "a receive failed");
+  }
+  ++expected_;
+  if (!needs_receive(request.opcode)) return {};
+  const Arrival arrival{.opcode = is_send(request.opcode) ? IBV_WC_RECV : IBV_WC_RECV_RDMA_WITH_IMM,
+                        .solicited = request.solicited,
+                        .has_imm = has_imm(request.opcode),
+                        .invalidates = invalidates,
+                        .imm = request.imm,
+                        .length = request.length};
+  complete_receive(arrival, IBV_WC_SUCCESS);
+  return {};
+}
+
+std::span<const std::byte> SoftQp::readable(const Request& request) {
+  MrView mr;
+  if (request.length == 0 || !mr_table_.find(request.rkey, mr) ||
+      check_mr_access(request.opcode, mr, pd_id_, number_, request.remote_address,
+                      request.length) != IBV_WC_SUCCESS) {
+    return {};
+  }
+  return {reinterpret_cast<const std::byte*>(request.remote_address), request.length};
 }
 
 /// An atomic came again: its answer was lost on the way, or it was sent twice.

@@ -6,15 +6,17 @@
 //   direct   (in-host): execute() checks the peer's tables and moves the data itself; the verdict
 //            is known at once. Arrivals (what consumes a receive) wait in a ring that the peer's
 //            poll drains through next_arrival().
-//   message  (simulated; later TCP): execute() sends; at the peer the link calls
-//            LinkEnd::respond(), which checks and executes; the answer comes back through
-//            LinkEnd::answered(), in order.
+//   message  (simulated): execute() sends; at the peer the link calls LinkEnd::respond(), which
+//            checks and executes; the answer comes back through LinkEnd::answered(), in order.
+//   stream   (TCP): a message link whose bytes move in progress(), which polls of the CQs call, and
+//            LinkEnd::move(); it answers through LockedEnd.
 //
 // Threads: calls of Link come under the QP's lock or from its Td thread. Calls of LinkEnd take the
 // lock themselves: any thread, with a Td that one; never from inside a call of Link. News that come
 // on another thread wait in the link until next_arrival(); LinkEnd::wake() makes the owner look.
 // No call of Link allocates, blocks or makes system calls, but for close(), waking a sleeper,
-// foreign memory, the first access to a segment, and a longer message in fragments than any before.
+// foreign memory, the first access to a segment, a longer message in fragments than any before, and
+// the sends and receives of stream links (which never block).
 #pragma once
 
 #include <cstddef>
@@ -41,7 +43,8 @@ struct Piece {
 struct Request {
   ibv_wr_opcode opcode = IBV_WR_SEND;
   bool solicited = false;
-  uint32_t imm = 0;  // as in the work request (network byte order); SEND_WITH_INV: the key
+  bool signaled = false;  // somebody waits for its completion
+  uint32_t imm = 0;       // as in the work request (network byte order); SEND_WITH_INV: the key
   uint32_t rkey = 0;
   uint64_t remote_address = 0;
   uint32_t length = 0;            // sum of the pieces, at most 2^31
@@ -103,6 +106,13 @@ struct Answer {
   } kind = Kind::kAck;
   uint8_t rnr_timer = 0;  // for kNoReceive
   ibv_wc_status status = IBV_WC_SUCCESS;
+  bool landed = false;  // kAck of a READ: its data has been received where it belongs
+};
+
+/// Where the data of a request goes, as far as it is known to be allowed now.
+struct Landing {
+  Piece pieces[16];  // max_recv_sge of the device
+  uint32_t count = 0;
 };
 
 /// What a wire must know of a QP to make its link.
@@ -112,6 +122,7 @@ struct EndInfo {
   uint32_t access = 0;           // qp_access_flags now, or those that establish() will give
   uint8_t min_rnr_timer = 0;     // code, 0..31; as above
   uint32_t max_recv_wr = 0;      // receives that can be posted at a time
+  uint32_t max_send_wr = 0;      // and sends
   bool shares_receives = false;  // they are an SRQ's: receive_posted() only answers Next::kWish
   base::Event* event = nullptr;  // of the channel of the receive CQ; null: it is never armed
   base::Event* send_event = nullptr;  // of the send CQ, likewise; may be the same
@@ -157,9 +168,36 @@ class LinkEnd {
   virtual void disconnected() = 0;
   /// Makes the owner poll: signals the channels of both CQs. Any thread, also under the lock.
   virtual void wake() = 0;
+
+  // --- stream links
+  /// Link::progress(), for an owner that does not poll. Any thread.
+  virtual void move() = 0;
 };
 
-enum class LinkFamily : uint8_t { kDirect, kMessage };
+/// The QP as a stream link sees it in Link::progress(), under the lock: the calls of LinkEnd for
+/// message links, and what receiving into memory in several steps needs. Any of them may end in
+/// Link::close().
+class LockedEnd {
+ public:
+  virtual ~LockedEnd() = default;
+  virtual base::Status start_sending_locked() = 0;
+  virtual Answer respond_locked(const Request& request, std::span<const std::byte> payload,
+                                std::span<const std::byte>* read_result) = 0;
+  /// Whether a SEND or WRITE may go on, and where its data goes. The first look (`begun` false)
+  /// makes all checks of respond(); kAck then means that respond_landed() must follow, or the end
+  /// of the link. Later looks are for memory that was deregistered meanwhile.
+  virtual Answer land(const Request& request, bool begun, Landing& landing) = 0;
+  /// All of the request's data is where land() said. Completes it.
+  virtual Answer respond_landed(const Request& request) = 0;
+  /// The memory that the rkey of a READ, answered before, still stands for; empty if for none.
+  virtual std::span<const std::byte> readable(const Request& request) = 0;
+  virtual void answered_locked(uint64_t sequence, const Answer& answer,
+                               std::span<const std::byte> read_data) = 0;
+  virtual void broken_locked() = 0;
+  virtual void disconnected_locked() = 0;
+};
+
+enum class LinkFamily : uint8_t { kDirect, kMessage, kStream };
 
 class Link {
  public:
@@ -171,7 +209,15 @@ class Link {
   virtual ~Link() = default;
   virtual Execution execute(const Request& request) = 0;
 
-  // --- direct links, receive side
+  // --- stream links
+  /// No more requests follow at once: send what execute() took.
+  virtual void flush() {}
+  /// Sends and receives what can be without waiting, within a bound. `woken`: not by a poll.
+  virtual void progress(LockedEnd& end, bool woken) { (void)end, (void)woken; }
+  /// The connection ends in order: tells the peer.
+  virtual void hang_up() {}
+
+  // --- direct links, receive side (arm: stream links, too)
   /// The next arrival, copied out of shared memory and checked. Called at each poll: cheap when
   /// there is nothing.
   virtual Next next_arrival(Arrival& arrival) = 0;

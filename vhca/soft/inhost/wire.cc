@@ -72,7 +72,7 @@ Status InHostWire::check_peer(const base::PeerIdentity& identity) const {
   if (identity.uid == host_.user_id()) return {};
   return make_error(Errc::kPermission,
                     "process {} belongs to user {}, this one to user {}; in shared memory only "
-                    "processes of one user are connected",
+                    "processes of one user are connected, others by TCP (--wire tcp)",
                     identity.pid, identity.uid, host_.user_id());
 }
 

@@ -17,6 +17,9 @@
 
 namespace braid::vhca::soft::inhost {
 
+/// kInvalid, naming the bounds.
+base::Status check_payload_bytes(uint32_t payload_bytes);
+
 class InHostWire final : public Wire {
  public:
   struct Options {

@@ -1,0 +1,113 @@
+// An established connection of the TCP wire fed by a hostile peer, while its owner posts, sleeps
+// and deregisters. The QP behind it (fake_test.h) aborts when the stream breaks a rule that the
+// core relies on; the sanitizer sees what lands outside of memory.
+//
+// The input is steps. A step's first byte says what happens; frames are made from few bytes each,
+// so that most of them pass the first checks, with every field the fuzzer's to change.
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <span>
+
+#include "base/linux_host.h"
+#include "vhca/soft/tcp/fake_test.h"
+
+namespace {
+
+namespace tcp = braid::vhca::soft::tcp;
+using tcp::fake::Party;
+
+constexpr uint64_t kFedMax = 1 << 20;
+
+class Numbers {
+ public:
+  explicit Numbers(std::span<const uint8_t> bytes) : bytes_(bytes) {}
+  bool empty() const { return bytes_.empty(); }
+  template <typename T>
+  T next() {
+    T value{};
+    const size_t count = std::min(sizeof(T), bytes_.size());
+    std::memcpy(&value, bytes_.data(), count);
+    bytes_ = bytes_.subspan(count);
+    return value;
+  }
+
+ private:
+  std::span<const uint8_t> bytes_;
+};
+
+/// A frame that is right but for what the input changes.
+void feed_frame(Party& party, Numbers& in) {
+  const auto kind = static_cast<tcp::FrameKind>(in.next<uint8_t>());
+  const auto opcode = static_cast<ibv_wr_opcode>(in.next<uint8_t>() % 8);
+  const uint32_t length = in.next<uint16_t>() * 2u;
+  const uint64_t sequence = in.next<uint8_t>();
+  tcp::FrameHeader header = kind == tcp::FrameKind::kRequest
+                                ? party.request(opcode, sequence, length)
+                                : party.header(kind, sequence);
+  if (kind == tcp::FrameKind::kResponse) header.length = length;
+  if (kind == tcp::FrameKind::kError) header.status = in.next<uint8_t>();
+  header.acknowledged = in.next<uint8_t>();
+  const uint8_t spoilt = in.next<uint8_t>();
+  if (spoilt < sizeof header) {
+    const uint64_t told = header.length;
+    reinterpret_cast<uint8_t*>(&header)[spoilt] ^= in.next<uint8_t>();
+    if (header.length != told && header.length > kFedMax) header.length = told;
+  }
+  if (header.length <= kFedMax && party.socket.incoming.size() <= kFedMax) party.feed(header);
+}
+
+void step(Party& party, Numbers& in) {
+  switch (in.next<uint8_t>() % 10) {
+    case 0:
+    case 1:
+    case 2:
+      return feed_frame(party, in);
+    case 3:
+      return party.run();
+    case 4:
+      party.socket.receive_max = in.next<uint16_t>() + 1u;
+      return;
+    case 5:
+      party.socket.send_room = in.next<uint16_t>();
+      return;
+    case 6: {
+      const auto opcode = static_cast<ibv_wr_opcode>(in.next<uint8_t>() % 5);
+      const uint32_t length = in.next<uint16_t>();
+      // As the core: no more READs at once than 16, nothing once it failed.
+      if (!party.end.closed && party.end.posted - party.end.answered < 16) {
+        (void)party.post(opcode, std::min<uint32_t>(length, 60'000));
+      }
+      return;
+    }
+    case 7:
+      party.end.registered = !party.end.registered;
+      return;
+    case 8:
+      party.end.receives = in.next<uint8_t>();
+      return;
+    case 9:
+      if (in.next<uint8_t>() % 4 == 0) return party.end.fail();
+      party.stream.acknowledgement_due();
+      return party.stream.run(&party.end, /*woken=*/false);
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  static const std::unique_ptr<braid::base::Host> host = [] {
+    braid::base::LinuxHostOptions options;
+    options.log_sink = braid::base::make_null_sink();
+    return std::move(*braid::base::create_linux_host(options));
+  }();
+  Numbers in(std::span(data, size));
+  Party party(*host, in.next<uint8_t>() % 4 == 0);
+  while (!in.empty()) step(party, in);
+  party.run();
+  party.stream.leave();
+  party.stream.run(nullptr, /*woken=*/true);
+  return 0;
+}

@@ -1,0 +1,136 @@
+#include "vhca/soft/host_wire.h"
+
+#include <utility>
+
+#include "vhca/soft/device.h"
+#include "vhca/soft/request_queue.h"
+
+namespace braid::vhca::soft {
+
+using base::Errc;
+using base::Result;
+using base::Task;
+
+namespace {
+
+/// Of two wires' fences, until both have passed.
+class BothFences final : public PeerFence {
+ public:
+  BothFences(std::unique_ptr<PeerFence> a, std::unique_ptr<PeerFence> b)
+      : a_(std::move(a)), b_(std::move(b)) {}
+  bool passed() override {
+    if (a_ != nullptr && a_->passed()) a_.reset();
+    if (b_ != nullptr && b_->passed()) b_.reset();
+    return a_ == nullptr && b_ == nullptr;
+  }
+  std::string waits_for() const override {
+    if (a_ != nullptr) return a_->waits_for();
+    return b_ != nullptr ? b_->waits_for() : "nobody";
+  }
+
+ private:
+  std::unique_ptr<PeerFence> a_;
+  std::unique_ptr<PeerFence> b_;
+};
+
+/// Takes requests from a listener, one at a time, so that its own backlog counts the others.
+Task<void> hand_over(Listener* from, std::shared_ptr<RequestQueue> to) {
+  for (;;) {
+    Task<Result<std::unique_ptr<ConnectRequest>>> coming = from->next();
+    auto request = co_await std::move(coming);
+    if (!request.ok()) co_return;  // closed, and `from` gone
+    to->push(std::move(*request));
+    Task<bool> emptied = RequestQueue::emptied(to);
+    const bool open = co_await std::move(emptied);
+    if (!open) co_return;
+  }
+}
+
+/// Two listeners at one address, and the requests of both in one queue.
+class BothListeners final : public Listener {
+ public:
+  BothListeners(base::Reactor& reactor, std::unique_ptr<Listener> inhost,
+                std::unique_ptr<Listener> tcp)
+      : requests_(std::make_shared<RequestQueue>(reactor)),
+        inhost_(std::move(inhost)),
+        tcp_(std::move(tcp)) {
+    reactor.spawn(hand_over(inhost_.get(), requests_));
+    reactor.spawn(hand_over(tcp_.get(), requests_));
+  }
+  ~BothListeners() override { requests_->close(); }
+
+  Task<Result<std::unique_ptr<ConnectRequest>>> next() override {
+    return RequestQueue::take(requests_);
+  }
+  Address address() const override { return tcp_->address(); }
+
+ private:
+  const std::shared_ptr<RequestQueue> requests_;
+  const std::unique_ptr<Listener> inhost_;
+  const std::unique_ptr<Listener> tcp_;
+};
+
+inhost::InHostWire::Options inhost_options(const HostDeviceOptions& options) {
+  inhost::InHostWire::Options made;
+  made.payload_bytes = options.payload_bytes;
+  return made;
+}
+
+/// A port that is free for TCP may be taken in this host, and the other way round.
+constexpr int kPortTries = 16;
+
+}  // namespace
+
+HostWire::HostWire(base::Host& host, const HostDeviceOptions& options)
+    : host_(host), options_(options), inhost_(host, inhost_options(options)), tcp_(host, "") {}
+
+std::string HostWire::kind_text() const {
+  if (options_.tcp_within_host) return tcp_.kind_text();
+  return inhost_.kind_text() +
+         (options_.listen_tcp ? ", TCP to and from others" : ", TCP to others");
+}
+
+std::unique_ptr<PeerFence> HostWire::fence_peers(uint32_t key) {
+  auto inhost = inhost_.fence_peers(key);
+  auto tcp = tcp_.fence_peers(key);
+  if (inhost == nullptr) return tcp;
+  if (tcp == nullptr) return inhost;
+  return std::make_unique<BothFences>(std::move(inhost), std::move(tcp));
+}
+
+Result<std::unique_ptr<Listener>> HostWire::listen(SoftDevice& device, base::Reactor& reactor,
+                                                   const Address& address, int backlog) {
+  if (!options_.listen_tcp) return inhost_.listen(device, reactor, address, backlog);
+  for (int tries = 1;; ++tries) {
+    BRAID_TRY(auto tcp, tcp_.listen(device, reactor, address, backlog));
+    auto inhost = inhost_.listen(device, reactor, tcp->address(), backlog);
+    if (inhost.ok()) {
+      return std::unique_ptr<Listener>(
+          std::make_unique<BothListeners>(reactor, std::move(*inhost), std::move(tcp)));
+    }
+    const bool again = address.port == 0 && inhost.code() == Errc::kExists && tries < kPortTries;
+    if (!again) return inhost.error();
+  }
+}
+
+Task<Result<ConnectResult>> HostWire::connect(SoftDevice& device, base::Reactor& reactor,
+                                              SoftQp& qp, Address peer,
+                                              ConnectParameters parameters, uint64_t timeout_ns) {
+  if (!options_.tcp_within_host && host_.is_local_address(peer.ip)) {
+    return inhost_.connect(device, reactor, qp, std::move(peer), parameters, timeout_ns);
+  }
+  return tcp_.connect(device, reactor, qp, std::move(peer), parameters, timeout_ns);
+}
+
+}  // namespace braid::vhca::soft
+
+namespace braid::vhca {
+
+base::Result<std::unique_ptr<Device>> create_host_device(base::Host& host, base::Reactor& control,
+                                                         const HostDeviceOptions& options) {
+  BRAID_CHECK(soft::inhost::check_payload_bytes(options.payload_bytes));
+  auto wire = std::make_unique<soft::HostWire>(host, options);
+  return soft::SoftDevice::create(host, control, options.name, std::move(wire));
+}
+
+}  // namespace braid::vhca

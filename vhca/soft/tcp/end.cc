@@ -1,0 +1,233 @@
+#include "vhca/soft/tcp/end.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace braid::vhca::soft::tcp {
+
+using base::Errc;
+using base::Status;
+
+namespace {
+
+/// Between looks whether the owner of a socket that is not watched still polls.
+constexpr uint64_t kLookNs = 2 * base::kMillisecond;
+/// For the owner to answer by itself what the reactor received for it.
+constexpr uint64_t kAcknowledgeNs = 100 * base::kMicrosecond;
+/// A lost segment is sent again after 200 ms: less than some of those would end a connection by one
+/// lost segment.
+constexpr uint64_t kUserTimeoutMinNs = base::kSecond;
+
+uint64_t user_timeout_ns(const ConnectParameters& parameters) {
+  const uint64_t each_ns = parameters.ack_timeout == 0 ? 0 : 4096ull << parameters.ack_timeout;
+  return std::max(each_ns * (parameters.retry_count + 1u), kUserTimeoutMinNs);
+}
+
+/// The QP's way to its end.
+class TcpLink final : public Link {
+ public:
+  explicit TcpLink(std::shared_ptr<TcpEnd> end)
+      : Link(LinkFamily::kStream), end_(std::move(end)), stream_(end_->stream()) {}
+  ~TcpLink() override { end_->forget_qp(); }
+
+  Execution execute(const Request& request) override { return stream_.execute(request); }
+  void flush() override { stream_.flush(); }
+  void progress(LockedEnd& end, bool woken) override { stream_.run(&end, woken); }
+  void hang_up() override { stream_.hang_up(); }
+  Next next_arrival(Arrival&) override { return Next::kNone; }
+  void pop_arrival() override {}
+  void receive_posted(uint32_t, bool) override {}
+  void arm(bool armed, bool) override {
+    if (armed) stream_.sleep();
+  }
+  void qp_changed(uint32_t, uint8_t) override {}
+  bool close() override {
+    stream_.close();
+    return true;
+  }
+
+ private:
+  const std::shared_ptr<TcpEnd> end_;
+  TcpStream& stream_;
+};
+
+std::string text_of(const base::SocketAddress& address) {
+  return fmt::format("{}:{}", address.ip, address.port);
+}
+
+}  // namespace
+
+TcpEnd::TcpEnd(base::Host& host, base::Reactor& reactor, std::unique_ptr<base::StreamSocket> socket,
+               std::shared_ptr<Activity> activity, const TcpStream::Options& options)
+    : reactor_(reactor),
+      socket_(std::move(socket)),
+      peer_text_(text_of(socket_->peer())),
+      changed_(reactor),
+      look_(&TcpEnd::look, this),
+      acknowledge_(&TcpEnd::acknowledge_due, this),
+      stream_(host, *socket_, *this, std::move(activity), options) {
+  for (Direction* each : {&read_, &write_}) {
+    each->watch.ready = &TcpEnd::ready;
+    each->watch.context = this;
+  }
+  write_.write = true;
+}
+
+TcpEnd::~TcpEnd() = default;
+
+Status TcpEnd::establish(LinkEnd& qp, uint32_t peer_qp_number, const ConnectParameters& parameters,
+                         bool initiator) {
+  socket_->set_user_timeout(user_timeout_ns(parameters));
+  {
+    const std::lock_guard guard(mutex_);
+    qp_ = &qp;
+  }
+  auto link = std::make_unique<TcpLink>(shared_from_this());
+  Status done = qp.establish(std::move(link), peer_qp_number, parameters);
+  if (done.ok() && initiator) {
+    phase_ = Phase::kEstablished;
+    done = qp.start_sending();
+    if (done.ok()) qp.move();  // tells the peer
+  }
+  if (done.ok()) want_read();
+  return done;
+}
+
+base::Task<bool> TcpEnd::decided() {
+  const std::shared_ptr<TcpEnd> self = shared_from_this();
+  while (phase_ == Phase::kDeciding) co_await changed_.wait();
+  co_return phase_ == Phase::kEstablished;
+}
+
+void TcpEnd::disconnect() {
+  on_over_ = nullptr;
+  const bool first = phase_ != Phase::kOver;
+  {
+    const std::lock_guard guard(mutex_);
+    if (qp_ != nullptr) {
+      qp_->disconnected();
+    } else {
+      stream_.hang_up();
+    }
+  }
+  unwatch(read_);
+  unwatch(write_);
+  for (base::Timer* each : {&look_, &acknowledge_}) {
+    if (each->pending()) reactor_.cancel(*each);
+  }
+  why_ = first ? Errc::kDisconnected : why_;
+  if (first) set_phase(Phase::kOver);
+}
+
+void TcpEnd::forget_qp() {
+  const std::lock_guard guard(mutex_);
+  qp_ = nullptr;
+  stream_.leave();
+}
+
+void TcpEnd::set_phase(Phase phase) {
+  phase_ = phase;
+  changed_.notify_all();
+  reactor_.wake();
+}
+
+// --- driving
+
+void TcpEnd::run() {
+  const std::shared_ptr<TcpEnd> self = shared_from_this();
+  const std::lock_guard guard(mutex_);
+  if (qp_ != nullptr) {
+    qp_->move();
+  } else {
+    stream_.run(nullptr, /*woken=*/true);
+  }
+}
+
+void TcpEnd::ready(base::Watch& watch) {
+  auto& end = *static_cast<TcpEnd*>(watch.context);
+  const std::shared_ptr<TcpEnd> self = end.shared_from_this();
+  Direction& direction = &watch == &end.write_.watch ? end.write_ : end.read_;
+  end.unwatch(direction);
+  end.run();
+  if (direction.write || end.phase_ == Phase::kOver) return;
+  if (!end.stream_.hot()) return end.watch_later(direction);
+  end.polls_at_look_ = end.stream_.polls();
+  if (!end.look_.pending()) end.reactor_.schedule_after(end.look_, kLookNs);
+}
+
+void TcpEnd::look(base::Timer& timer) {
+  auto& end = *static_cast<TcpEnd*>(timer.context);
+  if (end.phase_ == Phase::kOver) return;
+  const uint32_t polls = end.stream_.polls();
+  const bool polled = polls != std::exchange(end.polls_at_look_, polls);
+  if (polled && end.stream_.hot()) return end.reactor_.schedule_after(end.look_, kLookNs);
+  end.stop_polling();
+}
+
+/// Nobody polls any more: from now on the reactor does it.
+void TcpEnd::stop_polling() {
+  stream_.cool();
+  stream_.acknowledgement_due();
+  run();
+  if (phase_ != Phase::kOver) want_read();
+}
+
+void TcpEnd::acknowledge_later() {
+  if (!acknowledge_.pending()) reactor_.schedule_after(acknowledge_, kAcknowledgeNs);
+}
+
+void TcpEnd::acknowledge_due(base::Timer& timer) {
+  auto& end = *static_cast<TcpEnd*>(timer.context);
+  if (end.phase_ == Phase::kOver) return;
+  end.stream_.acknowledgement_due();
+  end.run();
+}
+
+void TcpEnd::watch_later(Direction& direction) {
+  if (direction.wanted.exchange(true, std::memory_order_acq_rel)) return;
+  const bool here = std::this_thread::get_id() == thread_;  // lint: allow(os) see the member
+  if (here) return watch_now(direction);
+  reactor_.post([self = shared_from_this(), &direction] { self->watch_now(direction); });
+}
+
+void TcpEnd::watch_now(Direction& direction) {
+  if (direction.watched || phase_ == Phase::kOver) return;
+  direction.watched = true;
+  if (direction.write) {
+    reactor_.io().watch_writable(socket_->handle(), direction.watch);
+  } else {
+    reactor_.io().watch_readable(socket_->handle(), direction.watch);
+  }
+}
+
+void TcpEnd::unwatch(Direction& direction) {
+  if (direction.watched) reactor_.io().unwatch(direction.watch);
+  direction.watched = false;
+  direction.wanted.store(false, std::memory_order_release);
+}
+
+// --- what the stream tells
+
+void TcpEnd::peer_ready() {
+  reactor_.post([self = shared_from_this()] {
+    if (self->phase_ == Phase::kDeciding) self->set_phase(Phase::kEstablished);
+  });
+}
+
+void TcpEnd::over(Errc why) {
+  reactor_.post([self = shared_from_this(), why] { self->end(why); });
+}
+
+void TcpEnd::end(Errc why) {
+  if (phase_ == Phase::kOver) return;
+  why_ = why;
+  set_phase(Phase::kOver);
+  unwatch(read_);
+  unwatch(write_);
+  if (on_over_ == nullptr) return;
+  const std::function<void()> callback = std::exchange(on_over_, nullptr);
+  callback();
+}
+
+}  // namespace braid::vhca::soft::tcp

@@ -1,0 +1,274 @@
+// A TcpStream between a socket that is a buffer and a QP that remembers: for tests and the fuzzer.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/linux_host.h"
+#include "base/log.h"
+#include "vhca/soft/remote_check.h"
+#include "vhca/soft/tcp/stream.h"
+
+namespace braid::vhca::soft::tcp::fake {
+
+/// What the peer sent stands in `incoming`; what goes to it comes to `outgoing`.
+class Socket final : public base::StreamSocket {
+ public:
+  base::Errc connected() override { return base::Errc::kOk; }
+  base::Errc send(std::span<const iovec> pieces, size_t& sent) override {
+    if (send_room == 0) return base::Errc::kWouldBlock;
+    sent = 0;
+    for (const iovec& piece : pieces) {
+      const size_t bytes = std::min(piece.iov_len, send_room);
+      const auto* const from = static_cast<const std::byte*>(piece.iov_base);
+      outgoing.insert(outgoing.end(), from, from + bytes);
+      sent += bytes;
+      send_room -= bytes;
+    }
+    return base::Errc::kOk;
+  }
+  base::Errc receive(std::span<const iovec> pieces, size_t& received) override {
+    if (incoming.empty()) return ended ? base::Errc::kDisconnected : base::Errc::kWouldBlock;
+    received = 0;
+    size_t room = receive_max;
+    for (const iovec& piece : pieces) {
+      const size_t bytes = std::min({piece.iov_len, incoming.size(), room});
+      std::copy_n(incoming.begin(), bytes, static_cast<std::byte*>(piece.iov_base));
+      incoming.erase(incoming.begin(), incoming.begin() + static_cast<ptrdiff_t>(bytes));
+      received += bytes;
+      room -= bytes;
+    }
+    return base::Errc::kOk;
+  }
+  void shut_down_send() override { shut_down = true; }
+  void set_user_timeout(uint64_t) override {}
+  base::SocketAddress local() const override { return {}; }
+  base::SocketAddress peer() const override { return {}; }
+  const base::Handle& handle() const override { return *none; }
+
+  std::deque<std::byte> incoming;
+  std::vector<std::byte> outgoing;
+  size_t send_room = SIZE_MAX;
+  size_t receive_max = SIZE_MAX;
+  bool ended = false;
+  bool shut_down = false;
+  std::unique_ptr<base::Handle> none;
+};
+
+/// A QP that has one registration, `memory` under kKey, and as many receives as `receives`. It
+/// aborts where a stream breaks a rule that the core relies on.
+class End final : public LockedEnd {
+ public:
+  static constexpr uint32_t kKey = 77;
+  base::Status start_sending_locked() override {
+    started = true;
+    return base::ok_status();
+  }
+  Answer respond_locked(const Request& request, std::span<const std::byte> payload,
+                        std::span<const std::byte>* result) override {
+    const Answer early = look(request);
+    if (early.kind != Answer::Kind::kAck) return early;
+    require(is_read(request.opcode) || is_atomic(request.opcode) ||
+            payload.size() == request.length);
+    if (is_read(request.opcode)) {
+      *result = readable(request);
+    } else if (is_atomic(request.opcode)) {
+      std::memcpy(&word, at(request), sizeof word);
+      *result = std::as_bytes(std::span(&word, 1));
+    } else if (is_write(request.opcode) && !payload.empty()) {
+      std::memcpy(at(request), payload.data(), payload.size());
+    }
+    return respond_landed(request);
+  }
+  Answer land(const Request& request, bool, Landing& landing) override {
+    const Answer early = look(request);
+    if (early.kind != Answer::Kind::kAck) return early;
+    landing.count = 0;
+    if (is_send(request.opcode)) {
+      if (request.length > received.size()) return refuse(IBV_WC_REM_INV_REQ_ERR);
+      // In two pieces, the second of 3 bytes.
+      landing.pieces[landing.count++] = {received.data(), request.length - 3};
+      landing.pieces[landing.count++] = {received.data() + request.length - 3, 3};
+      return {};
+    }
+    landing.pieces[landing.count++] = {at(request), request.length};
+    return {};
+  }
+  Answer respond_landed(const Request& request) override {
+    require(request.sequence == expected && !closed);
+    ++expected;
+    if (needs_receive(request.opcode)) --receives;
+    executed.push_back(request.opcode);
+    return {};
+  }
+  std::span<const std::byte> readable(const Request& request) override {
+    if (!registered || !holds(request)) return {};
+    return {at(request), request.length};
+  }
+  void answered_locked(uint64_t sequence, const Answer& answer,
+                       std::span<const std::byte> data) override {
+    require(!closed && sequence == answered && sequence < posted);
+    if (answer.kind == Answer::Kind::kError) return fail();
+    if (answer.kind == Answer::Kind::kNoReceive) {
+      ++not_received;
+      return;
+    }
+    if (const auto read = reads.find(sequence); read != reads.end()) {
+      require(answer.landed || data.size() == read->second);
+    }
+    ++answered;
+  }
+  void broken_locked() override {
+    broken = true;
+    fail();
+  }
+  void disconnected_locked() override {
+    disconnected = true;
+    fail();
+  }
+
+  static void require(bool condition) {
+    if (!condition) std::abort();
+  }
+  void fail() {
+    closed = true;
+    if (stream != nullptr) stream->close();
+  }
+  Answer refuse(ibv_wc_status status) {
+    fail();
+    return {.kind = Answer::Kind::kError, .status = status};
+  }
+  bool holds(const Request& request) const {
+    const auto begin = reinterpret_cast<uint64_t>(memory.data());
+    return request.rkey == kKey && request.remote_address >= begin &&
+           request.length <= memory.size() &&
+           request.remote_address - begin <= memory.size() - request.length;
+  }
+  static std::byte* at(const Request& request) {
+    return reinterpret_cast<std::byte*>(request.remote_address);
+  }
+  Answer look(const Request& request) {
+    require(!closed);
+    if (request.sequence != expected) return {.kind = Answer::Kind::kOutOfSequence};
+    if (needs_receive(request.opcode) && receives == 0) {
+      return {.kind = Answer::Kind::kNoReceive, .rnr_timer = 12};
+    }
+    if (!is_send(request.opcode) && request.length > 0 && (!registered || !holds(request))) {
+      return refuse(IBV_WC_REM_ACCESS_ERR);
+    }
+    return {};
+  }
+
+  TcpStream* stream = nullptr;
+  std::vector<std::byte> memory = std::vector<std::byte>(128 * 1024);
+  std::vector<std::byte> received = std::vector<std::byte>(64 * 1024);
+  uint64_t word = 0;
+  int receives = 4;
+  bool registered = true;
+  uint64_t expected = 0;
+  uint64_t answered = 0;
+  uint64_t posted = 0;
+  std::map<uint64_t, uint64_t> reads;  // sequence to length
+  std::vector<ibv_wr_opcode> executed;
+  int not_received = 0;
+  bool started = false;
+  bool broken = false;
+  bool disconnected = false;
+  bool closed = false;
+};
+
+class Events final : public StreamEvents {
+ public:
+  void want_read() override {}
+  void want_write() override { wants_write = true; }
+  void acknowledge_later() override { later = true; }
+  void peer_ready() override { ready = true; }
+  void over(base::Errc reason) override {
+    End::require(why == base::Errc::kOk);
+    why = reason;
+  }
+  bool wants_write = false;
+  bool later = false;
+  bool ready = false;
+  base::Errc why = base::Errc::kOk;
+};
+
+/// All of it put together, established.
+class Party {
+ public:
+  static constexpr uint32_t kEpoch = 0x12345678;
+  explicit Party(base::Host& host, bool awaits_ready = false)
+      : stream(host, socket, events, std::make_shared<Activity>(),
+               {.epoch = kEpoch, .sends_max = 16, .awaits_ready = awaits_ready, .peer_text = "x"}) {
+    end.stream = &stream;
+  }
+  void run() { stream.run(&end, /*woken=*/true); }
+  /// As the core does.
+  Outcome post(ibv_wr_opcode opcode, uint32_t length) {
+    const bool lands = returns_data(opcode);
+    pieces.push_back({(lands ? landing : end.received).data(), length});
+    const Request request{.opcode = opcode,
+                          .rkey = 1,
+                          .remote_address = 4096,
+                          .length = length,
+                          .sequence = end.posted,
+                          .pieces = {&pieces.back(), 1}};
+    const Outcome outcome = stream.execute(request).outcome;
+    if (outcome == Outcome::kSent) {
+      if (lands) end.reads[end.posted] = length;
+      ++end.posted;
+    }
+    stream.flush();
+    return outcome;
+  }
+  FrameHeader header(FrameKind kind, uint64_t sequence = 0) const {
+    FrameHeader made;
+    made.magic = kFrameMagic;
+    made.version = kFrameVersion;
+    made.kind = static_cast<uint8_t>(kind);
+    made.epoch = kEpoch;
+    made.sequence = sequence;
+    return made;
+  }
+  FrameHeader request(ibv_wr_opcode opcode, uint64_t sequence, uint32_t length) const {
+    FrameHeader made = header(FrameKind::kRequest, sequence);
+    made.opcode = static_cast<uint8_t>(opcode);
+    made.requested = length;
+    made.length = bytes_behind(opcode, length);
+    made.rkey = End::kKey;
+    made.remote_address = reinterpret_cast<uint64_t>(end.memory.data());
+    return made;
+  }
+  /// The peer sends a frame with so much behind it, a pattern.
+  void feed(const FrameHeader& header, int seed = 1) {
+    const auto* const bytes = reinterpret_cast<const std::byte*>(&header);
+    socket.incoming.insert(socket.incoming.end(), bytes, bytes + sizeof header);
+    for (uint64_t i = 0; i < header.length; ++i) socket.incoming.push_back(pattern(i, seed));
+  }
+  static std::byte pattern(uint64_t at, int seed) {
+    return static_cast<std::byte>((at * 7 + at / 255 + static_cast<uint64_t>(seed)) & 0xff);
+  }
+  /// The headers of all that went to the peer.
+  std::vector<FrameHeader> sent() const {
+    std::vector<FrameHeader> frames;
+    for (size_t at = 0; at + sizeof(FrameHeader) <= socket.outgoing.size();) {
+      std::memcpy(&frames.emplace_back(), socket.outgoing.data() + at, sizeof(FrameHeader));
+      at += sizeof(FrameHeader) + frames.back().length;
+    }
+    return frames;
+  }
+  FrameKind last_kind() const { return static_cast<FrameKind>(sent().back().kind); }
+
+  std::vector<std::byte> landing = std::vector<std::byte>(128 * 1024);
+  std::deque<Piece> pieces;
+  Socket socket;
+  Events events;
+  End end;
+  TcpStream stream;
+};
+
+}  // namespace braid::vhca::soft::tcp::fake

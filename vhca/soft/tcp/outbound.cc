@@ -1,0 +1,170 @@
+#include "vhca/soft/tcp/outbound.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "vhca/soft/remote_check.h"
+
+namespace braid::vhca::soft::tcp {
+
+using base::Errc;
+
+Outbound::Outbound(base::StreamSocket& socket, uint32_t requests_max)
+    : socket_(socket),
+      mask_(std::bit_ceil(std::clamp(requests_max, 1u, 128u) + kAnswers) - 1),
+      frames_(std::make_unique<Frame[]>(mask_ + 1)) {}
+
+Outbound::Frame& Outbound::add(FrameKind kind, uint64_t sequence, Body body) {
+  BRAID_ASSERT(count() <= mask_);  // the caller asked for room
+  Frame& added = frame(head_++);
+  added.header = {};
+  added.header.magic = kFrameMagic;
+  added.header.version = kFrameVersion;
+  added.header.kind = static_cast<uint8_t>(kind);
+  added.header.epoch = epoch_;
+  added.header.sequence = sequence;
+  added.body = body;
+  return added;
+}
+
+void Outbound::push(FrameKind kind, uint64_t sequence) {
+  add(kind, sequence, Body::kNone);
+}
+
+void Outbound::push_request(const Request& request) {
+  const bool atomic = is_atomic(request.opcode);
+  const Body body = atomic ? Body::kInline : is_read(request.opcode) ? Body::kNone : Body::kPieces;
+  Frame& added = add(FrameKind::kRequest, request.sequence, body);
+  FrameHeader& header = added.header;
+  header.flags = static_cast<uint8_t>((request.solicited ? kFlagSolicited : 0) |
+                                      (request.signaled ? kFlagSignaled : 0));
+  header.opcode = static_cast<uint8_t>(request.opcode);
+  header.length = bytes_behind(request.opcode, request.length);
+  header.remote_address = request.remote_address;
+  header.rkey = request.rkey;
+  header.imm = request.imm;
+  header.requested = request.length;
+  added.pieces = request.pieces;
+  if (!atomic) return;
+  Operands operands;
+  operands.compare_add = request.compare_add;
+  operands.swap = request.swap;
+  std::memcpy(added.bytes, &operands, sizeof operands);
+}
+
+void Outbound::push_error(uint64_t sequence, ibv_wc_status status) {
+  add(FrameKind::kError, sequence, Body::kNone).header.status = static_cast<uint8_t>(status);
+}
+
+void Outbound::push_no_receive(uint64_t sequence, uint8_t rnr_timer) {
+  add(FrameKind::kNoReceive, sequence, Body::kNone).header.rnr_timer = rnr_timer;
+}
+
+void Outbound::push_response(const Request& request, std::span<const std::byte> word) {
+  Frame& added = add(FrameKind::kResponse, request.sequence, Body::kInline);
+  added.header.length = word.size();
+  std::memcpy(added.bytes, word.data(), word.size());
+}
+
+void Outbound::push_read_response(const Request& request) {
+  const Body body = request.length == 0 ? Body::kNone : Body::kMemory;
+  Frame& added = add(FrameKind::kResponse, request.sequence, body);
+  added.header.length = request.length;
+  added.read = request;
+  if (body == Body::kMemory) ++reads_;
+}
+
+Errc Outbound::flush(LockedEnd* end, uint64_t executed, bool& sent_any) {
+  while (!empty()) {
+    Gathered out;
+    if (!gather(out, end, executed)) return Errc::kStale;
+    size_t taken = 0;
+    if (const Errc failed = socket_.send({out.iov, out.count}, taken); failed != Errc::kOk) {
+      return failed;
+    }
+    sent_any = true;
+    sent(taken);
+  }
+  return Errc::kOk;
+}
+
+bool Outbound::gather(Gathered& out, LockedEnd* end, uint64_t executed) {
+  uint64_t skip = offset_;
+  for (uint32_t at = tail_; at != head_ && !out.full(); ++at) {
+    Frame& next = frame(at);
+    if (skip == 0) next.header.acknowledged = executed;
+    const uint64_t of_header = std::min<uint64_t>(skip, sizeof(FrameHeader));
+    out.add(reinterpret_cast<const std::byte*>(&next.header) + of_header,
+            sizeof(FrameHeader) - of_header);
+    if (!gather_body(next, skip - of_header, out, end)) return false;
+    skip = 0;
+  }
+  return true;
+}
+
+bool Outbound::gather_body(Frame& frame, uint64_t skip, Gathered& out, LockedEnd* end) {
+  switch (frame.body) {
+    case Body::kNone:
+      return true;
+    case Body::kInline:
+      out.add(frame.bytes + skip, frame.header.length - skip);
+      return true;
+    case Body::kMemory: {
+      const std::span<const std::byte> memory =
+          end != nullptr ? end->readable(frame.read) : std::span<const std::byte>();
+      if (memory.empty()) return false;
+      out.add(memory.data() + skip, memory.size() - skip);
+      return true;
+    }
+    case Body::kPieces:
+      break;
+  }
+  for (const Piece& piece : frame.pieces) {
+    const uint64_t skipped = std::min<uint64_t>(skip, piece.length);
+    out.add(piece.address + skipped, piece.length - skipped);
+    skip -= skipped;
+  }
+  return true;
+}
+
+void Outbound::sent(uint64_t bytes) {
+  while (bytes > 0) {
+    const Frame& oldest = frame(tail_);
+    const uint64_t total = sizeof(FrameHeader) + oldest.header.length;
+    const uint64_t taken = std::min(bytes, total - offset_);
+    told_ = oldest.header.acknowledged;
+    offset_ += taken;
+    bytes -= taken;
+    if (offset_ < total) return;
+    offset_ = 0;
+    if (oldest.body == Body::kMemory) --reads_;
+    ++tail_;
+  }
+}
+
+bool Outbound::drop_data() {
+  const auto stays = [](const Frame& each) {
+    return each.body == Body::kNone ||
+           (each.body == Body::kInline &&
+            each.header.kind == static_cast<uint8_t>(FrameKind::kResponse));
+  };
+  const auto request = [](const Frame& each) {
+    return each.header.kind == static_cast<uint8_t>(FrameKind::kRequest);
+  };
+  uint32_t kept = tail_;
+  if (!empty() && offset_ > 0) {
+    if (!stays(frame(tail_))) return false;
+    ++kept;
+  }
+  for (uint32_t at = kept; at != head_; ++at) {
+    if (!stays(frame(at)) || request(frame(at))) continue;
+    if (kept != at) frame(kept) = frame(at);
+    ++kept;
+  }
+  head_ = kept;
+  reads_ = 0;
+  return true;
+}
+
+}  // namespace braid::vhca::soft::tcp

@@ -1,0 +1,100 @@
+// Outbound: the frames of one connection that wait for the socket, and their sending.
+//
+// A ring of fixed size. Data is not copied: it is sent from the pieces of a send work request
+// (valid until its answer), or from registered memory, which is looked up again for each system
+// call. The header's `acknowledged` is filled in when its first byte goes.
+//
+// Threads: as TcpStream.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "base/stream_socket.h"
+#include "vhca/soft/tcp/frames.h"
+#include "vhca/soft/wire.h"
+
+namespace braid::vhca::soft::tcp {
+
+class Outbound {
+ public:
+  /// Holds `requests_max` requests and, beside them, what answers the peer.
+  Outbound(base::StreamSocket& socket, uint32_t requests_max);
+
+  void set_epoch(uint32_t epoch) { epoch_ = epoch; }
+  bool empty() const { return head_ == tail_; }
+  bool room_for_request() const { return count() + kAnswers <= mask_ + 1; }
+  /// For what answers one request of the peer.
+  bool room_for_answer() const { return count() + kLastWords < mask_ + 1; }
+  /// Whether something is queued of which nothing has been sent, so that an acknowledgement rides.
+  bool carries_acknowledgement() const { return count() > (offset_ > 0 ? 1u : 0u); }
+
+  /// Whether data of a READ waits that still lies where it was asked for.
+  bool holds_reads() const { return reads_ > 0; }
+
+  void push(FrameKind kind, uint64_t sequence = 0);
+  void push_request(const Request& request);
+  void push_error(uint64_t sequence, ibv_wc_status status);
+  void push_no_receive(uint64_t sequence, uint8_t rnr_timer);
+  /// With the word before, of an atomic.
+  void push_response(const Request& request, std::span<const std::byte> word);
+  void push_read_response(const Request& request);
+
+  /// Sends until all is gone or the socket takes no more (kWouldBlock). `executed` is what is
+  /// acknowledged to the peer. `end` looks up the memory of READs; kStale: one of these is gone in
+  /// the middle of its response. `sent_any`: something was taken.
+  base::Errc flush(LockedEnd* end, uint64_t executed, bool& sent_any);
+  /// What the peer has been told to be executed.
+  uint64_t told() const { return told_; }
+
+  /// Drops all that needs memory of others. False if such a frame is in the middle of being sent:
+  /// nothing can follow it.
+  bool drop_data();
+
+ private:
+  // Answers that the peer may have under way: its READs and atomics, and what ends the link.
+  static constexpr uint32_t kLastWords = 3;
+  static constexpr uint32_t kAnswers = 16 + 1 + kLastWords + 1;
+  enum class Body : uint8_t { kNone, kInline, kPieces, kMemory };
+  struct Frame {
+    FrameHeader header;
+    std::byte bytes[sizeof(Operands)];  // kInline
+    std::span<const Piece> pieces;      // kPieces
+    Request read;                       // kMemory
+    Body body = Body::kNone;
+  };
+  struct Gathered {
+    iovec iov[64];
+    uint32_t count = 0;
+    uint64_t bytes = 0;
+    bool full() const { return count + 18 > 64 || bytes >= kBytesPerCall; }
+    void add(const void* data, size_t length) {
+      if (length == 0) return;
+      iov[count++] = {const_cast<void*>(data), length};
+      bytes += length;
+    }
+  };
+  static constexpr uint64_t kBytesPerCall = 1 << 20;
+
+  uint32_t count() const { return head_ - tail_; }
+  Frame& frame(uint32_t at) { return frames_[at & mask_]; }
+  Frame& add(FrameKind kind, uint64_t sequence, Body body);
+  bool gather(Gathered& out, LockedEnd* end, uint64_t executed);
+  bool gather_body(Frame& frame, uint64_t skip, Gathered& out, LockedEnd* end);
+  void sent(uint64_t bytes);
+
+  base::StreamSocket& socket_;
+  const uint32_t mask_;
+  const std::unique_ptr<Frame[]> frames_;
+  uint32_t head_ = 0;
+  uint32_t tail_ = 0;
+  uint32_t reads_ = 0;   // frames of kMemory
+  uint64_t offset_ = 0;  // bytes of the oldest that have been sent
+  uint64_t told_ = 0;
+  uint32_t epoch_ = 0;
+};
+
+}  // namespace braid::vhca::soft::tcp

@@ -1,0 +1,262 @@
+#include "vhca/soft/tcp/stream.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/log.h"
+#include "vhca/soft/remote_check.h"
+
+namespace braid::vhca::soft::tcp {
+
+using base::Errc;
+
+namespace {
+
+/// A poll, or a turn, moves no more than this in from one connection: others want their turn.
+constexpr size_t kReceiveBytesPerRun = 256 * 1024;
+/// How long polls look at a silent socket each time; after that the reactor watches it, and polls
+/// look now and then, for owners whose reactor does not turn.
+constexpr uint64_t kHotNs = 50 * base::kMicrosecond;
+constexpr uint32_t kColdPolls = 64;
+/// How long an acknowledgement that nobody waits for may wait for a frame that carries it.
+constexpr uint64_t kLazyNs = 100 * base::kMicrosecond;
+
+}  // namespace
+
+/// Registered memory may be touched.
+class TcpStream::Busy {
+ public:
+  explicit Busy(Activity& activity) : activity_(activity) {
+    activity_.count.fetch_add(1, std::memory_order_seq_cst);
+  }
+  Busy(const Busy&) = delete;
+  Busy& operator=(const Busy&) = delete;
+  ~Busy() { activity_.count.fetch_add(1, std::memory_order_seq_cst); }
+
+ private:
+  Activity& activity_;
+};
+
+TcpStream::TcpStream(base::Host& host, base::StreamSocket& socket, StreamEvents& events,
+                     std::shared_ptr<Activity> activity, const Options& options)
+    : host_(host),
+      socket_(socket),
+      events_(events),
+      activity_(std::move(activity)),
+      options_(options),
+      out_(socket, options.sends_max),
+      awaits_ready_(options.awaits_ready),
+      buffer_(std::make_unique<std::byte[]>(kBufferBytes)) {
+  out_.set_epoch(options.epoch);
+  if (!awaits_ready_) out_.push(FrameKind::kReady);
+}
+
+// --- the requester's way in
+
+Execution TcpStream::execute(const Request& request) {
+  if (dead_ != Errc::kOk || closed_) return {.outcome = Outcome::kSent};  // broken() follows
+  if (peer_gone_) return {.outcome = Outcome::kFailed, .status = IBV_WC_RETRY_EXC_ERR};
+  if (!out_.room_for_request()) return {.outcome = Outcome::kFull};
+  // After RNR the core goes back: READs behind were dropped by the peer.
+  while (reads_head_ != reads_tail_ &&
+         reads_[(reads_head_ - 1) % reads_.size()].sequence >= request.sequence) {
+    --reads_head_;
+  }
+  if (returns_data(request.opcode)) {
+    BRAID_ASSERT(reads_head_ - reads_tail_ < reads_.size());  // the initiator depth is at most that
+    reads_[reads_head_++ % reads_.size()] = {
+        .sequence = request.sequence, .pieces = request.pieces, .length = request.length};
+  }
+  next_ = request.sequence + 1;
+  out_.push_request(request);
+  return {.outcome = Outcome::kSent};
+}
+
+void TcpStream::flush() {
+  if (running_ || out_.empty()) return;
+  const Busy busy(*activity_);
+  send();
+  // Told by the next run(), which the socket's end wakes.
+  if (dead_ != Errc::kOk) events_.want_read();
+}
+
+void TcpStream::send() {
+  if (dead_ != Errc::kOk || out_.empty()) return;
+  bool sent_any = false;
+  const Errc failed = out_.flush(end_, executed_, sent_any);
+  if (sent_any) stuck_ = false;
+  if (failed == Errc::kWouldBlock) return events_.want_write();
+  if (failed == Errc::kStale) {
+    return violate("a READ of memory that was deregistered while its data was sent");
+  }
+  if (failed != Errc::kOk) fail(failed);
+}
+
+// --- running
+
+void TcpStream::run(LockedEnd* end, bool woken) {
+  end_ = end;
+  const bool poll = !woken;
+  if (poll) polls_.store(polls() + 1, std::memory_order_relaxed);
+  const bool receives = should_receive(woken);
+  if (!receives && out_.empty() && executed_ == out_.told() && dead_ == Errc::kOk) return;
+  const Busy busy(*activity_);
+  running_ = true;
+  // The owner has had a poll's time to send what carries it.
+  const bool due = acknowledgement_due_.exchange(false, std::memory_order_relaxed);
+  if (executed_ != out_.told() &&
+      (due || (poll && (urgent_ || host_.now_ns() - unacknowledged_since_ns_ >= kLazyNs)))) {
+    acknowledge();
+  }
+  if (receives) receive();
+  running_ = false;
+  if (executed_ != out_.told()) {
+    // While the socket is not polled nobody promises to come back for it.
+    if ((urgent_ && !told_owner_) || (poll && !hot())) {
+      acknowledge();
+    } else if (woken) {
+      events_.acknowledge_later();
+    }
+  }
+  send_last_words();
+  send();
+  report();
+}
+
+bool TcpStream::should_receive(bool woken) {
+  if (dead_ != Errc::kOk) return false;
+  if (woken) {
+    // Somebody polls beside us: he shall look at the socket himself.
+    if (polls() != polls_at_wake_) hot_.store(true, std::memory_order_relaxed);
+    polls_at_wake_ = polls();
+    silent_since_ns_ = 0;
+    return true;
+  }
+  return hot() || polls() % kColdPolls == 0;
+}
+
+void TcpStream::sleep() {
+  cool();
+  events_.want_read();
+  if (executed_ == out_.told()) return;
+  acknowledge();
+  flush();
+}
+
+void TcpStream::acknowledge() {
+  if (dead_ != Errc::kOk || executed_ == out_.told()) return;
+  if (!out_.carries_acknowledgement() && out_.room_for_answer()) out_.push(FrameKind::kAnswer);
+}
+
+void TcpStream::receive() {
+  size_t left = kReceiveBytesPerRun;
+  bool any = false;
+  parse();
+  while (dead_ == Errc::kOk && !stuck_) {
+    iovec pieces[kPieces];
+    const uint32_t count = receive_pieces(pieces);
+    if (dead_ != Errc::kOk) return;
+    size_t asked = 0;
+    for (uint32_t i = 0; i < count; ++i) asked += pieces[i].iov_len;
+    size_t received = 0;
+    const Errc failed = socket_.receive({pieces, count}, received);
+    if (failed == Errc::kWouldBlock) break;
+    if (failed != Errc::kOk) return fail(failed);
+    any = true;
+    landed_bytes(received);
+    parse();
+    // Less than there was room for: that was all.
+    if (received < asked || received >= left) break;
+    left -= received;
+  }
+  if (stuck_) return;
+  if (any) {
+    silent_since_ns_ = 0;
+    return;
+  }
+  if (!hot()) return;
+  const uint64_t now_ns = host_.now_ns();
+  if (silent_since_ns_ == 0) silent_since_ns_ = now_ns;
+  if (now_ns - silent_since_ns_ < kHotNs) return;
+  cool();
+  events_.want_read();
+}
+
+/// Where the next bytes go: what is left of the frame under way, then the buffer.
+uint32_t TcpStream::receive_pieces(iovec* pieces) {
+  uint32_t count = landing_room(pieces);
+  if (begin_ > 0) {
+    std::memmove(buffer_.get(), buffer_.get() + begin_, filled_ - begin_);
+    filled_ -= begin_;
+    begin_ = 0;
+  }
+  pieces[count++] = {buffer_.get() + filled_, kBufferBytes - filled_};
+  return count;
+}
+
+// --- the end
+
+void TcpStream::fail(Errc why) {
+  if (dead_ == Errc::kOk) dead_ = why;
+}
+
+void TcpStream::violate(const std::string& what) {
+  if (dead_ != Errc::kOk) return;
+  host_.log().warning("the connection to {} ends: {}", options_.peer_text, what);
+  fail(Errc::kProtocol);
+}
+
+/// Tells the QP and the connection, once.
+void TcpStream::report() {
+  if (dead_ == Errc::kOk || reported_) return;
+  reported_ = true;
+  if (end_ != nullptr && !closed_) {
+    if (in_order_) {
+      end_->disconnected_locked();
+    } else {
+      end_->broken_locked();
+    }
+  }
+  events_.over(dead_ == Errc::kProtocol ? Errc::kProtocol : Errc::kDisconnected);
+}
+
+void TcpStream::close() {
+  if (std::exchange(closed_, true)) return;
+  reads_tail_ = reads_head_;
+  if (into_ != Into::kBuffer) into_ = Into::kNowhere;
+  if (dead_ != Errc::kOk) return;
+  if (!out_.drop_data()) {
+    // The peer cannot tell what would follow from the rest of the data.
+    fail(Errc::kDisconnected);
+    socket_.shut_down_send();
+    events_.want_read();
+    return;
+  }
+  gone_due_ = true;
+  if (running_) return;
+  send_last_words();
+  flush();
+}
+
+void TcpStream::leave() {
+  close();
+  end_ = nullptr;
+}
+
+/// The QP is in ERR: behind what was answered, requests are not.
+void TcpStream::send_last_words() {
+  if (!gone_due_ || dead_ != Errc::kOk) return;
+  gone_due_ = false;
+  out_.push(FrameKind::kGone);
+}
+
+void TcpStream::hang_up() {
+  if (std::exchange(hung_up_, true) || dead_ != Errc::kOk) return;
+  close();
+  if (dead_ != Errc::kOk) return;
+  out_.push(FrameKind::kDisconnect);
+  flush();
+  socket_.shut_down_send();
+}
+
+}  // namespace braid::vhca::soft::tcp

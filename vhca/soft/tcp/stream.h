@@ -1,0 +1,175 @@
+// TcpStream: a QP's half of a connection, in bytes: frames out, frames in, data where it belongs.
+//
+// What has fully arrived in the buffer is handled there; data of longer frames is received straight
+// into its memory, but for the last 8 bytes, which are stored last. Memory of a peer's request is
+// looked up again before each system call that touches it, and `Activity` is odd meanwhile, so that
+// a deregistration can wait for it.
+//
+// Threads: one at a time: whoever holds the QP's lock, and after the QP is gone TcpEnd's.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/host.h"
+#include "base/stream_socket.h"
+#include "vhca/soft/tcp/frames.h"
+#include "vhca/soft/tcp/outbound.h"
+#include "vhca/soft/wire.h"
+
+namespace braid::vhca::soft::tcp {
+
+/// Odd while a thread of a stream may touch registered memory for a peer.
+struct Activity {
+  alignas(64) std::atomic<uint64_t> count{0};
+};
+
+/// What a stream asks of its surroundings. Called by whoever drives the stream: any thread.
+class StreamEvents {
+ public:
+  virtual ~StreamEvents() = default;
+  /// Call TcpStream::run() when the socket is readable, or writable.
+  virtual void want_read() = 0;
+  virtual void want_write() = 0;
+  /// Something is to be acknowledged that nothing has carried yet: call acknowledge() soon. Only
+  /// from a run() with `woken`.
+  virtual void acknowledge_later() = 0;
+  /// The peer's QP is in RTS (acceptor), once.
+  virtual void peer_ready() = 0;
+  /// Nothing follows, once. kDisconnected: the peer said so, or is gone.
+  virtual void over(base::Errc why) = 0;
+};
+
+class TcpStream {
+ public:
+  struct Options {
+    uint32_t epoch = 0;
+    uint32_t sends_max = 128;   // the QP's max_send_wr
+    bool awaits_ready = false;  // the acceptor
+    std::string peer_text;      // for the log
+  };
+  TcpStream(base::Host& host, base::StreamSocket& socket, StreamEvents& events,
+            std::shared_ptr<Activity> activity, const Options& options);
+
+  // --- for the link
+  Execution execute(const Request& request);
+  void flush();
+  /// Sends and receives. `end` null: the QP is gone. `woken`: the socket is said to be ready; else
+  /// the owner polls, and a socket that was silent for long is looked at now and then only.
+  void run(LockedEnd* end, bool woken);
+  /// The owner goes to sleep.
+  void sleep();
+  /// Tells the peer what was executed, if nothing else has.
+  void acknowledge();
+  /// No memory of the QP's owner is touched any more, and no request of the peer executed.
+  void close();
+  /// Tells the peer that the connection ends.
+  void hang_up();
+
+  /// The QP is gone.
+  void leave();
+
+  /// The next run() acknowledges. Any thread.
+  void acknowledgement_due() { acknowledgement_due_.store(true, std::memory_order_relaxed); }
+  /// Polls look at the socket now and then only. Any thread.
+  void cool() { hot_.store(false, std::memory_order_relaxed); }
+  /// Whether polls look at the socket each time. Any thread.
+  bool hot() const { return hot_.load(std::memory_order_relaxed); }
+  /// Counts the owner's polls. Any thread.
+  uint32_t polls() const { return polls_.load(std::memory_order_relaxed); }
+
+ private:
+  static constexpr size_t kBufferBytes = 16 * 1024;
+  static constexpr uint32_t kPieces = 18;
+  enum class Into : uint8_t { kBuffer, kRequest, kResponse, kNowhere };
+  struct Read {
+    uint64_t sequence = 0;
+    std::span<const Piece> pieces;
+    uint32_t length = 0;
+  };
+  class Busy;
+
+  // --- stream.cc
+  void receive();
+  bool should_receive(bool woken);
+  uint32_t receive_pieces(iovec* pieces);
+  void landed_bytes(size_t count);
+  void send();
+  void report();
+  void fail(base::Errc why);
+  void violate(const std::string& what);
+  void send_last_words();
+
+  // --- inbound.cc
+  void parse();
+  bool check(const FrameHeader& header);
+  bool may_begin(const FrameHeader& header);
+  void dispatch(const FrameHeader& header, std::span<const std::byte> data);
+  void respond(const FrameHeader& header, std::span<const std::byte> data);
+  void answer(const Request& request, const Answer& answer, std::span<const std::byte> result);
+  void response(const FrameHeader& header, std::span<const std::byte> data, bool landed);
+  void refused(const FrameHeader& header);
+  void advance();
+  bool outstanding(uint64_t sequence, uint32_t length);
+
+  // --- landing.cc: data of a frame that is longer than the buffer
+  void begin_landing(const FrameHeader& header);
+  bool look_up_again();
+  uint32_t landing_room(iovec* pieces);
+  size_t land_from_buffer();
+  void landing_done();
+
+  base::Host& host_;
+  base::StreamSocket& socket_;
+  StreamEvents& events_;
+  const std::shared_ptr<Activity> activity_;
+  const Options options_;
+  LockedEnd* end_ = nullptr;  // once run() was called with one, until the QP is gone
+  Outbound out_;
+  base::Errc dead_ = base::Errc::kOk;  // why nothing is carried any more
+  bool reported_ = false;
+  bool running_ = false;
+  bool closed_ = false;    // by the QP
+  bool gone_due_ = false;  // kGone is to be sent
+  bool hung_up_ = false;
+  bool in_order_ = false;   // the peer said kDisconnect
+  bool peer_gone_ = false;  // the peer said kGone
+  bool awaits_ready_ = false;
+  bool stuck_ = false;  // no room to answer the next request
+
+  // As requester.
+  uint64_t answered_ = 0;       // requests below have been answered to the core
+  uint64_t acknowledged_ = 0;   // by the peer: at most next_
+  uint64_t next_ = 0;           // the next request that execute() may bring, unless it goes back
+  std::array<Read, 16> reads_;  // READs and atomics under way, a ring
+  uint32_t reads_head_ = 0;
+  uint32_t reads_tail_ = 0;
+
+  // As responder.
+  uint64_t executed_ = 0;  // requests of the peer below are executed
+  uint64_t unacknowledged_since_ns_ = 0;
+  bool urgent_ = false;      // the peer waits for the acknowledgement
+  bool told_owner_ = false;  // of what is unacknowledged: an answer may come by itself
+
+  // Receiving.
+  Into into_ = Into::kBuffer;
+  FrameHeader landing_;      // whose data comes
+  Landing place_;            // of a request's data
+  uint64_t landed_ = 0;      // bytes of it that have come
+  std::byte tail_bytes_[8];  // the last ones
+  size_t begin_ = 0;         // of what is in the buffer
+  size_t filled_ = 0;
+  const std::unique_ptr<std::byte[]> buffer_;
+
+  std::atomic<bool> hot_{false};
+  std::atomic<bool> acknowledgement_due_{false};
+  std::atomic<uint32_t> polls_{0};
+  uint32_t polls_at_wake_ = 0;
+  uint64_t silent_since_ns_ = 0;
+};
+
+}  // namespace braid::vhca::soft::tcp

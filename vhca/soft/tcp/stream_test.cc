@@ -1,0 +1,289 @@
+// A stream against a peer that is a script: data lands where it belongs however it is cut, and a
+// peer that breaks the rules ends its own connection.
+#include "vhca/soft/tcp/stream.h"
+
+#include <gtest/gtest.h>
+
+#include "vhca/soft/tcp/fake_test.h"
+
+namespace braid::vhca::soft::tcp {
+namespace {
+
+using base::Errc;
+using fake::Party;
+
+class TcpStreams : public ::testing::Test {
+ protected:
+  static std::unique_ptr<base::Host> quiet_host() {
+    base::LinuxHostOptions options;
+    options.log_sink = base::make_null_sink();
+    return std::move(*base::create_linux_host(options));
+  }
+  /// The connection ended because the peer broke a rule, and the QP knows.
+  void expect_violation(Party& party) {
+    party.run();
+    EXPECT_EQ(party.events.why, Errc::kProtocol);
+    EXPECT_TRUE(party.end.broken);
+  }
+  const std::unique_ptr<base::Host> host = quiet_host();
+};
+
+TEST_F(TcpStreams, a_write_lands_whole_however_it_is_cut) {
+  for (const uint32_t length : {0u, 1u, 7u, 8u, 100u, 16320u, 16321u, 16384u, 20001u, 100'000u}) {
+    for (const size_t cut : {size_t{1}, size_t{13}, size_t{16384}, SIZE_MAX}) {
+      SCOPED_TRACE(fmt::format("{} bytes in pieces of {}", length, cut));
+      Party party(*host);
+      party.socket.receive_max = cut;
+      party.feed(party.request(IBV_WR_RDMA_WRITE, 0, length));
+      while (!party.socket.incoming.empty()) party.run();
+      ASSERT_EQ(party.end.executed.size(), 1u);
+      for (uint32_t i = 0; i < length; ++i) {
+        ASSERT_EQ(party.end.memory[i], Party::pattern(i, 1)) << i;
+      }
+      EXPECT_EQ(party.end.memory[length], std::byte{0});
+    }
+  }
+}
+
+TEST_F(TcpStreams, a_long_send_lands_in_all_pieces_of_its_receive) {
+  Party party(*host);
+  party.socket.receive_max = 1000;
+  party.feed(party.request(IBV_WR_SEND, 0, 30'000));
+  while (!party.socket.incoming.empty()) party.run();
+  ASSERT_EQ(party.end.executed.size(), 1u);
+  for (uint32_t i = 0; i < 30'000; ++i) ASSERT_EQ(party.end.received[i], Party::pattern(i, 1)) << i;
+}
+
+TEST_F(TcpStreams, a_response_lands_in_place_and_answers_all_before_it) {
+  for (const uint32_t length : {0u, 8u, 4096u, 16320u, 16321u, 100'000u}) {
+    Party party(*host);
+    party.socket.receive_max = 999;
+    ASSERT_EQ(party.post(IBV_WR_RDMA_WRITE, 64), Outcome::kSent);
+    ASSERT_EQ(party.post(IBV_WR_RDMA_READ, length), Outcome::kSent);
+    FrameHeader response = party.header(FrameKind::kResponse, 1);
+    response.length = length;
+    party.feed(response);
+    while (!party.socket.incoming.empty()) party.run();
+    party.run();
+    EXPECT_EQ(party.end.answered, 2u) << length;
+    // A landed one is in place; a short one was handed to the core.
+    for (uint32_t i = 0; i < length && length > 16320; ++i) {
+      ASSERT_EQ(party.landing[i], Party::pattern(i, 1)) << i;
+    }
+  }
+}
+
+TEST_F(TcpStreams, memory_that_goes_in_the_middle_of_a_write_takes_no_more) {
+  Party party(*host);
+  party.socket.receive_max = 20'000;
+  party.feed(party.request(IBV_WR_RDMA_WRITE, 0, 100'000));
+  const size_t rest = 50'000;
+  while (party.socket.incoming.size() > rest) party.run();
+  party.end.registered = false;
+  std::fill(party.end.memory.begin(), party.end.memory.end(), std::byte{0});
+  while (!party.socket.incoming.empty()) party.run();
+  for (const std::byte each : party.end.memory) ASSERT_EQ(each, std::byte{0});
+  EXPECT_TRUE(party.end.closed);
+  const auto frames = party.sent();
+  ASSERT_GE(frames.size(), 2u);
+  EXPECT_EQ(static_cast<FrameKind>(frames[frames.size() - 2].kind), FrameKind::kError);
+  EXPECT_EQ(frames[frames.size() - 2].status, IBV_WC_REM_ACCESS_ERR);
+  EXPECT_EQ(party.last_kind(), FrameKind::kGone);
+}
+
+TEST_F(TcpStreams, memory_that_goes_in_the_middle_of_a_read_ends_the_connection) {
+  Party party(*host);
+  party.socket.send_room = 1000;
+  party.feed(party.request(IBV_WR_RDMA_READ, 0, 50'000));
+  party.run();
+  EXPECT_TRUE(party.events.wants_write);
+  party.end.registered = false;
+  party.socket.send_room = SIZE_MAX;
+  expect_violation(party);
+  EXPECT_LE(party.socket.outgoing.size(), 1000u) << "nothing of what is not registered was sent";
+}
+
+TEST_F(TcpStreams, a_request_without_receive_is_sent_again_with_all_behind_it) {
+  Party party(*host);
+  party.end.receives = 0;
+  party.feed(party.request(IBV_WR_SEND, 0, 100));
+  party.feed(party.request(IBV_WR_RDMA_WRITE, 1, 100));
+  party.run();
+  EXPECT_EQ(party.last_kind(), FrameKind::kNoReceive);
+  EXPECT_TRUE(party.end.executed.empty());
+  party.end.receives = 1;
+  party.feed(party.request(IBV_WR_SEND, 0, 100));
+  party.feed(party.request(IBV_WR_RDMA_WRITE, 1, 100));
+  party.run();
+  EXPECT_EQ(party.end.executed.size(), 2u);
+}
+
+TEST_F(TcpStreams, an_acknowledgement_rides_on_what_the_owner_sends) {
+  Party party(*host);
+  party.feed(party.request(IBV_WR_RDMA_WRITE_WITH_IMM, 0, 100));
+  party.run();
+  EXPECT_TRUE(party.events.later);
+  const size_t before = party.sent().size();
+  ASSERT_EQ(party.post(IBV_WR_RDMA_WRITE, 10), Outcome::kSent);
+  ASSERT_EQ(party.sent().size(), before + 1);
+  EXPECT_EQ(party.sent().back().acknowledged, 1u);
+  party.stream.acknowledgement_due();
+  party.run();
+  EXPECT_EQ(party.sent().size(), before + 1) << "it was told already";
+}
+
+TEST_F(TcpStreams, an_acknowledgement_that_nothing_carries_goes_alone) {
+  Party party(*host);
+  party.run();  // says that it is ready
+  party.feed(party.request(IBV_WR_RDMA_WRITE_WITH_IMM, 0, 100));
+  party.run();
+  party.stream.acknowledgement_due();
+  party.run();
+  EXPECT_EQ(party.last_kind(), FrameKind::kAnswer);
+  EXPECT_EQ(party.sent().back().acknowledged, 1u);
+}
+
+TEST_F(TcpStreams, requests_wait_while_their_answers_find_no_room) {
+  Party party(*host);
+  party.socket.send_room = 10;
+  for (uint64_t i = 0; i < 200; ++i) party.feed(party.request(IBV_WR_RDMA_READ, i, 64));
+  for (int i = 0; i < 10; ++i) party.run();
+  EXPECT_LT(party.end.executed.size(), 64u);
+  EXPECT_EQ(party.events.why, Errc::kOk);
+  party.socket.send_room = SIZE_MAX;
+  for (int i = 0; i < 10; ++i) party.run();
+  EXPECT_EQ(party.end.executed.size(), 200u);
+}
+
+TEST_F(TcpStreams, the_end_in_order_is_told_from_a_loss) {
+  Party in_order(*host);
+  in_order.feed(in_order.header(FrameKind::kDisconnect));
+  in_order.run();
+  EXPECT_TRUE(in_order.end.disconnected);
+  EXPECT_EQ(in_order.events.why, Errc::kDisconnected);
+  Party lost(*host);
+  lost.socket.ended = true;
+  lost.run();
+  EXPECT_TRUE(lost.end.broken);
+  EXPECT_EQ(lost.events.why, Errc::kDisconnected);
+}
+
+TEST_F(TcpStreams, closing_in_the_middle_of_data_cuts_the_stream_rather_than_lie) {
+  Party party(*host);
+  party.socket.send_room = 5000;
+  ASSERT_EQ(party.post(IBV_WR_RDMA_WRITE, 50'000), Outcome::kSent);
+  party.end.closed = true;
+  party.stream.close();
+  party.socket.send_room = SIZE_MAX;
+  party.run();
+  EXPECT_TRUE(party.socket.shut_down);
+  EXPECT_LE(party.socket.outgoing.size(), 5000u);
+}
+
+// --- peers that break rules
+
+TEST_F(TcpStreams, headers_that_are_not_sound_end_the_connection) {
+  struct Case {
+    const char* name;
+    void (*spoil)(FrameHeader&);
+  };
+  const Case cases[] = {
+      {"magic", [](FrameHeader& h) { h.magic = 1; }},
+      {"version", [](FrameHeader& h) { h.version = 9; }},
+      {"kind 0", [](FrameHeader& h) { h.kind = 0; }},
+      {"unknown kind", [](FrameHeader& h) { h.kind = kFrameKindMax + 1; }},
+      {"flags", [](FrameHeader& h) { h.flags = 0x80; }},
+      {"opcode", [](FrameHeader& h) { h.opcode = 31; }},
+      {"bind", [](FrameHeader& h) { h.opcode = IBV_WR_BIND_MW; }},
+      {"reserved", [](FrameHeader& h) { h.reserved[1] = 1; }},
+      {"reserved2", [](FrameHeader& h) { h.reserved2 = 1; }},
+      {"epoch", [](FrameHeader& h) { h.epoch = 5; }},
+      {"length", [](FrameHeader& h) { h.length = UINT64_MAX; }},
+      {"length 2^32 more", [](FrameHeader& h) { h.length = h.length + (1ull << 32); }},
+      {"too long",
+       [](FrameHeader& h) {
+         h.length = 0xffffffff;
+         h.requested = 0xffffffff;
+       }},
+      {"acknowledged", [](FrameHeader& h) { h.acknowledged = 1; }},
+      {"timer", [](FrameHeader& h) { h.rnr_timer = 32; }}};
+  for (const Case& each : cases) {
+    SCOPED_TRACE(each.name);
+    Party party(*host);
+    FrameHeader header = party.request(IBV_WR_RDMA_WRITE, 0, 8);
+    each.spoil(header);
+    const uint64_t length = header.length;
+    header.length = 0;
+    party.feed(header);
+    const base::le64 told = length;
+    std::copy_n(reinterpret_cast<const std::byte*>(&told), 8, party.socket.incoming.begin() + 8);
+    expect_violation(party);
+    EXPECT_TRUE(party.end.executed.empty());
+  }
+}
+
+TEST_F(TcpStreams, answers_to_what_was_not_asked_end_the_connection) {
+  for (const FrameKind kind : {FrameKind::kResponse, FrameKind::kNoReceive, FrameKind::kError}) {
+    Party party(*host);
+    FrameHeader header = party.header(kind, 0);
+    header.status = kind == FrameKind::kError ? IBV_WC_REM_OP_ERR : 0;
+    party.feed(header);
+    expect_violation(party);
+  }
+  // A response to a write; one of another length; one before its turn.
+  Party write(*host);
+  ASSERT_EQ(write.post(IBV_WR_RDMA_WRITE, 8), Outcome::kSent);
+  write.feed(write.header(FrameKind::kResponse, 0));
+  expect_violation(write);
+  Party other_length(*host);
+  ASSERT_EQ(other_length.post(IBV_WR_RDMA_READ, 8), Outcome::kSent);
+  FrameHeader longer = other_length.header(FrameKind::kResponse, 0);
+  longer.length = 50'000;
+  other_length.feed(longer);
+  expect_violation(other_length);
+  Party early(*host);
+  ASSERT_EQ(early.post(IBV_WR_RDMA_READ, 8), Outcome::kSent);
+  ASSERT_EQ(early.post(IBV_WR_RDMA_READ, 8), Outcome::kSent);
+  FrameHeader second = early.header(FrameKind::kResponse, 1);
+  second.length = 8;
+  early.feed(second);
+  expect_violation(early);
+}
+
+TEST_F(TcpStreams, a_response_that_comes_twice_is_dropped) {
+  Party party(*host);
+  ASSERT_EQ(party.post(IBV_WR_RDMA_READ, 8), Outcome::kSent);
+  FrameHeader response = party.header(FrameKind::kResponse, 0);
+  response.length = 8;
+  party.feed(response);
+  party.feed(response);
+  party.run();
+  EXPECT_EQ(party.end.answered, 1u);
+  EXPECT_EQ(party.events.why, Errc::kOk);
+}
+
+TEST_F(TcpStreams, only_a_peer_that_is_ready_may_ask) {
+  Party party(*host, /*awaits_ready=*/true);
+  party.feed(party.request(IBV_WR_RDMA_WRITE, 0, 8));
+  expect_violation(party);
+  Party ready(*host, /*awaits_ready=*/true);
+  ready.feed(ready.header(FrameKind::kReady));
+  ready.run();
+  EXPECT_TRUE(ready.end.started);
+  EXPECT_TRUE(ready.events.ready);
+  ready.feed(ready.header(FrameKind::kReady));
+  expect_violation(ready);
+}
+
+TEST_F(TcpStreams, frames_of_the_connection_manager_are_over_when_it_is) {
+  for (const FrameKind kind : {FrameKind::kConnect, FrameKind::kAccept, FrameKind::kReject}) {
+    Party party(*host);
+    FrameHeader header = party.header(kind);
+    header.length = 8;
+    party.feed(header);
+    expect_violation(party);
+  }
+}
+
+}  // namespace
+}  // namespace braid::vhca::soft::tcp

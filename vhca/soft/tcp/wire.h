@@ -1,0 +1,56 @@
+// TcpWire: the software HCA's way to peers on other hosts (docs/tcp-wire.md), one TCP connection
+// for each connected QP. Private to vhca/soft; create_tcp_device() makes it.
+//
+// Threads: any. Outlives the device's listeners, connections and QPs.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/host.h"
+#include "vhca/soft/tcp/stream.h"
+#include "vhca/soft/wire.h"
+
+namespace braid::vhca::soft::tcp {
+
+class TcpWire final : public Wire {
+ public:
+  /// `ip`: connections come from there; empty: from wherever the way to the peer begins.
+  TcpWire(base::Host& host, std::string ip) : host_(host), ip_(std::move(ip)) {}
+
+  std::string kind_text() const override;
+  base::Result<PortAttr> query_port(uint8_t port) const override;
+  base::Result<Gid> query_gid(uint8_t port, int index) const override;
+  uint8_t port_count() const override { return 1; }
+  uint32_t allocate_qp_number() override;
+  void release_qp_number(uint32_t number) override;
+  std::unique_ptr<PeerFence> fence_peers(uint32_t key) override;
+
+  base::Result<std::unique_ptr<Listener>> listen(SoftDevice& device, base::Reactor& reactor,
+                                                 const Address& address, int backlog) override;
+  base::Task<base::Result<ConnectResult>> connect(SoftDevice& device, base::Reactor& reactor,
+                                                  SoftQp& qp, Address peer,
+                                                  ConnectParameters parameters,
+                                                  uint64_t timeout_ns) override;
+
+  // --- for the connection manager
+  base::Host& host() { return host_; }
+  /// For a new stream; kept for as long as the stream keeps it.
+  std::shared_ptr<Activity> add_activity();
+  uint32_t random_word();
+
+ private:
+  base::Task<base::Result<ConnectResult>> exchange(base::Reactor& reactor, SoftQp& qp, Address peer,
+                                                   ConnectParameters parameters);
+
+  base::Host& host_;
+  const std::string ip_;
+  std::mutex mutex_;  // guards all below
+  std::set<uint32_t> qp_numbers_;
+  std::vector<std::shared_ptr<Activity>> activities_;
+};
+
+}  // namespace braid::vhca::soft::tcp
