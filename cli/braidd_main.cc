@@ -53,6 +53,7 @@ int run(braid::cli::Context& context, int argc, char** argv) {
   options.name = context.node_name;
   options.role = "daemon";
   options.io_process = true;
+  options.tcp_within_host = arguments.tcp_within_host();
   if (arguments.any()) {
     auto serve = arguments.options();
     if (!serve.ok()) {

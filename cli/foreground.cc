@@ -136,12 +136,13 @@ int run_node(Context& context, NodeOptions options, const std::function<void(con
   return stay(context, **node, signals);
 }
 
-int map_in_foreground(Context& context, const json& params,
+int map_in_foreground(Context& context, const json& params, bool tcp_within_host,
                       const std::function<void(const json&)>& mapped) {
   NodeOptions options;
   options.name = context.node_name.empty() ? "map." + std::to_string(getpid()) : context.node_name;
   options.role = "device";
   options.io_process = true;
+  options.tcp_within_host = tcp_within_host;
   leave_working_directory();
   const EndingSignals signals(/*hangup=*/true);
   options.device = context.device;

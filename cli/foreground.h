@@ -18,7 +18,7 @@ int run_node(Context& context, NodeOptions options,
 
 /// The same for one device: maps, calls `mapped` with its status, stays, unmaps. A signal before it
 /// is mapped ends the process at once.
-int map_in_foreground(Context& context, const nlohmann::json& params,
+int map_in_foreground(Context& context, const nlohmann::json& params, bool tcp_within_host,
                       const std::function<void(const nlohmann::json&)>& mapped);
 
 }  // namespace braid::cli

@@ -56,6 +56,12 @@ Status NodeState::start_server() {
   server.transport.queue_depth = serve.queue_depth;
   server.transport.max_io_bytes = serve.max_io_bytes;
   BRAID_TRY(server_, bnbd::ExportServer::create(hca_, std::move(server)));
+  const bool soft = options_.device.empty() || options_.device == kSoftDevice;
+  if (soft && serve.listen_tcp && !is_loopback(serve.listen.ip)) {
+    reactor_.log().warning(
+        "TCP peers are not authenticated yet: whoever can reach {} can use all exports",
+        address_text(server_->address()));
+  }
   return {};
 }
 
@@ -86,8 +92,18 @@ Status check_root(const std::string& text) {
 }
 
 Result<std::unique_ptr<vhca::Device>> open_device(base::Host& host, base::Reactor& reactor,
-                                                  const std::string& name) {
-  if (name.empty() || name == kSoftDevice) return vhca::create_soft_device(host, reactor);
+                                                  const NodeOptions& options) {
+  const std::string& name = options.device;
+  if (name.empty() || name == kSoftDevice) {
+    const vhca::HostDeviceOptions soft{.listen_tcp = options.serve && options.serve->listen_tcp,
+                                       .tcp_within_host = options.tcp_within_host};
+    return vhca::create_host_device(host, reactor, soft);
+  }
+  if (options.tcp_within_host)
+    return make_error(Errc::kInvalid,
+                      "--wire tcp is the software HCA's: it has no use with "
+                      "--device {}",
+                      name);
   auto device = vhca::create_ibv_device(host, reactor, name);
   if (!device.ok()) return device.error().with("--device {}", name);
   return device;
@@ -119,7 +135,7 @@ class NodeImpl final : public Node {
     reactor_options.poll_budget_ns = options.poll_budget_ns;
     BRAID_TRY(reactor_, base::Reactor::create(*host_, reactor_options));
     // Until the thread runs, this one stands in for it.
-    BRAID_TRY(hca_, open_device(*host_, *reactor_, options.device));
+    BRAID_TRY(hca_, open_device(*host_, *reactor_, options));
     state_ = std::make_unique<NodeState>(*host_, *reactor_, *hca_, std::move(options),
                                          std::move(io_process));
     if (state_->wants_server()) BRAID_CHECK(state_->start_server());

@@ -31,6 +31,7 @@ struct ServeOptions {
   std::string
       root;  // a directory; files beneath it are exported by their relative names; empty: none
   vhca::Address listen;
+  bool listen_tcp = false;  // for other hosts and users, too; else shared memory inside this host
   std::vector<SyntheticExport> memory;
   std::vector<SyntheticExport> null;
   bool read_only = false;
@@ -48,6 +49,8 @@ struct NodeOptions {
   std::string device;
   std::string role;  // "daemon", "server", "device"
   std::optional<ServeOptions> serve;
+  /// Servers at addresses of this machine are reached by TCP, as all others are.
+  bool tcp_within_host = false;
   /// Take the measures of a process that the kernel's write-back may wait for (bnbd/io_process.h).
   /// Servers too: their client may be a node of this machine.
   bool io_process = false;

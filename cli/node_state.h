@@ -141,7 +141,8 @@ class NodeState {
   nlohmann::json server_status() const;
   nlohmann::json session_list() const;
   std::vector<std::string> io_process_texts() const;  // what a process of this kind does for itself
-  std::vector<std::string> notes() const;             // of that, what could not be done
+  std::string hca_to(const std::string& server) const;
+  std::vector<std::string> notes() const;  // of that, what could not be done
 
   base::Host& host_;
   base::Reactor& reactor_;

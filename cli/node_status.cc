@@ -163,7 +163,7 @@ json NodeState::device_status(const MappedDevice& device) const {
            device.kernel ? json(duration_text(device.kernel->waits_at_most_ns())) : json(nullptr)},
           {"size_bytes", remote.info.size_bytes},
           {"front_end", device.kernel ? json(device.kernel->kind_text()) : json(nullptr)},
-          {"hca", hca_.info().kind},
+          {"hca", hca_to(device.session->key)},
           {"why", why},
           {"limits", to_json(remote.info)},
           {"session", session_status(*device.session->session)},
@@ -246,6 +246,16 @@ json NodeState::server_status() const {
           {"closed", s.closed},
           {"opens_refused", s.opens_refused},
           {"requests_refused", s.requests_refused}};
+}
+
+/// The device and wire of a session: of the software HCA's two wires the one that this server's
+/// address takes.
+std::string NodeState::hca_to(const std::string& server) const {
+  if (!options_.device.empty() && options_.device != kSoftDevice) return hca_.info().kind;
+  auto address = parse_address(server);
+  const bool local = address.ok() && host_.is_local_address(address->ip);
+  return local && !options_.tcp_within_host ? "software HCA, shared memory inside this host"
+                                            : "software HCA, TCP";
 }
 
 json NodeState::status() const {

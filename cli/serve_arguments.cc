@@ -53,7 +53,15 @@ base::Status check_queue_depth(uint32_t queue_depth, uint32_t max_io_bytes) {
 }  // namespace
 
 void ServeArguments::add_to(CLI::App& app) {
-  app.add_option("--listen", listen, "ADDRESS[:PORT] to listen on; port 0 takes a free one")
+  app.add_option(
+         "--listen", listen,
+         "ADDRESS[:PORT] to listen on; port 0 takes a free one. Given, and beyond loopback, "
+         "it takes other hosts and users by TCP")
+      ->capture_default_str()
+      ->each([this](const std::string&) { listen_given = true; });
+  app.add_option("--wire", wire,
+                 "auto: shared memory inside this host, TCP to others; tcp: TCP for all")
+      ->check(CLI::IsMember({"auto", "tcp"}))
       ->capture_default_str();
   app.add_option("--memory", memory, "NAME=SIZE: also export memory, lost when the server ends");
   app.add_option("--null", null,
@@ -79,6 +87,7 @@ Result<ServeOptions> ServeArguments::options() const {
   options.block_devices = block_devices;
   options.queue_depth = queue_depth;
   BRAID_TRY(options.listen, parse_address(listen));
+  options.listen_tcp = wire == "tcp" || (listen_given && !is_loopback(options.listen.ip));
   BRAID_TRY(options.memory, parse_synthetic(memory, "--memory"));
   BRAID_TRY(options.null, parse_synthetic(null, "--null"));
   BRAID_TRY(const uint64_t max_io_bytes, parse_size(max_io));

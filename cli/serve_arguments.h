@@ -17,6 +17,8 @@ namespace braid::cli {
 struct ServeArguments {
   std::string root;
   std::string listen = ":1234";
+  bool listen_given = false;
+  std::string wire = "auto";
   std::vector<std::string> memory;  // NAME=SIZE
   std::vector<std::string> null;    // NAME=SIZE
   bool read_only = false;
@@ -27,6 +29,8 @@ struct ServeArguments {
   /// Adds the options (all but the root) to a command.
   void add_to(CLI::App& app);
   bool any() const { return !root.empty() || !memory.empty() || !null.empty(); }
+  /// `auto`: whether this node uses TCP for addresses of this machine, too.
+  bool tcp_within_host() const { return wire == "tcp"; }
   /// What they mean, or which one is wrong.
   base::Result<ServeOptions> options() const;
 };

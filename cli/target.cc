@@ -76,6 +76,10 @@ Result<Target> parse_target(std::string_view text) {
   return target;
 }
 
+bool is_loopback(std::string_view ip) {
+  return ip == "::1" || ip.starts_with("127.");
+}
+
 std::string address_text(const vhca::Address& address) {
   const bool ipv6 = address.ip.find(':') != std::string::npos;
   return (ipv6 ? "[" + address.ip + "]" : address.ip) + ":" + std::to_string(address.port);

@@ -28,6 +28,9 @@ base::Result<Target> parse_target(std::string_view text);
 base::Result<vhca::Address> parse_address(std::string_view text,
                                           uint16_t default_port = kDefaultPort);
 
+/// Whether only this machine can reach it: 127.0.0.0/8 or ::1.
+bool is_loopback(std::string_view ip);
+
 /// "10.0.0.1:1234", "[::1]:1234".
 std::string address_text(const vhca::Address& address);
 

@@ -28,6 +28,7 @@ struct MapArguments {
   bool read_only = false;
   std::string give_up_after = "never";
   bool foreground = false;
+  std::string wire = "auto";
 };
 
 void print_mapped(const Context& context, const json& device) {
@@ -57,8 +58,9 @@ void map(Context& context, const MapArguments& arguments) {
     return report(context, limit.error().with("--give-up-after"), kUsage);
   if (arguments.foreground) {
     if (!context.control.empty()) return report(context, is_a_node_itself(), kUsage);
-    context.exit_code = map_in_foreground(
-        context, to_params(arguments), [&](const json& device) { print_mapped(context, device); });
+    context.exit_code =
+        map_in_foreground(context, to_params(arguments), arguments.wire == "tcp",
+                          [&](const json& device) { print_mapped(context, device); });
     return;
   }
   if (!context.device.empty())
@@ -67,6 +69,13 @@ void map(Context& context, const MapArguments& arguments) {
                              "--device is a node's: start \"braidd --device {}\", or add "
                              "--foreground",
                              context.device),
+                  kUsage);
+  if (arguments.wire != "auto")
+    return report(context,
+                  make_error(Errc::kInvalid,
+                             "--wire {}: a daemon's wire is chosen when it starts (braidd --wire "
+                             "{}); here it needs --foreground",
+                             arguments.wire, arguments.wire),
                   kUsage);
   const bool named = !context.node_to_ask().empty();
   const std::string node = named ? context.node_to_ask() : kDaemonName;
@@ -137,6 +146,11 @@ void add_map(CLI::App& app, Context& context) {
   verb->add_flag("--read-only", arguments->read_only, "the same as --access ro")->excludes(access);
   verb->add_option("--give-up-after", arguments->give_up_after,
                    "let I/O fail when the server is away for so long: 500ms, 30s, 5m, 1h or never")
+      ->capture_default_str();
+  verb->add_option("--wire", arguments->wire,
+                   "with --foreground: auto, or tcp for a server of another user of this host (a "
+                   "daemon is told when it starts)")
+      ->check(CLI::IsMember({"auto", "tcp"}))
       ->capture_default_str();
   verb->add_flag("--foreground", arguments->foreground, "stay, without a daemon; Ctrl-C unmaps");
   verb->add_option("--node-name", context.node_name,

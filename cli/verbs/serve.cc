@@ -48,6 +48,7 @@ void add_serve(CLI::App& app, Context& context) {
         context.node_name.empty() ? "serve." + std::to_string(getpid()) : context.node_name;
     options.role = "server";
     options.io_process = true;
+    options.tcp_within_host = arguments->tcp_within_host();
     options.serve = std::move(*serve);
     context.exit_code = run_node(context, std::move(options),
                                  [&](const json& status) { print_serving(context, status); });
