@@ -24,6 +24,14 @@ TEST_F(HostileClient, NonsenseInTheConnectRequestIsRejected) {
   EXPECT_EQ(try_connect(wire::bytes_of(conn_req(1)))->reject_errno, ECONNRESET);
 }
 
+TEST_F(HostileClient, ReservedBytesAreZeroForWhoSentNoneOfOurs) {
+  handshake_as_kernel();
+  auto granted = wire::parse_accept(cid0->connection->peer_private_data());
+  ASSERT_TRUE(granted.ok());
+  EXPECT_EQ(granted->braid_magic, 0u);
+  EXPECT_EQ(granted->braid_features, 0u);
+}
+
 TEST_F(HostileClient, SameConnectionTwiceIsRejected) {
   handshake();
   EXPECT_EQ(try_connect(wire::bytes_of(conn_req(0)))->reject_errno, ECONNRESET);

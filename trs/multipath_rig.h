@@ -43,6 +43,16 @@ class MultipathRig : public SessionRig {
   }
   void to_server_a(bool lost) { world.fabric().set_black_hole(kClientIp, kServerIp, lost); }
   void to_client_a(bool lost) { world.fabric().set_black_hole(kServerIp, kClientIp, lost); }
+  /// `removed` tells how it went.
+  void remove_path(size_t id, std::optional<base::Status>& removed) {
+    client->home().spawn(remove_task(*client->session, id, removed));
+    client->home().wake();
+  }
+  static base::Task<void> remove_task(ClientSession& session, size_t id,
+                                      std::optional<base::Status>& removed) {
+    base::Status status = co_await session.remove_path(id);
+    removed = status;
+  }
   std::vector<std::unique_ptr<Io>> make_writes(size_t count) {
     std::vector<std::unique_ptr<Io>> all;
     for (size_t i = 0; i < count; ++i) {

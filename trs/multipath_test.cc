@@ -186,12 +186,7 @@ TEST_F(Multipath, PathsAreAddedAndRemovedAtRunTime) {
   submit_all(writes);
   ASSERT_TRUE(until([&] { return server->held.size() == 12; }));
   std::optional<base::Status> removed;
-  client->home().spawn(
-      [](ClientSession& session, std::optional<base::Status>& out) -> base::Task<void> {
-        base::Status status = co_await session.remove_path(0);
-        out = status;
-      }(*client->session, removed));
-  client->home().wake();
+  remove_path(0, removed);
   ASSERT_TRUE(until([&] { return removed.has_value(); }));
   EXPECT_TRUE(removed->ok()) << removed->error().message();
   EXPECT_EQ(client->session->paths().size(), 1u);
@@ -211,12 +206,7 @@ TEST_F(Multipath, LastPathIsNotRemoved) {
   connect_both();
   ASSERT_TRUE(client->session->disconnect_path(1).ok());
   std::optional<base::Status> removed;
-  client->home().spawn(
-      [](ClientSession& session, std::optional<base::Status>& out) -> base::Task<void> {
-        base::Status status = co_await session.remove_path(0);
-        out = status;
-      }(*client->session, removed));
-  client->home().wake();
+  remove_path(0, removed);
   ASSERT_TRUE(until([&] { return removed.has_value(); }));
   EXPECT_EQ(removed->error().code(), Errc::kInvalid);
 }

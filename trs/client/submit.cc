@@ -213,8 +213,10 @@ void Queue::put_on_wire(ClientRequest& request, Lane& lane) {
   const uint32_t data_bytes = request.data.length_bytes;
   const bool carries_data = request.direction == Direction::kWrite && data_bytes > 0;
   std::byte small[Connection::kInlineBytes];
+  const size_t message_bytes =
+      wire::kMessageBytesMax - (request.has_words ? 0 : sizeof(wire::UpperWords));
   const bool fits_inline =
-      !carries_data && request.user_header.size() + wire::kMessageBytesMax <= sizeof(small);
+      !carries_data && request.user_header.size() + message_bytes <= sizeof(small);
   std::byte* const header = fits_inline ? small : connection.next_header();
   const uint32_t header_bytes = fill_header(request, lane, header);
   vhca::Sge pieces[2];

@@ -54,8 +54,10 @@ void Path::join(uint16_t cid, std::unique_ptr<vhca::ConnectRequest> request) {
   answer.queue_depth = static_cast<uint16_t>(options.queue_depth);
   answer.max_io_size = options.max_io_bytes;
   answer.max_hdr_size = server.chunk_bytes() - options.max_io_bytes;
-  answer.braid_magic = wire::kBraidMagic;
-  answer.braid_features = options.features;
+  if (session_.braid_peer()) {
+    answer.braid_magic = wire::kBraidMagic;
+    answer.braid_features = options.features;
+  }
   queues_[cid] = std::make_unique<Queue>(*this, session_.worker_of(cid), cid);
   queues_[cid]->accept(std::move(request), answer);
 }
