@@ -158,20 +158,22 @@ std::string Connection::peer_text() const {
   return established_ ? established_->peer_text() : "nobody yet";
 }
 
-bool Connection::post(vhca::SendWr& wr) {
-  wr.wr_id = wr_id(Kind::kSend, posted_);
-  if (posted_ - last_signaled_ + 1 >= signal_every_) {
-    wr.send_flags |= IBV_SEND_SIGNALED;
-    last_signaled_ = posted_ + 1;
+bool Connection::post(std::span<vhca::SendWr> chain) {
+  for (size_t i = 0; i < chain.size(); ++i, ++posted_) {
+    vhca::SendWr& wr = chain[i];
+    wr.wr_id = wr_id(Kind::kSend, posted_);
+    wr.next = i + 1 < chain.size() ? &chain[i + 1] : nullptr;
+    if (posted_ - last_signaled_ + 1 >= signal_every_) {
+      wr.send_flags |= IBV_SEND_SIGNALED;
+      last_signaled_ = posted_ + 1;
+    }
   }
   const vhca::SendWr* bad = nullptr;
-  const int err = qp_->post_send(&wr, &bad);
-  if (err != 0) {
-    fail(base::sys_error(err, "posting a send"));
-    return false;
-  }
-  ++posted_;
-  return true;
+  const int err = qp_->post_send(chain.data(), &bad);
+  if (err == 0) return true;
+  for (; bad != nullptr; bad = bad->next) --posted_;
+  fail(base::sys_error(err, "posting a send"));
+  return false;
 }
 
 bool Connection::post_imm(uint32_t imm) {

@@ -89,7 +89,9 @@ class Connection {
   static constexpr uint32_t kInlineBytes = 64;  // the most that a WR with IBV_SEND_INLINE carries
   /// Posts one WR (its wr_id is set here, its signalled flag as needed). Only if can_send(). False:
   /// the connection failed, which its user has been told.
-  bool post(vhca::SendWr& wr);
+  bool post(vhca::SendWr& wr) { return post(std::span(&wr, 1)); }
+  /// The same for several, as one chain. Only if can_send(their number).
+  bool post(std::span<vhca::SendWr> chain);
   /// An RDMA WRITE_WITH_IMM without data.
   bool post_imm(uint32_t imm);
   /// Polls once. True if there was anything.

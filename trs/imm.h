@@ -51,12 +51,14 @@ constexpr Imm decode_imm(uint32_t value) {
 
 struct AnswerImm {
   uint32_t request_id = 0;
-  uint32_t sys_errno = 0;  // positive; 0: success
+  uint32_t sys_errno = 0;    // positive; 0: success
+  bool invalidated = false;  // the key of a read's buffer is gone
 };
 /// An errno too large for its bits becomes EIO's value.
 constexpr uint32_t encode_answer(AnswerImm answer) {
   const uint32_t code = answer.sys_errno <= kImmErrnoMax ? answer.sys_errno : kImmEio;
-  return encode_imm({ImmType::kAnswer, code << kImmRequestIdBits | answer.request_id});
+  const ImmType type = answer.invalidated ? ImmType::kAnswerInvalidated : ImmType::kAnswer;
+  return encode_imm({type, code << kImmRequestIdBits | answer.request_id});
 }
 constexpr AnswerImm decode_answer(uint32_t payload) {
   return {payload & kImmRequestIdMax, payload >> kImmRequestIdBits};

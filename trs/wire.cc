@@ -266,7 +266,10 @@ const char* take_read(std::span<const std::byte> chunk, uint64_t at, ParsedReque
   if ((read.flags & ~kNeedInvalidate) != 0) return "unknown flags in a read request";
   if (read.sg_cnt > 1) return "more than one target in a read request";
   out.direction = Direction::kRead;
-  if (read.sg_cnt == 0) return nullptr;
+  out.invalidate = (read.flags & kNeedInvalidate) != 0;
+  if (read.sg_cnt == 0) {
+    return out.invalidate ? "asks to invalidate a key that it does not give" : nullptr;
+  }
   if (at + sizeof(read) + sizeof(SgDescriptor) > chunk.size()) {
     return "message beyond the chunk's end";
   }

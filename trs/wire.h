@@ -289,7 +289,8 @@ struct ParsedRequest {
   std::array<uint64_t, 2> words{};
   uint32_t data_bytes = 0;  // write: what came, at the chunk's start; read: how much to answer
   uint32_t user_header_bytes = 0;
-  SgDescriptor target{};  // read with data: where the answer goes
+  SgDescriptor target{};    // read with data: where the answer goes
+  bool invalidate = false;  // the target's key is to be invalidated before the answer
 };
 /// Reads the message at `offset` of a chunk that its client may be writing to: each byte is copied
 /// once, before it is looked at. `user_header` gets the user header (kUserHeaderBytesMax bytes).

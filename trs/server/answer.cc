@@ -11,6 +11,34 @@ namespace braid::trs::server {
 
 using base::Errc;
 
+namespace {
+
+/// The work requests of one answer, in the order in which they go. Their SGEs are the caller's.
+class AnswerChain {
+ public:
+  vhca::SendWr& add(ibv_wr_opcode opcode) {
+    vhca::SendWr& wr = requests_[count_++];
+    wr = {};
+    wr.opcode = opcode;
+    return wr;
+  }
+  vhca::SendWr& add_write(vhca::Sge& piece, uint64_t address, uint32_t key) {
+    vhca::SendWr& wr = add(IBV_WR_RDMA_WRITE);
+    wr.sg_list = &piece;
+    wr.num_sge = 1;
+    wr.wr.rdma.remote_addr = address;
+    wr.wr.rdma.rkey = key;
+    return wr;
+  }
+  std::span<vhca::SendWr> requests() { return std::span(requests_).first(count_); }
+
+ private:
+  std::array<vhca::SendWr, Queue::kAnswerSends> requests_;  // as far as count_
+  size_t count_ = 0;
+};
+
+}  // namespace
+
 void Request::answer(Errc result, const DataBuffer* from) {
   BRAID_ASSERT(state == State::kAtUser);
   status = result;
@@ -134,6 +162,7 @@ void Queue::begin(Request& request, const wire::ParsedRequest& parsed) {
   request.queue = this;
   running_.push_back(request);
   request.target = parsed.target;
+  request.invalidate = parsed.invalidate;
   request.direction = parsed.direction;
   request.user_header = std::span(request.header).first(parsed.user_header_bytes);
   request.data = session_.chunk(request.index).first(parsed.data_bytes);
@@ -158,48 +187,46 @@ void Queue::answer(Request& request) {
   }
 }
 
-/// One RDMA WRITE_WITH_IMM: the data of a read, if there is any, and the status; or the answer
-/// slot, if there is more to say, and then the data goes ahead of it. The chunk is the client's as
-/// soon as it is posted: a request for it can only be an answer to this.
+/// One RDMA WRITE_WITH_IMM: the data of a read, if there is any, and the status. The data goes
+/// ahead, in a write of its own, where more has to be said after it: the invalidation of its key,
+/// which the client asked for, or an answer slot. The chunk is the client's as soon as it is
+/// posted: a request for it can only be an answer to this.
 void Queue::send_answer(Request& request) {
   request.state = Request::State::kFree;
   request.queue = nullptr;
   const DataBuffer& source = request.source;
   const bool with_data = source.length_bytes > 0;
+  const bool invalidate = request.invalidate && path_.invalidates();
   const bool with_slot =
       path_.answers() && (request.status != Errc::kOk || request.has_answer_words);
-  vhca::Sge piece{};
-  vhca::SendWr wr{};
-  wr.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
-  uint32_t sys_errno = static_cast<uint32_t>(base::errno_from_errc(request.status));
+  AnswerChain chain;
+  vhca::SendWr* last = nullptr;
+  vhca::Sge data{}, said{};
   if (with_data) {
-    piece.addr = reinterpret_cast<uint64_t>(source.address);
-    piece.length = source.length_bytes;
-    piece.lkey = source.mr != nullptr ? path_.lent_lkey(*source.mr) : path_.chunk_lkey();
-    wr.sg_list = &piece;
-    wr.num_sge = 1;
-    wr.wr.rdma.remote_addr = request.target.address;
-    wr.wr.rdma.rkey = request.target.key;
+    data.addr = reinterpret_cast<uint64_t>(source.address);
+    data.length = source.length_bytes;
+    data.lkey = source.mr != nullptr ? path_.lent_lkey(*source.mr) : path_.chunk_lkey();
+    last = &chain.add_write(data, request.target.address, request.target.key);
+  }
+  if (invalidate) {
+    vhca::SendWr& wr = chain.add(IBV_WR_SEND_WITH_INV);
+    wr.invalidate_rkey = request.target.key;
   }
   wire::AnswerSlot slot;
   if (with_slot) {
-    if (with_data) {
-      wr.opcode = IBV_WR_RDMA_WRITE;
-      if (!connection_->post(wr)) return;
-      wr = {};
-      wr.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
-    }
     fill_slot(request, slot);
-    piece = {reinterpret_cast<uint64_t>(&slot), sizeof(slot), 0};
-    wr.sg_list = &piece;
-    wr.num_sge = 1;
-    wr.send_flags = IBV_SEND_INLINE;
-    wr.wr.rdma.remote_addr = path_.answers()->address + request.index * sizeof(slot);
-    wr.wr.rdma.rkey = path_.answers()->key;
-    sys_errno = kSeeAnswerSlot;
+    said = {reinterpret_cast<uint64_t>(&slot), sizeof(slot), 0};
+    last = &chain.add_write(said, path_.answers()->address + request.index * sizeof(slot),
+                            path_.answers()->key);
+    last->send_flags = IBV_SEND_INLINE;
+  } else if (invalidate || !with_data) {
+    last = &chain.add(IBV_WR_RDMA_WRITE);
   }
-  wr.imm_data = to_network(encode_answer({request.index, sys_errno}));
-  connection_->post(wr);  // on failure the path is closed, and the client asks again
+  last->opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+  const auto sys_errno = static_cast<uint32_t>(base::errno_from_errc(request.status));
+  last->imm_data = to_network(
+      encode_answer({request.index, with_slot ? kSeeAnswerSlot : sys_errno, invalidate}));
+  connection_->post(chain.requests());  // on failure the path is closed, and the client asks again
 }
 
 void Queue::fill_slot(const Request& request, wire::AnswerSlot& slot) {

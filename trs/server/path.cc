@@ -12,6 +12,12 @@ namespace {
 // A client that has all it needs sends its info request at once; this is for those who died.
 constexpr uint64_t kHalfOpenNs = 10 * base::kSecond;
 
+bool sends_invalidations(const vhca::Device& device) {
+  constexpr unsigned kAny =
+      IBV_DEVICE_MEM_MGT_EXTENSIONS | IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+  return (device.query().device_cap_flags & kAny) != 0;
+}
+
 }  // namespace
 
 Path::Path(Session& session, size_t endpoint, std::unique_ptr<vhca::Pd> pd,
@@ -25,6 +31,7 @@ Path::Path(Session& session, size_t endpoint, std::unique_ptr<vhca::Pd> pd,
       uuid_(request.sess_uuid),
       recon_cnt_(request.recon_cnt),
       cid_num_(request.cid_num),
+      invalidates_(sends_invalidations(session.server().device(endpoint))),
       pd_(std::move(pd)),
       lent_(kLentMax),
       queues_(request.cid_num),

@@ -58,6 +58,9 @@ class Path {
   uint32_t lent_lkey(const vhca::Mr& memory) const {
     return lent_[static_cast<const LentMemory&>(memory).slot()]->lkey;
   }
+  /// Whether the device can send invalidations (SEND_WITH_INV). A client that asks for one and gets
+  /// none is told so by its answer, and does it itself.
+  bool invalidates() const { return invalidates_; }
   /// Where answers may write, if the client takes answer slots.
   const std::optional<wire::ChunkRegion>& answers() const { return answers_; }
   uint64_t received_count() const;  // by all connections
@@ -93,6 +96,7 @@ class Path {
   const wire::Uuid uuid_;
   const uint16_t recon_cnt_;
   const uint16_t cid_num_;
+  const bool invalidates_;
 
   const std::unique_ptr<vhca::Pd> pd_;           // nobody else's: its keys reach this session only
   std::vector<std::unique_ptr<vhca::Mr>> lent_;  // by LentMemory::slot()

@@ -30,6 +30,7 @@ class Queue final : public base::ListNode, private ConnectionUser, private Heart
   Queue(Path& path, Worker& worker, uint16_t cid);
   ~Queue() override;
   uint16_t cid() const { return cid_; }
+  static constexpr uint32_t kAnswerSends = 3;  // work requests of one answer, at most
 
   // --- from the home reactor
   /// Ends in Path::queue_accepted.
@@ -78,8 +79,6 @@ class Queue final : public base::ListNode, private ConnectionUser, private Heart
   uint64_t listen() override;
   void send_heartbeat() override;
   void peer_silent(uint64_t silent_ns) override;
-
-  static constexpr uint32_t kAnswerSends = 2;  // work requests of one answer, at most
 
   Path& path_;
   Session& session_;

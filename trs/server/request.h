@@ -33,6 +33,7 @@ class Request final : public ServerRequest, public base::ListNode {
   Slice* slice = nullptr;
   Queue* queue = nullptr;       // by which the answer goes; null: that path is lost
   wire::SgDescriptor target{};  // where the data of a read goes
+  bool invalidate = false;      // the client wants the target's key to be gone when it is answered
   // The answer. It is kept until the next request, as it may be asked for again.
   base::Errc status = base::Errc::kOk;
   DataBuffer source;  // what is sent of a read
