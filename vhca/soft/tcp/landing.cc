@@ -12,6 +12,9 @@ void TcpStream::begin_landing(const FrameHeader& header) {
   landed_ = 0;
   into_ = Into::kNowhere;
   if (closed_ || end_ == nullptr) return;
+  acknowledged_ = std::max<uint64_t>(acknowledged_, header.acknowledged);
+  advance();
+  if (closed_) return;
   if (static_cast<FrameKind>(header.kind) == FrameKind::kResponse) {
     if (outstanding(header.sequence, static_cast<uint32_t>(header.length))) {
       into_ = Into::kResponse;
