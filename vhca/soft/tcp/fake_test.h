@@ -2,9 +2,9 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <deque>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -115,12 +115,15 @@ class End final : public LockedEnd {
     if (answer.kind == Answer::Kind::kError) return fail();
     if (answer.kind == Answer::Kind::kNoReceive) {
       ++not_received;
+      executed_to = sequence;
       return;
     }
-    if (const auto read = reads.find(sequence); read != reads.end()) {
-      require(answer.landed || data.size() == read->second);
+    Slot& slot = slots[sequence % kSlots];
+    if (returns_data(slot.request.opcode)) {
+      require(answer.landed || data.size() == slot.request.length);
     }
     ++answered;
+    slot = {};  // as the core's, which the next request takes: nothing may refer to it any more
   }
   void broken_locked() override {
     broken = true;
@@ -129,6 +132,16 @@ class End final : public LockedEnd {
   void disconnected_locked() override {
     disconnected = true;
     fail();
+  }
+
+  /// Hands over what was posted, and after RNR again all from there on.
+  void hand_over() {
+    while (!closed && executed_to < posted) {
+      const Request& request = slots[executed_to % kSlots].request;
+      if (stream->execute(request).outcome != Outcome::kSent) return;
+      ++executed_to;
+    }
+    stream->flush();
   }
 
   static void require(bool condition) {
@@ -172,7 +185,13 @@ class End final : public LockedEnd {
   uint64_t expected = 0;
   uint64_t answered = 0;
   uint64_t posted = 0;
-  std::map<uint64_t, uint64_t> reads;  // sequence to length
+  uint64_t executed_to = 0;  // requests below have been handed to the stream
+  static constexpr size_t kSlots = 16;
+  struct Slot {
+    Request request;
+    Piece piece{nullptr, 0};
+  };
+  std::array<Slot, kSlots> slots;  // of the requests that are posted and not answered
   std::vector<ibv_wr_opcode> executed;
   int not_received = 0;
   bool started = false;
@@ -206,24 +225,23 @@ class Party {
                {.epoch = kEpoch, .sends_max = 16, .awaits_ready = awaits_ready, .peer_text = "x"}) {
     end.stream = &stream;
   }
-  void run() { stream.run(&end, /*woken=*/true); }
-  /// As the core does.
+  void run() {
+    stream.run(&end, /*woken=*/true);
+    end.hand_over();
+  }
+  /// As the core does. kFull: as many as it holds are not answered yet.
   Outcome post(ibv_wr_opcode opcode, uint32_t length) {
-    const bool lands = returns_data(opcode);
-    pieces.push_back({(lands ? landing : end.received).data(), length});
-    const Request request{.opcode = opcode,
-                          .rkey = 1,
-                          .remote_address = 4096,
-                          .length = length,
-                          .sequence = end.posted,
-                          .pieces = {&pieces.back(), 1}};
-    const Outcome outcome = stream.execute(request).outcome;
-    if (outcome == Outcome::kSent) {
-      if (lands) end.reads[end.posted] = length;
-      ++end.posted;
-    }
-    stream.flush();
-    return outcome;
+    if (end.posted - end.answered >= End::kSlots) return Outcome::kFull;
+    End::Slot& slot = end.slots[end.posted % End::kSlots];
+    slot.piece = {(returns_data(opcode) ? landing : end.received).data(), length};
+    slot.request = {.opcode = opcode,
+                    .rkey = 1,
+                    .remote_address = 4096,
+                    .length = length,
+                    .sequence = end.posted++,
+                    .pieces = {&slot.piece, 1}};
+    end.hand_over();
+    return end.executed_to == end.posted ? Outcome::kSent : Outcome::kFull;
   }
   FrameHeader header(FrameKind kind, uint64_t sequence = 0) const {
     FrameHeader made;
@@ -264,7 +282,6 @@ class Party {
   FrameKind last_kind() const { return static_cast<FrameKind>(sent().back().kind); }
 
   std::vector<std::byte> landing = std::vector<std::byte>(128 * 1024);
-  std::deque<Piece> pieces;
   Socket socket;
   Events events;
   End end;

@@ -54,9 +54,9 @@ bool TcpStream::check(const FrameHeader& header) {
   } else if (header.epoch != options_.epoch) {
     violate(fmt::format("a frame of another connection (epoch {:#x}, this is {:#x})",
                         uint32_t{header.epoch}, options_.epoch));
-  } else if (header.acknowledged > next_ && !closed_) {
-    violate(fmt::format("request {} was acknowledged; {} were sent", uint64_t{header.acknowledged},
-                        next_));
+  } else if (header.acknowledged > out_.requests_sent() && !closed_) {
+    violate(fmt::format("{} requests were acknowledged; {} were sent",
+                        uint64_t{header.acknowledged}, out_.requests_sent()));
   } else if (awaits_ready_ && static_cast<FrameKind>(header.kind) != FrameKind::kReady &&
              static_cast<FrameKind>(header.kind) != FrameKind::kDisconnect &&
              static_cast<FrameKind>(header.kind) != FrameKind::kGone) {
@@ -151,11 +151,11 @@ void TcpStream::advance() {
 /// Whether the response of this READ or atomic is what is waited for. If it was had before it is to
 /// be dropped; anything else is a violation.
 bool TcpStream::outstanding(uint64_t sequence, uint32_t length) {
-  if (acknowledged_ < sequence) acknowledged_ = sequence;
-  if (sequence >= next_) {
-    violate(fmt::format("a response to request {}; {} were sent", sequence, next_));
+  if (sequence >= out_.requests_sent()) {
+    violate(fmt::format("a response to request {}; {} were sent", sequence, out_.requests_sent()));
     return false;
   }
+  acknowledged_ = std::max(acknowledged_, sequence);
   advance();
   if (closed_ || sequence < answered_) return false;
   const bool next = reads_head_ != reads_tail_ && answered_ == sequence &&
@@ -179,8 +179,9 @@ void TcpStream::response(const FrameHeader& header, std::span<const std::byte> d
 
 void TcpStream::refused(const FrameHeader& header) {
   const uint64_t sequence = header.sequence;
-  if (sequence >= next_) {
-    return violate(fmt::format("request {} was refused; {} were sent", sequence, next_));
+  if (sequence >= out_.requests_begun()) {
+    return violate(
+        fmt::format("request {} was refused; {} were sent", sequence, out_.requests_begun()));
   }
   acknowledged_ = std::max(acknowledged_, sequence);
   advance();
@@ -190,6 +191,8 @@ void TcpStream::refused(const FrameHeader& header) {
         fmt::format("request {} was refused before {} was answered", sequence, answered_));
   }
   if (static_cast<FrameKind>(header.kind) == FrameKind::kNoReceive) {
+    out_.go_back(sequence);
+    acknowledged_ = sequence;
     return end_->answered_locked(
         sequence, {.kind = Answer::Kind::kNoReceive, .rnr_timer = header.rnr_timer}, {});
   }

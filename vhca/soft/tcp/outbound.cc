@@ -46,6 +46,7 @@ void Outbound::push_request(const Request& request) {
   header.imm = request.imm;
   header.requested = request.length;
   added.pieces = request.pieces;
+  added.round = round_;
   if (!atomic) return;
   Operands operands;
   operands.compare_add = request.compare_add;
@@ -97,7 +98,9 @@ bool Outbound::gather(Gathered& out, LockedEnd* end, uint64_t executed) {
     const uint64_t of_header = std::min<uint64_t>(skip, sizeof(FrameHeader));
     out.add(reinterpret_cast<const std::byte*>(&next.header) + of_header,
             sizeof(FrameHeader) - of_header);
+    const uint64_t before = out.bytes;
     if (!gather_body(next, skip - of_header, out, end)) return false;
+    BRAID_ASSERT(out.bytes - before == next.header.length - (skip - of_header));
     skip = 0;
   }
   return true;
@@ -136,11 +139,25 @@ void Outbound::sent(uint64_t bytes) {
     told_ = oldest.header.acknowledged;
     offset_ += taken;
     bytes -= taken;
+    count_request(oldest);
     if (offset_ < total) return;
     offset_ = 0;
     if (oldest.body == Body::kMemory) --reads_;
     ++tail_;
   }
+}
+
+/// The oldest frame, of which more has been sent.
+void Outbound::count_request(const Frame& frame) {
+  if (frame.header.kind != static_cast<uint8_t>(FrameKind::kRequest)) return;
+  if (frame.round != round_ || offset_ < sizeof(FrameHeader)) return;
+  requests_begun_ = frame.header.sequence + 1;
+  if (offset_ == sizeof(FrameHeader) + frame.header.length) requests_sent_ = requests_begun_;
+}
+
+void Outbound::go_back(uint64_t sequence) {
+  ++round_;
+  requests_sent_ = requests_begun_ = sequence;
 }
 
 bool Outbound::drop_data() {

@@ -50,6 +50,15 @@ class Outbound {
   /// What the peer has been told to be executed.
   uint64_t told() const { return told_; }
 
+  // --- what the peer can know of: it may not answer anything else
+  /// Requests below have been handed to the socket whole; it may have executed them.
+  uint64_t requests_sent() const { return requests_sent_; }
+  /// The headers of those below, at least; it may have refused them.
+  uint64_t requests_begun() const { return requests_begun_; }
+  /// The peer met no receive for `sequence`: that one and all behind it are pushed again. What is
+  /// still queued of them is for nothing.
+  void go_back(uint64_t sequence);
+
   /// Drops all that needs memory of others. False if such a frame is in the middle of being sent:
   /// nothing can follow it.
   bool drop_data();
@@ -65,6 +74,7 @@ class Outbound {
     std::span<const Piece> pieces;      // kPieces
     Request read;                       // kMemory
     Body body = Body::kNone;
+    uint32_t round = 0;  // of a request: how often the core had gone back
   };
   struct Gathered {
     iovec iov[64];
@@ -85,6 +95,7 @@ class Outbound {
   bool gather(Gathered& out, LockedEnd* end, uint64_t executed);
   bool gather_body(Frame& frame, uint64_t skip, Gathered& out, LockedEnd* end);
   void sent(uint64_t bytes);
+  void count_request(const Frame& frame);
 
   base::StreamSocket& socket_;
   const uint32_t mask_;
@@ -94,6 +105,9 @@ class Outbound {
   uint32_t reads_ = 0;   // frames of kMemory
   uint64_t offset_ = 0;  // bytes of the oldest that have been sent
   uint64_t told_ = 0;
+  uint64_t requests_sent_ = 0;
+  uint64_t requests_begun_ = 0;
+  uint32_t round_ = 0;
   uint32_t epoch_ = 0;
 };
 

@@ -143,7 +143,7 @@ class TcpStream {
 
   // As requester.
   uint64_t answered_ = 0;       // requests below have been answered to the core
-  uint64_t acknowledged_ = 0;   // by the peer: at most next_
+  uint64_t acknowledged_ = 0;   // by the peer: of what was sent
   uint64_t next_ = 0;           // the next request that execute() may bring, unless it goes back
   std::array<Read, 16> reads_;  // READs and atomics under way, a ring
   uint32_t reads_head_ = 0;

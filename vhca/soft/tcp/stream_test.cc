@@ -250,6 +250,81 @@ TEST_F(TcpStreams, answers_to_what_was_not_asked_end_the_connection) {
   expect_violation(early);
 }
 
+// What is queued refers to the owner's memory, which an answer gives back.
+TEST_F(TcpStreams, what_was_not_sent_cannot_be_answered) {
+  struct Case {
+    const char* name;
+    FrameKind kind;
+    size_t sent_bytes;  // of a WRITE of 100
+    uint64_t acknowledged;
+  };
+  const Case cases[] = {{"an acknowledgement of what waits", FrameKind::kAnswer, 0, 1},
+                        {"one of what is half sent", FrameKind::kAnswer, 163, 1},
+                        {"a refusal of what waits", FrameKind::kError, 0, 0},
+                        {"one of half a header", FrameKind::kError, 63, 0},
+                        {"no receive for what waits", FrameKind::kNoReceive, 0, 0},
+                        {"a response to what waits", FrameKind::kResponse, 0, 0}};
+  for (const Case& each : cases) {
+    SCOPED_TRACE(each.name);
+    Party party(*host);
+    party.run();
+    party.socket.send_room = each.sent_bytes;
+    const bool read = each.kind == FrameKind::kResponse;
+    (void)party.post(read ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, 100);
+    FrameHeader answer = party.header(each.kind, 0);
+    answer.acknowledged = each.acknowledged;
+    if (each.kind == FrameKind::kError) answer.status = IBV_WC_REM_OP_ERR;
+    if (read) answer.length = 100;
+    party.feed(answer);
+    expect_violation(party);
+    EXPECT_EQ(party.end.answered, 0u);
+  }
+}
+
+TEST_F(TcpStreams, what_goes_again_after_rnr_counts_as_not_sent) {
+  Party party(*host);
+  ASSERT_EQ(party.post(IBV_WR_RDMA_READ, 8), Outcome::kSent);
+  ASSERT_EQ(party.post(IBV_WR_RDMA_WRITE, 100), Outcome::kSent);
+  party.socket.send_room = 0;
+  FrameHeader refusal = party.header(FrameKind::kNoReceive, 0);
+  refusal.acknowledged = 2;  // of the time before
+  party.feed(refusal);
+  party.run();
+  EXPECT_EQ(party.end.not_received, 1);
+  EXPECT_EQ(party.end.executed_to, 2u) << "again, but the socket takes nothing";
+  EXPECT_EQ(party.end.answered, 0u);
+  party.socket.send_room = sizeof(FrameHeader);  // the READ, not the WRITE
+  party.run();
+  FrameHeader response = party.header(FrameKind::kResponse, 0);
+  response.length = 8;
+  party.feed(response);
+  party.run();
+  EXPECT_EQ(party.end.answered, 1u);
+  EXPECT_EQ(party.events.why, Errc::kOk);
+  FrameHeader early = party.header(FrameKind::kAnswer);
+  early.acknowledged = 2;
+  party.feed(early);
+  expect_violation(party);
+}
+
+// Old frames of a request that goes again may still be queued: their going out says nothing.
+TEST_F(TcpStreams, what_was_queued_before_rnr_does_not_count_for_what_goes_again) {
+  Party party(*host);
+  ASSERT_EQ(party.post(IBV_WR_SEND, 100), Outcome::kSent);
+  party.socket.send_room = 0;
+  ASSERT_EQ(party.post(IBV_WR_RDMA_WRITE, 100), Outcome::kSent);
+  party.feed(party.header(FrameKind::kNoReceive, 0));
+  party.run();
+  ASSERT_EQ(party.end.executed_to, 2u);
+  party.socket.send_room = 164;  // the first WRITE
+  party.run();
+  FrameHeader answer = party.header(FrameKind::kAnswer);
+  answer.acknowledged = 2;
+  party.feed(answer);
+  expect_violation(party);
+  EXPECT_EQ(party.end.answered, 0u);
+}
+
 TEST_F(TcpStreams, a_response_that_comes_twice_is_dropped) {
   Party party(*host);
   ASSERT_EQ(party.post(IBV_WR_RDMA_READ, 8), Outcome::kSent);
