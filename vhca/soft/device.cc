@@ -187,10 +187,10 @@ SoftMr::SoftMr(SoftDevice& device, const MrView& view) : device_(device), view_(
 /// The key goes. Not null: peers are still at work on the memory.
 std::unique_ptr<PeerFence> SoftMr::withdraw() {
   registered_ = false;
-  const uint32_t windows = device_.mr_table().remove(view_.key);
+  const uint32_t fenced = device_.mr_table().remove(view_.key);
   // Where peers may not go there is none of them.
   const bool remote = (view_.access & kRemoteAccessFlags) != 0;
-  return remote ? device_.wire().fence_peers(windows == 0 ? view_.key : kEveryKey) : nullptr;
+  return remote ? device_.wire().fence_peers(fenced) : nullptr;
 }
 
 bool SoftMr::has_windows() const {
@@ -242,9 +242,9 @@ SoftMw::SoftMw(SoftDevice& device, uint32_t key) : device_(device), key_(key) {
 }
 
 SoftMw::~SoftMw() {
-  const uint32_t bound = device_.mr_table().remove_window(key_);
-  if (bound == 0) return;
-  wait_for(device_.host(), device_.wire().fence_peers(bound).get(), "the end of a memory window");
+  const std::optional<uint32_t> fenced = device_.mr_table().remove_window(key_);
+  if (!fenced.has_value()) return;
+  wait_for(device_.host(), device_.wire().fence_peers(*fenced).get(), "the end of a memory window");
 }
 
 }  // namespace braid::vhca::soft

@@ -87,13 +87,14 @@ uint32_t MrTable::remove(uint32_t key) {
   const std::lock_guard guard(lock_);
   const uint32_t index = index_of(key);
   BRAID_ASSERT(key != 0 && places_[index].key == key && !places_[index].window);
-  const uint32_t windows = places_[index].windows;
+  const bool others = places_[index].windows != 0 || places_[index].unfenced != 0;
   for (uint32_t each = 0; each < capacity_ && places_[index].windows != 0; ++each) {
     if (places_[each].bound && places_[each].mr_index == index) unbind(each);
   }
   write(index, MrView{});
+  places_[index].unfenced = 0;
   free_.push_back(index);
-  return windows;
+  return others ? kEveryKey : key;
 }
 
 // --- memory windows
@@ -105,16 +106,18 @@ base::Result<uint32_t> MrTable::add_window(uint32_t pd) {
   return places_[index].key;
 }
 
-uint32_t MrTable::remove_window(uint32_t key) {
+std::optional<uint32_t> MrTable::remove_window(uint32_t key) {
   const std::lock_guard guard(lock_);
   const uint32_t index = index_of(key);
   Place& place = places_[index];
   BRAID_ASSERT(place.window && place.key >> kKeyLowBits == key >> kKeyLowBits);
-  const uint32_t bound = place.bound ? place.key : 0;
-  if (place.bound) unbind(index);
+  std::optional<uint32_t> fence;
+  if (place.bound) fence = place.key;
+  if (place.unfenced != 0) fence = kEveryKey;
+  if (place.bound) unbind_unfenced(index);
   place.window = false;
   free_.push_back(index);
-  return bound;
+  return fence;
 }
 
 bool MrTable::bind(const Binding& binding) {
@@ -147,6 +150,7 @@ bool MrTable::bind(const Binding& binding) {
   place.key = binding.key;
   place.bound = true;
   place.mr_index = index_of(binding.mr_key);
+  place.mr_key = binding.mr_key;
   place.qp = binding.qp;
   ++places_[place.mr_index].windows;
   write(index, window);
@@ -160,12 +164,28 @@ void MrTable::unbind(uint32_t index) {
   write(index, MrView{});
 }
 
+/// Who resolved the key may be at work: the MR must not go without a fence.
+void MrTable::unbind_unfenced(uint32_t index) {
+  unbind(index);
+  ++places_[index].unfenced;
+  ++places_[places_[index].mr_index].unfenced;
+}
+
 bool MrTable::invalidate(uint32_t key, uint32_t qp) {
   const std::lock_guard guard(lock_);
   const Place& place = places_[index_of(key)];
   if (!place.bound || place.key != key || place.qp != qp) return false;
-  unbind(index_of(key));
+  unbind_unfenced(index_of(key));
   return true;
+}
+
+void MrTable::fenced(uint32_t key) {
+  const std::lock_guard guard(lock_);
+  Place& place = places_[index_of(key)];
+  if (!place.window || place.key != key || place.bound || place.unfenced == 0) return;
+  --place.unfenced;
+  Place& mr = places_[place.mr_index];
+  if (mr.key == place.mr_key && !mr.window && mr.unfenced != 0) --mr.unfenced;
 }
 
 bool MrTable::has_windows(uint32_t mr_key) const {
@@ -176,7 +196,7 @@ bool MrTable::has_windows(uint32_t mr_key) const {
 void MrTable::unbind_windows_of_qp(uint32_t qp) {
   const std::lock_guard guard(lock_);
   for (uint32_t index = 0; index < capacity_; ++index) {
-    if (places_[index].bound && places_[index].qp == qp) unbind(index);
+    if (places_[index].bound && places_[index].qp == qp) unbind_unfenced(index);
   }
 }
 

@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -29,6 +30,7 @@
 namespace braid::vhca::soft {
 
 inline constexpr uint32_t kKeyLowBits = 8;
+inline constexpr uint32_t kEveryKey = 0;  // for Wire::fence_peers(): whatever key they resolved
 inline constexpr uint32_t kForeignMemory = UINT32_MAX;  // not in a segment that peers can map
 
 /// Where registered memory lies, as the wire's peers name it.
@@ -100,14 +102,15 @@ class MrTable {
 
   /// Enters a registration and gives its key; view.key is ignored. kNoMemory: the table is full.
   base::Result<uint32_t> add(const MrView& view);
-  /// The key resolves no more when this returns, nor do those of windows bound to it, whose number
-  /// it gives; who resolved one before may still be at work (Wire::fence_peers).
+  /// The key resolves no more when this returns, nor do those of windows bound to it. Who resolved
+  /// one before may still be at work: the key to be fenced (Wire::fence_peers), kEveryKey if any of
+  /// a window may be.
   uint32_t remove(uint32_t key);
   // --- memory windows
   /// A place and a key for a window of this PD, not bound.
   base::Result<uint32_t> add_window(uint32_t pd);
-  /// Gives back the window that any key of it names. The key that resolved until now; 0: none.
-  uint32_t remove_window(uint32_t key);
+  /// Gives back the window that any key of it names. The key to be fenced, if any.
+  std::optional<uint32_t> remove_window(uint32_t key);
   struct Binding {
     uint32_t key = 0;  // names the window; its low bits are new
     uint32_t pd = 0;
@@ -122,6 +125,8 @@ class MrTable {
   /// The key of a window resolves no more, as after remove(). False: `key` is not that of a window
   /// bound through this QP.
   bool invalidate(uint32_t key, uint32_t qp);
+  /// After invalidate(): nobody who resolved the key is at work any more.
+  void fenced(uint32_t key);
   bool has_windows(uint32_t mr_key) const;
   void unbind_windows_of_qp(uint32_t qp);
 
@@ -137,14 +142,17 @@ class MrTable {
     bool window = false;
     bool bound = false;
     uint32_t pd = 0;        // of a window
-    uint32_t mr_index = 0;  // of a bound one: its MR's place, and the QP that bound it
+    uint32_t mr_index = 0;  // of one that was bound: its MR's place and key, and the QP
+    uint32_t mr_key = 0;
     uint32_t qp = 0;
-    uint32_t windows = 0;  // of an MR: bound to it
+    uint32_t windows = 0;   // of an MR: bound to it
+    uint32_t unfenced = 0;  // keys of the window, or of the MR's, that went and may be at work
   };
   base::Result<uint32_t> take_place();
   uint32_t new_key(uint32_t index);
   void write(uint32_t index, const MrView& view);
   void unbind(uint32_t index);
+  void unbind_unfenced(uint32_t index);
 
   base::Host& host_;
   const uint32_t capacity_;

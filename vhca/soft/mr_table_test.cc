@@ -131,7 +131,7 @@ TEST_F(MrTableTest, WhoeverGoesTakesTheBindingAlong) {
   uint32_t mr = *table.add(bindable(0x1000, 100));
   uint32_t window = *table.add_window(3);
   ASSERT_TRUE(bound(mr, window));
-  EXPECT_EQ(table.remove(mr), 1u);
+  EXPECT_EQ(table.remove(mr), kEveryKey) << "a window was bound";
   EXPECT_FALSE(table.find(window, found));
   mr = *table.add(bindable(0x1000, 100));
   ASSERT_TRUE(bound(mr, window)) << "the window is there still";
@@ -140,10 +140,34 @@ TEST_F(MrTableTest, WhoeverGoesTakesTheBindingAlong) {
   table.unbind_windows_of_qp(7);
   EXPECT_FALSE(table.find(window, found));
   ASSERT_TRUE(bound(mr, window));
-  EXPECT_EQ(table.remove_window(window), window);
+  EXPECT_EQ(table.remove_window(window), kEveryKey) << "its key went with QP 7";
   EXPECT_FALSE(table.find(window, found));
-  EXPECT_EQ(table.remove(mr), 0u);
+  EXPECT_EQ(table.remove(mr), kEveryKey);
   EXPECT_FALSE(bound(mr, window));
+}
+
+TEST_F(MrTableTest, WhatIsFencedIsKnownUntilItIs) {
+  const uint32_t mr = *table.add(bindable(0x1000, 100));
+  const uint32_t window = *table.add_window(3);
+  const uint32_t idle = *table.add_window(3);
+  const MrTable::Binding binding{
+      .key = window, .pd = 3, .qp = 7, .mr_key = mr, .address = 0x1000, .length = 8};
+  ASSERT_TRUE(table.bind(binding));
+  ASSERT_TRUE(table.invalidate(window, 7));
+  table.fenced(window);
+  table.fenced(window);  // once is enough
+  ASSERT_TRUE(table.bind(binding));
+  EXPECT_EQ(table.remove_window(idle), std::nullopt) << "it was never bound";
+  ASSERT_TRUE(table.invalidate(window, 7));
+  table.fenced(window);
+  EXPECT_EQ(table.remove_window(window), std::nullopt);
+  EXPECT_EQ(table.remove(mr), mr) << "all other keys are fenced";
+  const uint32_t next_mr = *table.add(bindable(0x1000, 100));
+  const uint32_t next = *table.add_window(3);
+  ASSERT_TRUE(table.bind(
+      {.key = next, .pd = 3, .qp = 7, .mr_key = next_mr, .address = 0x1000, .length = 8}));
+  EXPECT_EQ(table.remove_window(next), next);
+  EXPECT_EQ(table.remove(next_mr), kEveryKey) << "the window's fence may still wait";
 }
 
 // --- keys

@@ -135,6 +135,7 @@ class SoftQp final : public Qp, public LinkEnd, private LockedEnd, public Stalle
                               std::span<const std::byte>* read_result);
   uint32_t drain_arrivals(uint32_t budget);
   void repeat_atomic(uint64_t sequence, Answer& answer, std::span<const std::byte>* result) const;
+  bool invalidate_for_peer(uint32_t key);
   /// Lands a message in the next receive and completes it. Not SUCCESS: what the requester reports;
   /// the receive fails with the error that fits when the QP goes to ERR, which must follow.
   ibv_wc_status receive(const Arrival& arrival);

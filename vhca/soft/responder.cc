@@ -99,12 +99,17 @@ ibv_wc_status SoftQp::scatter(const RecvEntry& entry, std::span<const std::byte>
   return IBV_WC_SUCCESS;
 }
 
+/// Nothing to be fenced: a window is used through this QP only, whose peer has done so before.
+bool SoftQp::invalidate_for_peer(uint32_t key) {
+  if (!mr_table_.invalidate(key, number_)) return false;
+  mr_table_.fenced(key);
+  return true;
+}
+
 ibv_wc_status SoftQp::receive(const Arrival& arrival) {
   ibv_wc_status status = IBV_WC_SUCCESS;
   if (arrival.opcode == IBV_WC_RECV) status = scatter(rq_.at(rq_tail_), arrival.payload);
-  // Nothing to be fenced: a window is used through this QP only, whose peer has done so before.
-  if (arrival.invalidates && status == IBV_WC_SUCCESS &&
-      !mr_table_.invalidate(arrival.imm, number_)) {
+  if (arrival.invalidates && status == IBV_WC_SUCCESS && !invalidate_for_peer(arrival.imm)) {
     return IBV_WC_REM_ACCESS_ERR;
   }
   if (status == IBV_WC_SUCCESS) {
@@ -342,7 +347,7 @@ Answer SoftQp::land(const Request& request, bool begun, Landing& landing) {
 
 Answer SoftQp::respond_landed(const Request& request) {
   const bool invalidates = request.opcode == IBV_WR_SEND_WITH_INV;
-  if (invalidates && !mr_table_.invalidate(request.imm, number_)) {
+  if (invalidates && !invalidate_for_peer(request.imm)) {
     return refuse(IBV_WC_REM_ACCESS_ERR, "a receive failed");
   }
   ++expected_;

@@ -54,6 +54,7 @@ Execution SoftQp::invalidate_local(uint32_t key) {
   }
   if (invalidation_ != nullptr && !invalidation_->passed()) return {.outcome = Outcome::kFull};
   invalidation_.reset();
+  mr_table_.fenced(key);
   return {};
 }
 

@@ -251,9 +251,6 @@ class Link {
   virtual bool close() = 0;
 };
 
-/// For Wire::fence_peers(): whatever key they resolved.
-inline constexpr uint32_t kEveryKey = 0;
-
 /// Copies of peers that were under way when a key went. Any thread, one at a time.
 class PeerFence {
  public:

@@ -7,6 +7,9 @@
 // stands there, and it goes on with SIGCONT.
 #include <sys/mman.h>
 
+#include <atomic>
+#include <thread>
+
 #include "vhca/soft/inhost/party_test.h"
 
 namespace braid::vhca::soft::inhost {
@@ -131,7 +134,74 @@ class StoppedPeerTest : public testing::TestWithParam<ibv_wr_opcode> {
     EXPECT_EQ(std::count(target.begin(), target.end(), expected), kCopyBytes);
   }
 
+  // --- windows
+  void bind(Mw& mw, uint32_t key, Mr& mr, uint64_t address, uint64_t length) {
+    SendWr wr{};
+    wr.opcode = IBV_WR_BIND_MW;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    wr.bind_mw.mw = &mw;
+    wr.bind_mw.rkey = key;
+    wr.bind_mw.bind_info = {.mr = &mr,
+                            .addr = address,
+                            .length = length,
+                            .mw_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ};
+    const SendWr* bad = nullptr;
+    ASSERT_EQ(survivor.qp->post_send(&wr, &bad), 0);
+  }
+  void invalidate(uint32_t key) {
+    SendWr wr{};
+    wr.opcode = IBV_WR_LOCAL_INV;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    wr.invalidate_rkey = key;
+    const SendWr* bad = nullptr;
+    ASSERT_EQ(survivor.qp->post_send(&wr, &bad), 0);
+  }
+  void invalidate_window() { invalidate(*survivor.told_key); }
+  void expect_success(ibv_wc_opcode expected) {
+    const std::optional<Wc> wc = survivor.next();
+    ASSERT_TRUE(wc.has_value());
+    EXPECT_EQ(wc->status, IBV_WC_SUCCESS);
+    EXPECT_EQ(wc->opcode, expected);
+  }
+  /// Connects a peer that stands, when this returns, in the middle of a copy to or from what the
+  /// key of `window` gives it.
+  void connect_by_window() {
+    std::fill(survivor.buffer.begin(), survivor.buffer.end(), kOld);
+    window = std::move(*survivor.pd->alloc_mw(IBV_MW_TYPE_2));
+    survivor.told_key = ibv_inc_rkey(window->rkey);
+    const uint16_t port = survivor.listen();
+    const ibv_wr_opcode opcode = GetParam();
+    stopped_process.emplace([=](const auto&) { return stopping_peer(port, opcode, true); });
+    survivor.make_qp();
+    ASSERT_TRUE(survivor.accept().ok());
+    bind(*window, *survivor.told_key, *survivor.mr,
+         reinterpret_cast<uint64_t>(survivor.buffer.data()) + kTarget, kCopyBytes);
+    expect_success(IBV_WC_BIND_MW);
+    ASSERT_EQ(survivor.post_send(IBV_WR_SEND, 2, 0, 8), 0);
+    expect_success(IBV_WC_SEND);
+    ASSERT_TRUE(stopped_process->wait_stopped());
+  }
+  void expect_nothing_completes() {
+    Wc wc{};
+    for (int i = 0; i < 5000; ++i) {
+      ASSERT_EQ(survivor.cq->poll({&wc, 1}), 0) << "the peer is in the middle of its copy";
+      survivor.reactor->turn();
+    }
+  }
+  /// The buffer's registration goes; its memory when the peer has gone on.
+  void expect_memory_kept() {
+    bool gone = false;
+    survivor.pd->dereg_mr(std::move(survivor.mr),
+                          std::shared_ptr<void>(nullptr, [&gone](void*) { gone = true; }));
+    for (int i = 0; i < 5000; ++i) survivor.reactor->turn();
+    EXPECT_FALSE(gone);
+    stopped_process->signal(SIGCONT);
+    EXPECT_TRUE(survivor.run_until([&gone] { return gone; }));
+    expect_copied();
+  }
+
   Party survivor;
+  std::unique_ptr<Mw> window;  // the survivor's
   Kept honest, stopped;
   std::optional<Child> honest_process, stopped_process;
 };
@@ -220,52 +290,65 @@ TEST_P(StoppedPeerTest, GivesTheMemoryBackWhenItIsKilled) {
 }
 
 TEST_P(StoppedPeerTest, HoldsTheInvalidationOfItsWindowUntilItGoesOn) {
-  std::fill(survivor.buffer.begin(), survivor.buffer.end(), kOld);
-  const std::unique_ptr<Mw> window = std::move(*survivor.pd->alloc_mw(IBV_MW_TYPE_2));
-  survivor.told_key = ibv_inc_rkey(window->rkey);
-  const uint16_t port = survivor.listen();
-  const ibv_wr_opcode opcode = GetParam();
-  stopped_process.emplace([=](const auto&) { return stopping_peer(port, opcode, true); });
-  survivor.make_qp();
-  ASSERT_TRUE(survivor.accept().ok());
-  const auto change = [&](const SendWr& wr) {
-    const SendWr* bad = nullptr;
-    ASSERT_EQ(survivor.qp->post_send(&wr, &bad), 0);
-  };
-  const auto expect_success = [&](ibv_wc_opcode expected) {
-    const std::optional<Wc> wc = survivor.next();
-    ASSERT_TRUE(wc.has_value());
-    EXPECT_EQ(wc->status, IBV_WC_SUCCESS);
-    EXPECT_EQ(wc->opcode, expected);
-  };
-  SendWr bind{};
-  bind.opcode = IBV_WR_BIND_MW;
-  bind.send_flags = IBV_SEND_SIGNALED;
-  bind.bind_mw.mw = window.get();
-  bind.bind_mw.rkey = *survivor.told_key;
-  bind.bind_mw.bind_info = {.mr = survivor.mr.get(),
-                            .addr = reinterpret_cast<uint64_t>(survivor.buffer.data()) + kTarget,
-                            .length = kCopyBytes,
-                            .mw_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ};
-  change(bind);
-  expect_success(IBV_WC_BIND_MW);
-  ASSERT_EQ(survivor.post_send(IBV_WR_SEND, 2, 0, 8), 0);
-  expect_success(IBV_WC_SEND);
-  ASSERT_TRUE(stopped_process->wait_stopped());
-
-  SendWr invalidate{};
-  invalidate.opcode = IBV_WR_LOCAL_INV;
-  invalidate.send_flags = IBV_SEND_SIGNALED;
-  invalidate.invalidate_rkey = *survivor.told_key;
-  change(invalidate);
-  Wc wc{};
-  for (int i = 0; i < 5000; ++i) {
-    ASSERT_EQ(survivor.cq->poll({&wc, 1}), 0) << "the peer is in the middle of its copy";
-    survivor.reactor->turn();
-  }
+  connect_by_window();
+  invalidate_window();
+  expect_nothing_completes();
   stopped_process->signal(SIGCONT);
   expect_success(IBV_WC_LOCAL_INV);
   expect_copied();
+  EXPECT_EQ(stopped_process->wait(), 0);
+  survivor.drop();
+}
+
+// The window went with its QP, not by an invalidation that waited.
+TEST_P(StoppedPeerTest, KeepsMemoryThatItCopiesThroughAWindowOfAQpThatIsGone) {
+  connect_by_window();
+  survivor.drop();
+  expect_memory_kept();
+}
+
+TEST_P(StoppedPeerTest, KeepsMemoryThatItCopiesThroughAWindowUnderInvalidation) {
+  connect_by_window();
+  invalidate_window();
+  expect_memory_kept();
+  survivor.drop();
+}
+
+TEST_P(StoppedPeerTest, HoldsTheEndOfItsWindowAfterTheQpIsGone) {
+  connect_by_window();
+  survivor.drop();
+  std::atomic<bool> gone{false};
+  std::thread end([&] {
+    window.reset();
+    gone.store(true);
+  });
+  for (int i = 0; i < 5000; ++i) {
+    survivor.reactor->turn();
+    survivor.host->yield();
+  }
+  EXPECT_FALSE(gone.load());
+  stopped_process->signal(SIGCONT);
+  end.join();
+  expect_copied();
+}
+
+// A window that was invalidated in order binds no memory to strangers.
+TEST_P(StoppedPeerTest, DoesNotHoldMemoryWhoseWindowWasInvalidatedBefore) {
+  connect_by_window();
+  auto other_memory = std::move(*survivor.host->create_segment(4096, "other"));
+  auto other = std::move(*survivor.pd->reg_mr(other_memory->data(), 4096,
+                                              IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND));
+  const std::unique_ptr<Mw> second = std::move(*survivor.pd->alloc_mw(IBV_MW_TYPE_2));
+  const uint32_t key = ibv_inc_rkey(second->rkey);
+  bind(*second, key, *other, reinterpret_cast<uint64_t>(other_memory->data()), 4096);
+  expect_success(IBV_WC_BIND_MW);
+  invalidate(key);
+  expect_success(IBV_WC_LOCAL_INV);
+  bool gone = false;
+  survivor.pd->dereg_mr(std::move(other),
+                        std::shared_ptr<void>(nullptr, [&gone](void*) { gone = true; }));
+  EXPECT_TRUE(gone);
+  stopped_process->signal(SIGCONT);
   EXPECT_EQ(stopped_process->wait(), 0);
   survivor.drop();
 }
