@@ -189,7 +189,8 @@ struct PathOptions {
 };
 
 struct ClientOptions {
-  std::string session_name;        // shown at the server; at most 254 bytes
+  // Shown at the server; at most 254 bytes. A server that is not Braid gets '.' and '/' as '-'.
+  std::string session_name;
   vhca::Address server;            // of path 0, which goes by device 0
   std::vector<PathOptions> paths;  // further ones
   PathPolicy policy = PathPolicy::kMinInflight;

@@ -206,6 +206,27 @@ TEST_F(HostileServer, KernelServerIsAskedOnConnectionZeroOnly) {
   EXPECT_EQ(client->disconnected_calls, 0u);
 }
 
+TEST_F(HostileServer, ItsSessionNameIsOneThatLinuxTakesUnlessItIsBraid) {
+  for (const bool braid : {false, true}) {
+    raw->answer.braid_magic = braid ? wire::kBraidMagic : 0u;
+    client->open(
+        [](ClientOptions& options) { options.session_name = "host.example.org/node.clt"; });
+    const size_t before = raw->accepted.size();
+    ASSERT_TRUE(until([&] {
+      return raw->accepted.size() == before + 2 && !received(*raw->accepted[before]).empty();
+    }));
+    wire::InfoReq info;
+    const auto place = (received(*raw->accepted[before])[0].wr_id - 1000);
+    std::memcpy(&info, raw->received(place, sizeof(info)).data(), sizeof(info));
+    EXPECT_STREQ(info.session_name.data(),
+                 braid ? "host.example.org/node.clt" : "host-example-org-node-clt");
+    server_host->kill();
+    start_hostile();
+    ASSERT_TRUE(until([&] { return client->open_error || client->opened; }));
+    client->open_error.reset();
+  }
+}
+
 // --- a kernel server that invalidates (its default): each answer brings the chunk's next key
 
 class InvalidatingServer : public HostileServer {

@@ -220,6 +220,11 @@ wire::InfoReq Session::info_request(const wire::ConnRsp& granted, size_t device)
   wire::InfoReq request;
   std::copy(options_.session_name.begin(), options_.session_name.end(),
             request.session_name.begin());
+  if (granted.braid_magic != wire::kBraidMagic) {
+    // Linux's server makes a folder of its sysfs of the name, and refuses these.
+    const auto refused = [](char c) { return c == '.' || c == '/'; };
+    std::replace_if(request.session_name.begin(), request.session_name.end(), refused, '-');
+  }
   if ((granted.braid_features & wire::kFeatureAdminPermits) != 0) {
     request.braid_admin_permits = static_cast<uint8_t>(limits_.admin_permits);
   }
