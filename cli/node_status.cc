@@ -48,6 +48,16 @@ json to_json(const bnbd::BlockInfo& info) {
           {"fua", info.fua}};
 }
 
+/// docs/kernel-peers.md
+json not_held_by(const trs::SessionLimits& limits) {
+  if (limits.braid_peer) return json::array();
+  return {"after a reconnect: whether it is the same disk (the server names no identity)",
+          "after a reconnect: whether acknowledged writes since the last flush are there (the "
+          "server does not tell that its machine restarted)",
+          "that all data of a read came (the answer does not tell its length)",
+          "who holds a disk that is refused (the server gives an errno)"};
+}
+
 json session_status(const bnbd::RemoteSession& session) {
   const trs::ClientStatistics s = session.statistics();
   const trs::SessionLimits& limits = session.limits();
@@ -56,6 +66,7 @@ json session_status(const bnbd::RemoteSession& session) {
           {"queue_depth", limits.queue_depth},
           {"max_io_bytes", limits.max_io_bytes},
           {"peer", limits.braid_peer ? "Braid" : "another RTRS implementation"},
+          {"not_held", not_held_by(limits)},
           {"in_flight", s.in_flight},
           {"held", s.held},
           {"resent", s.resent},
