@@ -38,7 +38,7 @@ class ClientQueue;
 enum class Direction : uint8_t { kRead, kWrite };
 
 /// All that this version can do between Braid peers (docs/trs-wire.md).
-inline constexpr uint32_t kAllFeatures = 0xf;
+inline constexpr uint32_t kAllFeatures = 0x2f;
 
 /// The devices by which sessions go, and memory that is registered with all of them. Sessions to
 /// several servers may share one, and so a buffer. Everything on one thread; it outlives them.
@@ -126,7 +126,8 @@ struct AdminRequest {
   LateAnswer late_answer;  // to undo what the server did when nobody waited any more; may be empty
 };
 
-/// Somebody who waits for a permit; called in turn, so that all users of a session get their share.
+/// Somebody who waits for a permit; called in turn, so that all users of a reactor get their share.
+/// Reactors lend each other permits by how many wait (docs/lent-permits.md).
 struct PermitWaiter : base::ListNode {
   void (*permit_free)(PermitWaiter& waiter) = nullptr;
   void* context = nullptr;
@@ -217,7 +218,8 @@ struct ClientStatistics {
   uint64_t in_flight = 0, resent = 0, held = 0;
   uint64_t reconnects = 0, reconnects_failed = 0;
   uint64_t messages_sent = 0, messages_received = 0;  // on this queue's connections
-  uint64_t permits = 0, permits_free = 0;             // of this queue
+  uint64_t permits = 0, permits_free = 0;             // of this queue, borrowed ones included
+  uint64_t permits_lent = 0, permits_borrowed = 0;    // since the beginning
 };
 
 /// What one connection of a path has carried.

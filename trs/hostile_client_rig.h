@@ -39,6 +39,7 @@ class HostileClient : public SessionRig {
     EXPECT_EQ(client->disconnected_calls, 0u) << "the honest client was disturbed";
     cid0.reset();
     cid1.reset();
+    cid2.reset();
   }
 
   /// Of an older client, whose requests have no numbers.
@@ -116,6 +117,7 @@ class HostileClient : public SessionRig {
 
   RawPeer* raw = nullptr;
   std::unique_ptr<RawConnection> cid0, cid1;
+  std::unique_ptr<RawConnection> cid2;  // of sessions with two I/O connections
   std::vector<wire::ChunkRegion> chunks = std::vector<wire::ChunkRegion>(16);
   uint64_t sessions_before = 0;
   uint32_t epoch = 0;

@@ -146,5 +146,91 @@ TEST_F(HostileSequence, PathOfAnotherClientIsOutOfReach) {
   EXPECT_EQ(client->disconnected_calls, 0u);
 }
 
+/// A client of two reactors, which may use a chunk by either connection.
+class HostileLender : public HostileSequence {
+ protected:
+  void open_lending() {
+    wire::ConnReq requests[3];
+    for (uint16_t cid = 0; cid < 3; ++cid) {
+      requests[cid] = conn_req(cid, kAllFeatures);
+      requests[cid].cid_num = uint16_t{3};
+    }
+    handshake(requests[0], requests[1]);
+    cid2 = try_connect(wire::bytes_of(requests[2]));
+    ASSERT_TRUE(cid2->connection);
+    send_info();
+    ASSERT_TRUE(until([&] {
+      cid0->poll();
+      return cid0->completions.size() >= 2;
+    }));
+    auto announced = wire::parse_info_rsp(raw->received(0, 24), 32 << 10, chunks);
+    ASSERT_TRUE(announced.ok());
+    epoch = *announced;
+  }
+  /// A write that hangs at the server's user if told to.
+  void send_by(testing::RawConnection& by, uint32_t chunk, uint32_t sequence, uint32_t hang = 0) {
+    wire::SequencedMsg message;
+    message.type = uint16_t{16};
+    message.usr_len = sizeof(testing::StoreOp);
+    message.epoch = epoch;
+    message.sequence = sequence;
+    testing::StoreOp op;
+    op.hang = hang;
+    std::vector<uint8_t> bytes(sizeof(op) + sizeof(message));
+    std::memcpy(bytes.data(), &op, sizeof(op));
+    std::memcpy(bytes.data() + sizeof(op), &message, sizeof(message));
+    request(by, chunk, 0, bytes, sizeof(op));
+  }
+  bool answers(testing::RawConnection& by, size_t count) {
+    return until([&, count] { return by.immediates().size() == count; });
+  }
+};
+
+TEST_F(HostileLender, AnsweredChunkMayGoToTheOtherConnectionAndBack) {
+  open_lending();
+  send_by(*cid1, 1, 1);
+  ASSERT_TRUE(answers(*cid1, 1));
+  send_by(*cid2, 1, 2);
+  ASSERT_TRUE(answers(*cid2, 1));
+  send_by(*cid1, 1, 3);
+  ASSERT_TRUE(answers(*cid1, 2));
+}
+
+TEST_F(HostileLender, RunningChunkByTheOtherConnectionEndsTheSession) {
+  open_lending();
+  send_by(*cid1, 1, 1, 1);
+  ASSERT_TRUE(until([&] { return server->held.size() == 1; }));
+  send_by(*cid2, 1, 2);
+  ASSERT_TRUE(until([&] { return cid1->lost() && cid2->lost(); }, 5 * base::kSecond));
+  EXPECT_EQ(breaches("names a chunk whose request is still running at another connection"), 1u);
+  server->release();
+  expect_session_ended();
+}
+
+TEST_F(HostileLender, SameNumberByTheOtherConnectionEndsTheSession) {
+  open_lending();
+  send_by(*cid1, 1, 1);
+  ASSERT_TRUE(answers(*cid1, 1));
+  const uint64_t before = store.requests;
+  send_by(*cid2, 1, 1);
+  expect_session_ended();
+  EXPECT_EQ(store.requests, before);
+  EXPECT_EQ(breaches("comes again by another connection"), 1u);
+}
+
+TEST_F(HostileLender, AdminChunkByAnIoConnectionEndsTheSession) {
+  open_lending();
+  send_by(*cid2, 0, 1);
+  expect_session_ended();
+  EXPECT_EQ(breaches("came by a connection that may not use its chunk"), 1u);
+}
+
+TEST_F(HostileLender, IoChunkByConnectionZeroEndsTheSession) {
+  open_lending();
+  send_by(*cid0, 1, 1);
+  expect_session_ended();
+  EXPECT_EQ(breaches("came by a connection that may not use its chunk"), 1u);
+}
+
 }  // namespace
 }  // namespace braid::trs

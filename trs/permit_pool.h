@@ -1,8 +1,8 @@
 // PermitPool: which chunks of the server one client reactor may use right now.
 //
-// The pool owns the indexes {first, first + stride, ...} from `reserved` to below queue_depth (the
-// lowest belong to admin requests). A bitmap, fixed at construction; a bit set is a free permit.
-// One thread; acquire and release neither allocate nor search more than the words.
+// Permits come (add) and go (lend) while they are free; those in use are acquired. Two bitmaps over
+// all indexes of the session. One thread; acquire and release neither allocate nor search more than
+// the words.
 #pragma once
 
 #include <bit>
@@ -16,65 +16,70 @@ namespace braid::trs {
 
 class PermitPool {
  public:
-  struct Options {
-    uint32_t first = 0;
-    uint32_t stride = 1;
-    uint32_t queue_depth = 0;
-    uint32_t reserved = 1;  // indexes below belong to another pool
-  };
-  explicit PermitPool(const Options& options)
-      : options_(options),
-        slots_(options.first < options.queue_depth
-                   ? (options.queue_depth - options.first - 1) / options.stride + 1
-                   : 0),
-        free_bits_((slots_ + 63) / 64, 0) {
-    for (uint32_t slot = 0; slot < slots_; ++slot) {
-      if (index_of(slot) >= options.reserved) set_free(slot);
-    }
-    size_ = free_;
-  }
+  /// Of indexes below `queue_depth`; it has none yet.
+  explicit PermitPool(uint32_t queue_depth)
+      : queue_depth_(queue_depth), owned_((queue_depth + 63) / 64, 0), free_bits_(owned_) {}
 
+  /// A permit that becomes this pool's own, and is free.
+  void add(uint32_t index) {
+    BRAID_ASSERT(index < queue_depth_ && !owns(index));
+    owned_[index / 64] |= bit(index);
+    ++size_;
+    set_free(index);
+  }
+  /// {first, first + stride, ...} from `reserved` to below the queue depth.
+  void add_every(uint32_t first, uint32_t stride, uint32_t reserved) {
+    for (uint32_t index = first; index < queue_depth_; index += stride) {
+      if (index >= reserved) add(index);
+    }
+  }
   /// The lowest free permit: few chunks in use stay in the caches of both sides.
   std::optional<uint32_t> acquire() {
     for (uint32_t word = 0; word < free_bits_.size(); ++word) {
       if (free_bits_[word] == 0) continue;
-      const auto bit = static_cast<uint32_t>(std::countr_zero(free_bits_[word]));
+      const auto at = static_cast<uint32_t>(std::countr_zero(free_bits_[word]));
       free_bits_[word] &= free_bits_[word] - 1;
       --free_;
-      return index_of(word * 64 + bit);
+      return word * 64 + at;
     }
     return std::nullopt;
   }
   /// Giving back what is not out is a bug of the caller.
   void release(uint32_t index) {
     BRAID_ASSERT(owns(index) && !is_free(index));
-    set_free(slot_of(index));
+    set_free(index);
+  }
+  /// The highest free permit is this pool's no longer.
+  std::optional<uint32_t> lend() {
+    for (size_t word = free_bits_.size(); word-- > 0;) {
+      if (free_bits_[word] == 0) continue;
+      const auto index = static_cast<uint32_t>(word * 64 + 63) - std::countl_zero(free_bits_[word]);
+      free_bits_[word] &= ~bit(index);
+      owned_[word] &= ~bit(index);
+      --free_;
+      --size_;
+      return index;
+    }
+    return std::nullopt;
   }
 
   bool owns(uint32_t index) const {
-    return index >= options_.first && index < options_.queue_depth &&
-           (index - options_.first) % options_.stride == 0 && index >= options_.reserved;
+    return index < queue_depth_ && (owned_[index / 64] & bit(index)) != 0;
   }
-  bool is_free(uint32_t index) const {
-    const uint32_t slot = slot_of(index);
-    return (free_bits_[slot / 64] >> slot % 64 & 1) != 0;
-  }
+  bool is_free(uint32_t index) const { return (free_bits_[index / 64] & bit(index)) != 0; }
   uint32_t free_count() const { return free_; }
   uint32_t size() const { return size_; }
-  /// Dense numbers of the indexes, for tables: slot_of(index) < slots().
-  uint32_t slots() const { return slots_; }
-  uint32_t slot_of(uint32_t index) const { return (index - options_.first) / options_.stride; }
-  uint32_t index_of(uint32_t slot) const { return options_.first + slot * options_.stride; }
 
  private:
-  void set_free(uint32_t slot) {
-    free_bits_[slot / 64] |= uint64_t{1} << slot % 64;
+  static constexpr uint64_t bit(uint32_t index) { return uint64_t{1} << index % 64; }
+  void set_free(uint32_t index) {
+    free_bits_[index / 64] |= bit(index);
     ++free_;
   }
 
-  const Options options_;
-  const uint32_t slots_;
-  std::vector<uint64_t> free_bits_;  // slot s is bit s % 64 of word s / 64
+  const uint32_t queue_depth_;
+  std::vector<uint64_t> owned_;      // index i is bit i % 64 of word i / 64
+  std::vector<uint64_t> free_bits_;  // a subset
   uint32_t free_ = 0;
   uint32_t size_ = 0;
 };

@@ -13,38 +13,25 @@ std::set<uint32_t> take_all(PermitPool& pool) {
   return taken;
 }
 
-TEST(PermitPool, ReactorsShareAllButPermitZero) {
+TEST(PermitPool, ReactorsShareAllButTheReservedOnes) {
   std::set<uint32_t> all;
   for (uint32_t reactor = 0; reactor < 3; ++reactor) {
-    PermitPool pool({.first = reactor, .stride = 3, .queue_depth = 128});
+    PermitPool pool(128);
+    pool.add_every(reactor, 3, 4);
     const std::set<uint32_t> mine = take_all(pool);
     EXPECT_EQ(mine.size(), pool.size());
     for (const uint32_t index : mine) {
       EXPECT_EQ(index % 3, reactor);
       EXPECT_TRUE(all.insert(index).second);
-      EXPECT_LT(pool.slot_of(index), pool.slots());
     }
   }
-  EXPECT_EQ(all.size(), 127u);
-  EXPECT_FALSE(all.contains(0));
-}
-
-TEST(PermitPool, AdminPermitsAreTheLowestAndNobodyElses) {
-  PermitPool admin({.first = 0, .stride = 1, .queue_depth = 4, .reserved = 0});
-  EXPECT_EQ(take_all(admin), (std::set<uint32_t>{0, 1, 2, 3}));
-  EXPECT_FALSE(admin.owns(4));
-  std::set<uint32_t> rest;
-  for (uint32_t reactor = 0; reactor < 3; ++reactor) {
-    PermitPool pool({.first = reactor, .stride = 3, .queue_depth = 128, .reserved = 4});
-    EXPECT_FALSE(pool.owns(reactor));
-    rest.merge(take_all(pool));
-  }
-  EXPECT_EQ(rest.size(), 124u);
-  EXPECT_EQ(*rest.begin(), 4u);
+  EXPECT_EQ(all.size(), 124u);
+  EXPECT_EQ(*all.begin(), 4u);
 }
 
 TEST(PermitPool, GivesTheLowestFreeOne) {
-  PermitPool pool({.first = 0, .stride = 1, .queue_depth = 200});
+  PermitPool pool(200);
+  pool.add_every(0, 1, 0);
   take_all(pool);
   EXPECT_EQ(pool.free_count(), 0u);
   pool.release(150);
@@ -55,16 +42,40 @@ TEST(PermitPool, GivesTheLowestFreeOne) {
 }
 
 TEST(PermitPool, OwnsOnlyItsOwn) {
-  PermitPool pool({.first = 1, .stride = 2, .queue_depth = 10});
+  PermitPool pool(10);
+  pool.add_every(1, 2, 1);
   EXPECT_TRUE(pool.owns(9));
   EXPECT_FALSE(pool.owns(8));
   EXPECT_FALSE(pool.owns(11));
   EXPECT_FALSE(pool.owns(0));
 }
 
+TEST(PermitPool, LendsTheHighestFreeOneAndHasItNoMore) {
+  PermitPool pool(200);
+  pool.add_every(0, 1, 0);
+  EXPECT_EQ(pool.lend(), 199u);
+  EXPECT_EQ(pool.size(), 199u);
+  EXPECT_FALSE(pool.owns(199));
+  take_all(pool);
+  EXPECT_EQ(pool.lend(), std::nullopt);
+  pool.release(63);
+  EXPECT_EQ(pool.lend(), 63u);
+  EXPECT_EQ(pool.free_count(), 0u);
+  EXPECT_EQ(pool.size(), 198u);
+  pool.add(63);
+  EXPECT_EQ(pool.acquire(), 63u);
+}
+
 TEST(PermitPoolDeathTest, GivingBackTwiceIsABug) {
-  PermitPool pool({.first = 0, .stride = 1, .queue_depth = 4});
+  PermitPool pool(4);
+  pool.add_every(0, 1, 0);
   EXPECT_DEATH(pool.release(1), "");
+}
+
+TEST(PermitPoolDeathTest, AddingWhatIsThereIsABug) {
+  PermitPool pool(4);
+  pool.add(2);
+  EXPECT_DEATH(pool.add(2), "");
 }
 
 }  // namespace

@@ -19,6 +19,7 @@ using base::Errc;
 
 constexpr size_t kBlockBytes = 8192;
 constexpr size_t kLanesPerReactor = 4;
+constexpr size_t kBlocks = 64;
 // Nobody is cut off here for not being scheduled: that is liveness_test.cc's subject.
 constexpr uint64_t kPatienceNs = 10 * base::kSecond;
 
@@ -115,8 +116,8 @@ class QuietUser final : public SessionUser {
   std::atomic<int> reconnects{0};
 };
 
-/// Writes its block and reads it back, `rounds` times.
-struct Lane {
+/// Writes its block and reads it back, `rounds` times; waits for permits with others.
+struct Lane : PermitWaiter {
   ClientRequest request;
   ClientQueue* queue = nullptr;
   uint64_t block = 0;
@@ -129,6 +130,8 @@ struct Lane {
   void start() {
     request.user_header = std::as_bytes(std::span(&block, 1));
     request.context = this;
+    PermitWaiter::context = this;
+    permit_free = [](PermitWaiter& self) { static_cast<Lane*>(self.context)->submit(); };
     request.direction = Direction::kWrite;
     request.done = [](ClientRequest& self, Errc status) {
       static_cast<Lane*>(self.context)->step(status);
@@ -141,8 +144,11 @@ struct Lane {
   }
   void submit() {
     request.permit = queue->acquire();
-    BRAID_ASSERT(request.permit);
-    queue->submit(request);
+    if (request.permit) {
+      queue->submit(request);
+    } else {
+      queue->wait_for_permit(*this);
+    }
   }
   void step(Errc status) {
     last = status;
@@ -174,7 +180,7 @@ class SessionThreads : public ::testing::TestWithParam<std::tuple<size_t, size_t
       : host_(make_host()),
         client_threads_(*host_, std::get<0>(GetParam())),
         server_threads_(*host_, std::get<1>(GetParam())),
-        user_(kLanesPerReactor * client_threads_.size()) {
+        user_(kBlocks) {
     on(server_threads_[0], [&] { server_device_ = make_device(server_threads_[0]); });
     on(client_threads_[0], [&] { client_device_ = make_device(client_threads_[0]); });
     start_server(0);
@@ -210,17 +216,19 @@ class SessionThreads : public ::testing::TestWithParam<std::tuple<size_t, size_t
       options.queue_depth = 64;
       options.max_io_bytes = 64 << 10;
       options.heartbeat.interval_ns = kPatienceNs;
+      options.endpoints.push_back({server_device_.get(), {"127.0.0.1", port_b_}});
       auto server = Server::create(*server_device_, options, user_);
       ASSERT_TRUE(server.ok()) << server.error().message();
       server_ = std::move(*server);
       port_ = server_->address().port;
+      port_b_ = server_->addresses()[1].port;
     });
   }
   void stop_server() {
     await_end_on(server_threads_[0], [&] { return server_->stop(); });
     on(server_threads_[0], [&] { server_.reset(); });
   }
-  void open() {
+  void open(bool two_paths = false) {
     on(client_threads_[0], [&] {
       domain_ = std::move(*Domain::create(*client_device_));
       const size_t size_bytes = user_.bytes.size();
@@ -233,6 +241,7 @@ class SessionThreads : public ::testing::TestWithParam<std::tuple<size_t, size_t
       ClientOptions options;
       options.session_name = "threads";
       options.server = {"127.0.0.1", port_};
+      if (two_paths) options.paths.push_back({{"127.0.0.1", port_b_}});
       options.reactors = client_threads_.list();
       options.heartbeat.interval_ns = kPatienceNs;
       return ClientSession::open(*domain_, options, session_user_);
@@ -240,14 +249,28 @@ class SessionThreads : public ::testing::TestWithParam<std::tuple<size_t, size_t
     ASSERT_TRUE(opened.ok()) << opened.error().message();
     session_ = std::move(*opened);
   }
+  bool connected(size_t path) {
+    bool up = false;
+    on(client_threads_[0], [&] { up = session_->paths()[path].connected; });
+    return up;
+  }
   void close() {
     await_end_on(client_threads_[0], [&] { return session_->close(); });
   }
   void start_lanes(uint64_t rounds) {
-    running_ = static_cast<unsigned>(client_threads_.size() * kLanesPerReactor);
-    for (size_t i = 0; i < running_; ++i) {
+    start_lanes(rounds, std::vector<size_t>(client_threads_.size(), kLanesPerReactor));
+  }
+  /// So many on each reactor.
+  void start_lanes(uint64_t rounds, const std::vector<size_t>& counts) {
+    std::vector<size_t> reactor_of;
+    for (size_t reactor = 0; reactor < counts.size(); ++reactor) {
+      reactor_of.insert(reactor_of.end(), counts[reactor], reactor);
+    }
+    ASSERT_LE(reactor_of.size(), kBlocks);
+    running_ = static_cast<unsigned>(reactor_of.size());
+    for (size_t i = 0; i < reactor_of.size(); ++i) {
       auto lane = std::make_unique<Lane>();
-      lane->queue = &session_->queue(i / kLanesPerReactor);
+      lane->queue = &session_->queue(reactor_of[i]);
       lane->block = i;
       lane->rounds = rounds;
       lane->running = &running_;
@@ -255,7 +278,7 @@ class SessionThreads : public ::testing::TestWithParam<std::tuple<size_t, size_t
       lanes_.push_back(std::move(lane));
     }
     for (size_t i = 0; i < lanes_.size(); ++i) {
-      client_threads_[i / kLanesPerReactor].post([lane = lanes_[i].get()] { lane->start(); });
+      client_threads_[reactor_of[i]].post([lane = lanes_[i].get()] { lane->start(); });
     }
   }
   void wait_for_lanes() {
@@ -271,7 +294,7 @@ class SessionThreads : public ::testing::TestWithParam<std::tuple<size_t, size_t
   std::unique_ptr<vhca::Device> server_device_;
   std::unique_ptr<vhca::Device> client_device_;
   std::unique_ptr<Server> server_;
-  uint16_t port_ = 0;
+  uint16_t port_ = 0, port_b_ = 0;
   std::unique_ptr<Domain> domain_;
   std::unique_ptr<base::Segment> memory_;
   std::unique_ptr<vhca::Mr> mr_;
@@ -308,6 +331,39 @@ TEST_P(SessionThreads, CloseUnderLoadEndsEveryRequest) {
   close();
   while (running_.load() > 0) std::this_thread::yield();
   for (auto& lane : lanes_) EXPECT_EQ(lane->last, Errc::kCanceled);
+}
+
+TEST_P(SessionThreads, PathsComeAndGoUnderLoad) {
+  open(true);
+  start_lanes(2000);
+  for (int i = 0; i < 6; ++i) {
+    const size_t path = i % 2;
+    while (!connected(0) || !connected(1)) std::this_thread::yield();
+    on(client_threads_[0], [&] { EXPECT_TRUE(session_->disconnect_path(path).ok()); });
+    while (connected(path)) std::this_thread::yield();
+    on(client_threads_[0], [&] { EXPECT_TRUE(session_->reconnect_path(path).ok()); });
+  }
+  wait_for_lanes();
+  EXPECT_EQ(session_user_.reconnects, 0) << "a path was up all the time";
+  close();
+}
+
+TEST_P(SessionThreads, PermitsGoWhereTheyAreWanted) {
+  open();
+  std::vector<size_t> counts(client_threads_.size(), 1);
+  counts.back() = 50;
+  start_lanes(500, counts);
+  wait_for_lanes();
+  std::atomic<uint64_t> lent{0}, borrowed{0};
+  for (size_t i = 0; i < client_threads_.size(); ++i) {
+    on(client_threads_[i], [&, i] {
+      lent += session_->queue(i).statistics().permits_lent;
+      borrowed += session_->queue(i).statistics().permits_borrowed;
+    });
+  }
+  EXPECT_EQ(lent, borrowed);
+  EXPECT_EQ(lent > 0, client_threads_.size() > 1);
+  close();
 }
 
 INSTANTIATE_TEST_SUITE_P(Reactors, SessionThreads,

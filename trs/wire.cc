@@ -61,6 +61,13 @@ std::string to_string(const Uuid& uuid) {
   return fmt::format("{:02x}", fmt::join(uuid.bytes, ""));
 }
 
+uint32_t usable_features(uint32_t offered) {
+  const uint32_t needed = kFeaturePinnedPermits | kFeatureAdminPermits;
+  if ((offered & needed) != needed) offered &= ~kFeatureSequenced;
+  if ((offered & kFeatureSequenced) == 0) offered &= ~(kFeatureAnswerSlots | kFeatureLentPermits);
+  return offered;
+}
+
 uint32_t joined_epoch(const ConnReq& request) {
   return static_cast<uint32_t>(request.braid_joins[0]) |
          static_cast<uint32_t>(request.braid_joins[1]) << 8 |

@@ -41,8 +41,13 @@ inline constexpr uint32_t kFeatureSequenced = 1u << 2;
 /// The client announces an answer area in its info request: one AnswerSlot per permit. Needs
 /// kFeatureSequenced.
 inline constexpr uint32_t kFeatureAnswerSlots = 1u << 3;
+/// A permit that is not for admin requests may be used on any connection but 0, whenever the former
+/// request of its chunk has been answered. Needs kFeatureSequenced.
+inline constexpr uint32_t kFeatureLentPermits = 1u << 5;
 static_assert(kAllFeatures == (kFeaturePinnedPermits | kFeatureAdminPermits | kFeatureSequenced |
-                               kFeatureAnswerSlots));
+                               kFeatureAnswerSlots | kFeatureLentPermits));
+/// Of `offered` by both: those that can be had without the others they need.
+uint32_t usable_features(uint32_t offered);
 
 inline constexpr uint16_t kConnectionsMax = 4096;  // cid_num
 inline constexpr uint32_t kQueueDepthMax = 65535;

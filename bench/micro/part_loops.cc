@@ -33,7 +33,8 @@ void immediates(benchmark::State& state) {
 }
 
 void permits(benchmark::State& state) {
-  trs::PermitPool pool({.queue_depth = kQueueDepth});
+  trs::PermitPool pool(kQueueDepth);
+  pool.add_every(0, 1, 1);
   for (auto _ : state) {
     const std::optional<uint32_t> permit = pool.acquire();
     if (!permit) {

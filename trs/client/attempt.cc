@@ -68,8 +68,8 @@ base::Task<ConnectOutcome> Path::connect_lane(uint16_t cid, uint32_t joins, uint
   const uint64_t now_ns = home_.host().now_ns();
   const uint64_t timeout_ns = deadline_ns > now_ns ? deadline_ns - now_ns : 1;
   outcome_.reset();
-  const PermitPlan plan =
-      cid == 0 ? PermitPlan{} : PermitPlan{granted_.queue_depth, session_.limits().admin_permits};
+  PermitPlan plan;
+  if (cid > 0) plan = session_.permit_plan(granted_);
   session_.queue_of(cid).connect(number_, request, plan, timeout_ns);
   while (!outcome_) co_await session_.changed()->wait();
   ConnectOutcome outcome = std::move(*outcome_);
@@ -103,6 +103,7 @@ void Path::take_info(std::span<const std::byte> message) {
   const uint32_t shared = session_.shared_features(granted_);
   map_->sequenced = (shared & wire::kFeatureSequenced) != 0;
   map_->answer_slots = (shared & wire::kFeatureAnswerSlots) != 0;
+  map_->lends = session_.permit_plan(granted_).lends;
   auto epoch = wire::parse_info_rsp(message, chunk_bytes, map_->chunks);
   info_ = epoch.ok() ? base::Status() : base::Status(epoch.error());
   if (epoch.ok() && map_->sequenced) {

@@ -70,7 +70,7 @@ base::Task<void> Lane::run_connect(wire::ConnReq request, uint64_t timeout_ns) {
 base::Task<ConnectOutcome> Lane::try_connect(wire::ConnReq request, uint64_t timeout_ns) {
   ConnectOutcome outcome;
   const bool service = queue_.cid() == 0;
-  const uint32_t permits = queue_.permits();
+  const uint32_t permits = queue_.in_flight_max();
   ConnectionOptions options;
   options.send_depth = service ? kServiceDepth : permits + permits / 2 + 8;
   options.receive_depth = service ? kServiceDepth : permits + kSpareReceives;

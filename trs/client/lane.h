@@ -33,6 +33,7 @@ struct PathMap {
   bool braid_peer = false;
   bool sequenced = false;
   bool answer_slots = false;
+  bool lends = false;  // permits may go from reactor to reactor
   uint32_t epoch = 0;
 };
 
@@ -40,6 +41,7 @@ struct PathMap {
 struct PermitPlan {
   uint32_t queue_depth = 0;
   uint32_t admin = 1;
+  bool lends = false;
 };
 
 /// How one connection attempt ended.

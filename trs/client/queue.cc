@@ -16,7 +16,8 @@ Queue::Queue(Session& session, uint16_t cid, uint16_t cid_num, base::Reactor& re
       cid_(cid),
       cid_num_(cid_num),
       service_(cid == 0),
-      policy_(session.policy()) {}
+      policy_(session.policy()),
+      ask_timer_(&time_to_ask, this) {}
 
 Queue::~Queue() {
   for (auto& share : shares_) {
@@ -79,16 +80,19 @@ base::Status Queue::prepare(size_t device, PermitPlan plan) {
     reactor_.io().watch(share->channel->event(), share->watch);
     shares_[device] = std::move(share);
   }
-  if (!permits_ && plan.queue_depth > 0) {
-    PermitPool::Options options;
-    options.queue_depth = service_ ? plan.admin : plan.queue_depth;
-    options.first = service_ ? 0 : cid_ - 1u;
-    options.stride = service_ ? 1 : cid_num_ - 1u;
-    options.reserved = service_ ? 0 : plan.admin;
-    permits_.emplace(options);
-    table_.resize(permits_->slots());
-  }
+  if (!permits_ && plan.queue_depth > 0) make_permits(plan);
   return {};
+}
+
+void Queue::make_permits(PermitPlan plan) {
+  const uint32_t depth = service_ ? plan.admin : plan.queue_depth;
+  permits_.emplace(depth);
+  permits_->add_every(service_ ? 0 : cid_ - 1u, service_ ? 1 : cid_num_ - 1u,
+                      service_ ? 0 : plan.admin);
+  table_.resize(depth);
+  share_ = permits_->size();
+  in_flight_max_ = plan.lends ? depth - plan.admin : share_;
+  debts_.resize(cid_num_);
 }
 
 void Queue::resume(size_t path, std::shared_ptr<const PathMap> map) {
@@ -98,6 +102,7 @@ void Queue::resume(size_t path, std::shared_ptr<const PathMap> map) {
     lane.go_up(std::move(of_path));
     if (!lane.up()) return;
     if (epoch != epoch_) begin_incarnation(epoch);
+    lends_ = lane.map().lends && !service_;
     refuse_ = Errc::kOk;
     if (up_.empty() && was_up_) ++statistics_.reconnects;
     was_up_ = true;
@@ -129,7 +134,7 @@ void Queue::fence(size_t path) {
 void Queue::take_from(Lane& lane) {
   base::IntrusiveList<ClientRequest> all;
   while (ClientRequest* request = lane.in_flight.pop_front()) {
-    Slot& slot = table_[permits_->slot_of(request->permit.index())];
+    Slot& slot = table_[request->permit.index()];
     slot.request = nullptr;
     slot.lane = nullptr;
     lane.statistics.in_flight.subtract(1);
@@ -167,6 +172,7 @@ void Queue::take_back() {
     for (const auto& lane : lanes_) {
       if (lane) take_from(*lane);
     }
+    stop_lending();
     begin_incarnation(0);
     while ((service_ || refuse_ != Errc::kOk) && !held_.empty()) {
       end_request(*held_.front(), refuse_ != Errc::kOk ? refuse_ : Errc::kDisconnected);
@@ -178,7 +184,6 @@ void Queue::take_back() {
 /// Nothing of the former one can be at the server, or come from it.
 void Queue::begin_incarnation(uint32_t epoch) {
   epoch_ = epoch;
-  for (Slot& slot : table_) slot.sequence = 0;
   for (ClientRequest* request = held_.front(); request != nullptr; request = held_.next(*request)) {
     request->sequence = 0;
   }
@@ -227,7 +232,10 @@ bool Queue::poll() {
   }
   if (!up_.empty() && !held_.empty()) did |= send_held();
   if (!ending_.empty()) did |= end_refused();
-  if (!waiters_.empty()) did |= serve_waiters();
+  if (!waiters_.empty()) {
+    did |= serve_waiters();
+    ask_if_short();
+  }
   return did;
 }
 

@@ -23,6 +23,7 @@
 
 #include "trs/client.h"
 #include "trs/client/lane.h"
+#include "trs/client/lending.h"
 #include "trs/imm.h"
 #include "trs/permit_pool.h"
 #include "trs/wire.h"
@@ -72,6 +73,11 @@ class Queue final : public ClientQueue, private base::Poller {
   /// For good. Ends in Session::queue_stopped; then the object may go. All lanes are fenced.
   void stop();
 
+  // --- from the reactors of other queues of the session, which reach it by message
+  /// They are short of permits, and have these.
+  void ask(uint16_t by_cid, PermitHolding asker);
+  void take_loan(const Loan& loan);
+
   // --- connection 0, on the home reactor, which is its own
   bool send_message(size_t path, std::span<const std::byte> message);
   std::string peer_text() const;
@@ -80,7 +86,8 @@ class Queue final : public ClientQueue, private base::Poller {
   /// What lasts over reconnects.
   base::Status prepare(size_t device, PermitPlan plan);
   Share& share(size_t device) { return *shares_[device]; }
-  uint32_t permits() const { return permits_ ? permits_->size() : 0; }
+  /// Requests that one connection may have on the wire.
+  uint32_t in_flight_max() const { return in_flight_max_; }
   void lane_down(Lane& lane);
   void lane_fenced(Lane& lane);
   void answered(Lane& lane, AnswerImm answer, uint32_t bytes);
@@ -97,7 +104,13 @@ class Queue final : public ClientQueue, private base::Poller {
   struct Slot {
     ClientRequest* request = nullptr;  // in flight
     Lane* lane = nullptr;              // by which it went
-    uint32_t sequence = 0;             // in this incarnation
+    uint32_t sequence = 0;
+    uint32_t epoch = 0;  // the incarnation that has counted to `sequence`
+  };
+  /// One who is short, and was promised permits that come back.
+  struct Debt {
+    PermitHolding asker;
+    uint32_t promised = 0;
   };
   template <typename Function>
   void run_here(Function function) {
@@ -113,6 +126,7 @@ class Queue final : public ClientQueue, private base::Poller {
   uint32_t fill_header(const ClientRequest& request, const Lane& lane, std::byte* at) const;
   uint32_t fill_plain(const ClientRequest& request, const Lane& lane, std::byte* at) const;
   uint32_t fill_sequenced(const ClientRequest& request, const Lane& lane, std::byte* at) const;
+  void make_permits(PermitPlan plan);
   void begin_incarnation(uint32_t epoch);
   void take_from(Lane& lane);
   void hold(ClientRequest& request);
@@ -121,9 +135,16 @@ class Queue final : public ClientQueue, private base::Poller {
   void refuse_held();
   bool end_refused();
   bool serve_waiters();
+  PermitHolding holding();
+  void ask_if_short();
+  void ask_others();
+  void lend(uint16_t to_cid, uint32_t count);
+  bool pay_debt();
+  void stop_lending();
   std::optional<base::Errc> read_slot(ClientRequest& request, uint32_t index) const;
   void finish(ClientRequest& request, base::Errc status);
   static void channel_ready(base::Watch& watch);
+  static void time_to_ask(base::Timer& timer);
 
   void give_back(uint32_t index) override;
   bool poll() override;
@@ -148,7 +169,16 @@ class Queue final : public ClientQueue, private base::Poller {
   base::Errc refuse_ = base::Errc::kOk;
 
   std::optional<PermitPool> permits_;
-  std::vector<Slot> table_;  // by the permit's slot
+  std::vector<Slot> table_;  // by permit
+  uint32_t in_flight_max_ = 0;
+  bool lends_ = false;
+  uint32_t share_ = 0;     // permits that it began with
+  base::Timer ask_timer_;  // while it is short
+  uint64_t ask_again_at_ns_ = 0;
+  uint64_t ask_pause_ns_ = 0;  // doubles while nobody has any
+  std::vector<Debt> debts_;    // by cid
+  uint32_t debts_open_ = 0;    // promised to all of them
+  uint16_t next_debt_ = 0;
   base::IntrusiveList<ClientRequest> held_;
   base::IntrusiveList<ClientRequest> ending_;
   base::IntrusiveList<PermitWaiter> waiters_;

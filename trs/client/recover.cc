@@ -176,11 +176,13 @@ uint64_t Session::attempt_timeout_ns() const {
 
 uint32_t Session::shared_features(const wire::ConnRsp& granted) const {
   if (granted.braid_magic != wire::kBraidMagic) return 0;
-  uint32_t shared = granted.braid_features & options_.features;
-  const uint32_t needed = wire::kFeaturePinnedPermits | wire::kFeatureAdminPermits;
-  if ((shared & needed) != needed) shared &= ~wire::kFeatureSequenced;
-  if ((shared & wire::kFeatureSequenced) == 0) shared &= ~wire::kFeatureAnswerSlots;
-  return shared;
+  return wire::usable_features(granted.braid_features & options_.features);
+}
+
+PermitPlan Session::permit_plan(const wire::ConnRsp& granted) const {
+  PermitPlan plan{granted.queue_depth, limits_.admin_permits};
+  plan.lends = queues_.size() > 2 && (shared_features(granted) & wire::kFeatureLentPermits) != 0;
+  return plan;
 }
 
 /// The limits of the first connect hold for good: requests are held that were made for them.
@@ -199,7 +201,16 @@ base::Status Session::accept_limits(const wire::ConnRsp& granted) {
     limits_.features = shared_features(granted);
     return make_memory();
   }
-  limits_.features = shared_features(granted);
+  const uint32_t features = shared_features(granted);
+  const bool may_have_lent =
+      (limits_.features & ~features & wire::kFeatureLentPermits) != 0 && queues_.size() > 2;
+  if (may_have_lent) {
+    return make_error(Errc::kNotSupported,
+                      "the server came back as a version that knows no lent permits, where this "
+                      "session of {} reactors may have lent some",
+                      options_.reactors.size());
+  }
+  limits_.features = features;
   if (for_admin > 1 && admin_permits(granted) == 1 && granted.queue_depth >= limits_.queue_depth) {
     return make_error(Errc::kNotSupported,
                       "the server came back as a version that knows one admin permit only, where "

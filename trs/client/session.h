@@ -6,7 +6,7 @@
 // until one begins the next incarnation. Everybody else only reports.
 //
 // Threads: the home reactor, except domain(), home(), limits(), post_home(), heartbeat_options(),
-// answer_slot().
+// answer_slot(), queues(), queue_of().
 #pragma once
 
 #include <memory>
@@ -46,13 +46,13 @@ class Session final : public ClientSession {
       if (!alive.expired()) run();
     });
   }
+  size_t queues() const { return queues_.size(); }
+  Queue& queue_of(size_t cid) { return *queues_[cid]; }
   // --- for queues, on the home reactor
   void queue_returned();
   void queue_stopped();
 
   // --- for paths
-  size_t queues() const { return queues_.size(); }
-  Queue& queue_of(size_t cid) { return *queues_[cid]; }
   const wire::Uuid& uuid() const { return paths_uuid_; }
   uint32_t features() const { return options_.features; }
   uint32_t shared_features(const wire::ConnRsp& granted) const;
@@ -61,6 +61,7 @@ class Session final : public ClientSession {
   uint16_t next_attempt() { return ++recon_cnt_; }
   bool known_to_server() const { return known_to_server_; }
   void set_known_to_server(bool known) { known_to_server_ = known; }
+  PermitPlan permit_plan(const wire::ConnRsp& granted) const;
   base::Status accept_limits(const wire::ConnRsp& granted);
   wire::InfoReq info_request(const wire::ConnRsp& granted, size_t device) const;
   void set_incarnation(const PathMap& map);

@@ -33,6 +33,7 @@ void Queue::wait_for_permit(PermitWaiter& waiter) {
 
 void Queue::give_back(uint32_t index) {
   permits_->release(index);
+  if (debts_open_ > 0) pay_debt();
 }
 
 /// As many waiters as there are permits, in turn; who takes none loses his turn.
@@ -121,7 +122,7 @@ bool Queue::cancel(ClientRequest& request) {
   if (request.outcome != Errc::kOk) return true;  // is ending already
   // Numbered: it was on the wire of a lost path, and the server may be at it. It goes by another
   // path, or comes back with the end of the incarnation.
-  const bool in_flight = table_[permits_->slot_of(request.permit.index())].request == &request;
+  const bool in_flight = table_[request.permit.index()].request == &request;
   if (in_flight || request.sequence != 0) return false;
   end_request(request, Errc::kCanceled);
   return true;
@@ -198,8 +199,12 @@ uint32_t Queue::fill_sequenced(const ClientRequest& request, const Lane& lane,
 
 void Queue::put_on_wire(ClientRequest& request, Lane& lane) {
   const uint32_t index = request.permit.index();
-  Slot& slot = table_[permits_->slot_of(index)];
+  Slot& slot = table_[index];
   if (lane.map().sequenced && request.sequence == 0) {
+    if (slot.epoch != epoch_) {
+      slot.epoch = epoch_;
+      slot.sequence = 0;
+    }
     slot.sequence = wire::next_sequence(slot.sequence);
     request.sequence = slot.sequence;
   }
@@ -270,9 +275,8 @@ void Queue::finish(ClientRequest& request, Errc status) {
 }
 
 void Queue::answered(Lane& lane, AnswerImm answer, uint32_t bytes) {
-  Slot* const slot = permits_ && permits_->owns(answer.request_id)
-                         ? &table_[permits_->slot_of(answer.request_id)]
-                         : nullptr;
+  Slot* const slot =
+      permits_ && permits_->owns(answer.request_id) ? &table_[answer.request_id] : nullptr;
   if (slot == nullptr || slot->lane != &lane) {
     lane.breach(make_error(Errc::kProtocol,
                            "connection {}: answer to request {}, which is not in flight there",

@@ -79,33 +79,57 @@ const char* Queue::check_request(const RequestImm& imm) const {
   if (imm.chunk >= session_.queue_depth()) return "names a chunk that does not exist";
   const std::optional<uint16_t> owner = session_.owner_of(imm.chunk);
   if (owner && *owner != cid_) return "came by a connection that does not own its chunk";
+  if (session_.lends() && session_.is_admin(imm.chunk) != (cid_ == 0)) {
+    return "came by a connection that may not use its chunk";
+  }
+  return nullptr;
+}
+
+/// From here on, until Request::give_back, no other thread touches the request. It may have been
+/// another connection's.
+const char* Queue::take_chunk(Request& request) {
+  if (!request.lent) return nullptr;
+  uint32_t holder = request.holder.load(std::memory_order_acquire);
+  if (holder == (cid_ | Request::kBusy)) return nullptr;  // a path of it is lost
+  if ((holder & Request::kBusy) != 0 ||
+      !request.holder.compare_exchange_strong(holder, cid_ | Request::kBusy,
+                                              std::memory_order_acq_rel)) {
+    return "names a chunk whose request is still running at another connection";
+  }
+  if (holder != cid_) {
+    request.slice = &session_.slice(cid_);
+    request.reactor = &worker_.reactor();
+  }
   return nullptr;
 }
 
 void Queue::request_arrived(RequestImm imm) {
   const char* wrong = check_request(imm);
+  Request* const request = wrong == nullptr ? &session_.request_of(imm.chunk) : nullptr;
+  if (request != nullptr) wrong = take_chunk(*request);
   if (wrong == nullptr) {
-    Request& request = session_.request_of(imm.chunk);
-    const bool busy = request.state != Request::State::kFree;
-    wire::ParsedRequest parsed;
-    wrong = wire::parse_request(session_.chunk(imm.chunk), imm.offset_bytes,
-                                session_.max_io_bytes(), busy ? arriving_ : request.header, parsed);
-    if (wrong == nullptr && parsed.sequenced != session_.sequenced()) {
-      wrong = "has a number where none was agreed on, or none where it was";
-    }
-    if (wrong == nullptr) {
-      if (parsed.sequenced) {
-        wrong = take_sequenced(request, parsed);
-      } else if (busy) {
-        wrong = defer(request, imm);
-      } else {
-        begin(request, parsed);
-      }
-    }
+    wrong = take_request(*request, imm);
+    if (wrong != nullptr && request->state == Request::State::kFree) request->give_back();
   }
   if (wrong == nullptr) return;
   violation(wrong, fmt::format("request for chunk {}, message at {}: {}", imm.chunk,
                                imm.offset_bytes, wrong));
+}
+
+const char* Queue::take_request(Request& request, const RequestImm& imm) {
+  const bool busy = request.state != Request::State::kFree;
+  wire::ParsedRequest parsed;
+  const char* const wrong =
+      wire::parse_request(session_.chunk(imm.chunk), imm.offset_bytes, session_.max_io_bytes(),
+                          busy ? arriving_ : request.header, parsed);
+  if (wrong != nullptr) return wrong;
+  if (parsed.sequenced != session_.sequenced()) {
+    return "has a number where none was agreed on, or none where it was";
+  }
+  if (parsed.sequenced) return take_sequenced(request, parsed);
+  if (busy) return defer(request, imm);
+  begin(request, parsed);
+  return nullptr;
 }
 
 /// Of a peer without numbers: it has given up the other path, and sends its request again.
@@ -143,6 +167,7 @@ const char* Queue::take_again(Request& request, const wire::ParsedRequest& parse
       parsed.direction == request.direction &&
       (parsed.direction == Direction::kWrite || parsed.data_bytes == request.data.size());
   if (!same) return "comes again as another one";
+  if (request.cid != cid_) return "comes again by another connection";
   const bool busy = request.state != Request::State::kFree;
   if (busy && request.queue != nullptr) return "comes again while its path is up";
   request.target = parsed.target;
@@ -160,6 +185,7 @@ const char* Queue::take_again(Request& request, const wire::ParsedRequest& parse
 void Queue::begin(Request& request, const wire::ParsedRequest& parsed) {
   request.state = Request::State::kAtUser;
   request.queue = this;
+  request.cid = cid_;
   running_.push_back(request);
   request.target = parsed.target;
   request.invalidate = parsed.invalidate;
@@ -176,8 +202,7 @@ void Queue::begin(Request& request, const wire::ParsedRequest& parsed) {
 void Queue::answer(Request& request) {
   request.unlink();
   if (closing_ || !connection_->open()) {
-    request.state = Request::State::kFree;
-    request.queue = nullptr;
+    request.give_back();
   } else if (waiting_.empty() && connection_->can_send(kAnswerSends)) {
     send_answer(request);
   } else {
@@ -192,8 +217,6 @@ void Queue::answer(Request& request) {
 /// which the client asked for, or an answer slot. The chunk is the client's as soon as it is
 /// posted: a request for it can only be an answer to this.
 void Queue::send_answer(Request& request) {
-  request.state = Request::State::kFree;
-  request.queue = nullptr;
   const DataBuffer& source = request.source;
   const bool with_data = source.length_bytes > 0;
   const bool invalidate = request.invalidate && path_.invalidates();
@@ -226,6 +249,7 @@ void Queue::send_answer(Request& request) {
   const auto sys_errno = static_cast<uint32_t>(base::errno_from_errc(request.status));
   last->imm_data = to_network(
       encode_answer({request.index, with_slot ? kSeeAnswerSlot : sys_errno, invalidate}));
+  request.give_back();
   connection_->post(chain.requests());  // on failure the path is closed, and the client asks again
 }
 

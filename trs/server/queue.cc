@@ -136,8 +136,7 @@ void Queue::begin_close() {
 /// What is at the user stays there, and its answer waits to be asked for by another path.
 void Queue::forget_requests() {
   while (Request* const request = waiting_.pop_front()) {
-    request->state = Request::State::kFree;
-    request->queue = nullptr;
+    request->give_back();
   }
   while (Request* const request = running_.pop_front()) request->queue = nullptr;
   if (session_.braid_peer()) return;  // has no deferred ones

@@ -63,6 +63,8 @@ class Queue final : public base::ListNode, private ConnectionUser, private Heart
   void begin_close();
   void request_arrived(RequestImm imm);
   const char* check_request(const RequestImm& imm) const;
+  const char* take_chunk(Request& request);
+  const char* take_request(Request& request, const RequestImm& imm);
   const char* defer(Request& request, const RequestImm& imm);
   const char* take_sequenced(Request& request, const wire::ParsedRequest& parsed);
   const char* take_again(Request& request, const wire::ParsedRequest& parsed);

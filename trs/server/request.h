@@ -2,10 +2,12 @@
 //
 // A session has one per chunk, made with the session; paths come and go. Thread: the reactor that
 // owns the chunk (Slice), whichever path a request comes by; for a peer that does not pin its
-// permits that is one for all.
+// permits that is one for all. Between peers that lend permits a free chunk may go to another slice
+// (docs/lent-permits.md).
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -21,6 +23,13 @@ class Slice;
 class Request final : public ServerRequest, public base::ListNode {
  public:
   void answer(base::Errc status, const DataBuffer* source) override;
+  /// The chunk is the client's. The caller's last access: another connection's thread may take it.
+  void give_back() {
+    state = State::kFree;
+    queue = nullptr;
+    if (lent)
+      holder.store(holder.load(std::memory_order_relaxed) & ~kBusy, std::memory_order_release);
+  }
 
   enum class State : uint8_t {
     kFree,     // the chunk belongs to the client
@@ -28,6 +37,12 @@ class Request final : public ServerRequest, public base::ListNode {
     kWaiting,  // answered; waits for a send slot in Queue::waiting_
   };
   State state = State::kFree;
+  /// Where permits are lent: the connection number that had the chunk last, and kBusy while the
+  /// chunk is not the client's. All else here belongs to that connection's thread while it is busy.
+  std::atomic<uint32_t> holder{0};
+  static constexpr uint32_t kBusy = 1u << 31;
+  bool lent = false;  // permits of the session may be; never changes
+  uint16_t cid = 0;   // by which the newest request came
   uint32_t index = 0;
   uint32_t sequence = 0;  // of the chunk's newest request; 0: none with a number so far
   Slice* slice = nullptr;

@@ -10,11 +10,7 @@ namespace {
 
 uint32_t features_shared(const wire::ConnReq& request, uint32_t own) {
   if (request.braid_magic != wire::kBraidMagic) return 0;
-  uint32_t shared = request.braid_features & own;
-  const uint32_t needed = wire::kFeaturePinnedPermits | wire::kFeatureAdminPermits;
-  if ((shared & needed) != needed) shared &= ~wire::kFeatureSequenced;
-  if ((shared & wire::kFeatureSequenced) == 0) shared &= ~wire::kFeatureAnswerSlots;
-  return shared;
+  return wire::usable_features(request.braid_features & own);
 }
 
 /// Never 0, nor 0 in the bits that a connect request carries.
@@ -37,6 +33,7 @@ Session::Session(ServerImpl& server, const wire::ConnReq& request, std::string p
       cid_num_(request.cid_num),
       braid_peer_(request.braid_magic == wire::kBraidMagic),
       features_(features_shared(request, server.options().features)),
+      lends_(has(wire::kFeatureLentPermits) && cid_num_ > 2),
       epoch_(random_epoch(home_.host())),
       recon_cnt_(request.recon_cnt),
       codec_(server.options().queue_depth) {}
@@ -91,7 +88,7 @@ std::span<std::byte> Session::chunk(uint32_t index) {
 }
 
 std::optional<uint16_t> Session::owner_of(uint32_t index) const {
-  if (!has(wire::kFeaturePinnedPermits)) return std::nullopt;
+  if (lends_ || !has(wire::kFeaturePinnedPermits)) return std::nullopt;
   return static_cast<uint16_t>(index < admin_permits_ ? 0 : 1 + index % (cid_num_ - 1u));
 }
 
@@ -124,7 +121,9 @@ base::Status Session::make_chunks() {
   for (uint32_t i = 0; i < depth; ++i) {
     requests_[i].index = i;
     requests_[i].session = this;
+    // A lent one finds its slice when its first request comes.
     requests_[i].slice = slices_[owner_of(i).value_or(0)].get();
+    requests_[i].lent = lends_;
     requests_[i].reactor = &requests_[i].slice->worker().reactor();
   }
   return {};

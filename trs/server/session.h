@@ -76,12 +76,15 @@ class Session final : public ServerSession {
   // --- for queues
   ServerImpl& server() { return server_; }
   bool has(uint32_t feature) const { return (features_ & feature) != 0; }
+  bool lends() const { return lends_; }
+  Slice& slice(uint16_t cid) { return *slices_[cid]; }
+  bool is_admin(uint32_t chunk) const { return chunk < admin_permits_; }
   bool sequenced() const { return has(wire::kFeatureSequenced); }
   uint32_t epoch() const { return epoch_; }
   const ImmCodec& codec() const { return codec_; }
   Request& request_of(uint32_t index) { return requests_[index]; }
   std::span<std::byte> chunk(uint32_t index);
-  /// The connection on which chunk `index` may be used, or nothing if any may.
+  /// The connection on which chunk `index` may be used, or nothing if several may.
   std::optional<uint16_t> owner_of(uint32_t index) const;
   template <typename Function>
   void post_home(Function function) {
@@ -110,6 +113,7 @@ class Session final : public ServerSession {
   const uint16_t cid_num_;
   const bool braid_peer_;
   const uint32_t features_;     // shared with the client
+  const bool lends_;            // permits between its I/O connections
   const uint32_t epoch_;        // random
   uint32_t admin_permits_ = 1;  // on connection 0
   uint16_t recon_cnt_;          // of the newest path

@@ -21,13 +21,14 @@ void Slice::begin(Request& request) {
 
 void Slice::ended(Request& request) {
   at_user_.store(at_user() - 1, std::memory_order_relaxed);
-  if (request.queue != nullptr && request.deferred_to == nullptr) {
+  Queue* const next = std::exchange(request.deferred_to, nullptr);
+  if (request.queue != nullptr && next == nullptr) {
     request.queue->answer(request);
   } else {
     request.unlink();
-    request.state = Request::State::kFree;
+    request.give_back();
   }
-  if (Queue* const next = std::exchange(request.deferred_to, nullptr)) next->resume(request);
+  if (next != nullptr) next->resume(request);
   if (closing_) report_quiet();
 }
 
