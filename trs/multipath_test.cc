@@ -219,14 +219,19 @@ TEST_F(Multipath, RoundRobinSharesAndMinInflightAvoidsWhatIsStuck) {
   EXPECT_EQ(sent(0), 4u);
   EXPECT_EQ(sent(1), 4u);
   client->session->set_policy(PathPolicy::kMinInflight);
-  world.fabric().set_extra_delay(testing::kClientIp, testing::kServerIp, 50 * kMillisecond);
-  for (int round = 0; round < 20; ++round) {
-    auto two = make_writes(2);
-    submit_all(two);
-    ASSERT_TRUE(until([&] { return two[0]->done || two[1]->done; }));
-    ASSERT_TRUE(until([&] { return all_done(two); }));
+  auto stuck = client->make_io(Direction::kWrite, 0, 512);
+  stuck->op.hang = 1;
+  client->submit(*stuck);
+  ASSERT_TRUE(until([&] { return server->held.size() == 1; }));
+  for (int i = 0; i < 10; ++i) {
+    auto one = client->make_io(Direction::kWrite, 0, 512);
+    client->submit(*one);
+    ASSERT_TRUE(until([&] { return one->done; }));
   }
-  EXPECT_EQ(sent(0) + sent(1), 48u);
+  EXPECT_EQ(std::min(sent(0), sent(1)), 4u) << "the path of what is stuck";
+  EXPECT_EQ(std::max(sent(0), sent(1)), 14u);
+  server->release();
+  ASSERT_TRUE(until([&] { return stuck->done; }));
 }
 
 TEST_F(Multipath, MinLatencyPrefersTheFasterPathAndTriesTheOtherNowAndThen) {
@@ -311,6 +316,127 @@ TEST_F(Multipath, OlderServerTakesTwoPathsAndIsSentRequestsAgain) {
   for (const auto& io : writes) EXPECT_EQ(io->status, Errc::kOk);
   EXPECT_GT(store.requests, 12u) << "nothing tells the server that it did them";
   EXPECT_EQ(client->disconnected_calls, 0u);
+}
+
+TEST_F(Multipath, OlderServerDefersWhatComesAgainWhileItStillRuns) {
+  adjust_server = [](ServerOptions& options) { options.features = 3; };
+  connect_both();
+  auto writes = make_writes(12);
+  store.hold = true;
+  submit_all(writes);
+  ASSERT_TRUE(until([&] { return server->held.size() == 12; }));
+  cut_a(true);
+  ASSERT_TRUE(until_up(1));
+  world.run_for(kSecond);
+  EXPECT_EQ(client->disconnected_calls, 0u) << "the other path was taken down as well";
+  EXPECT_TRUE(server->server->statistics().breaches.empty());
+  store.hold = false;
+  server->release();
+  ASSERT_TRUE(until([&] { return all_done(writes); }));
+  for (const auto& io : writes) EXPECT_EQ(io->status, Errc::kOk);
+}
+
+TEST_F(Multipath, OlderServerLosesBothPathsWithDeferredRequestsAtItsDisk) {
+  adjust_server = [](ServerOptions& options) { options.features = 3; };
+  connect_both();
+  auto writes = make_writes(12);
+  store.hold = true;
+  submit_all(writes);
+  ASSERT_TRUE(until([&] { return server->held.size() == 12; }));
+  cut_a(true);
+  ASSERT_TRUE(until_up(1));
+  world.run_for(kSecond);  // those of A have come again by B, and are deferred
+  cut_b(true);
+  ASSERT_TRUE(until([&] {
+    const auto sessions = server->server->sessions();
+    return sessions.empty() || sessions[0]->paths() == 0;
+  }));
+  world.run_for(5 * kSecond);  // the queues are gone
+  store.hold = false;
+  server->release();
+  cut_a(false);
+  cut_b(false);
+  ASSERT_TRUE(until([&] { return all_done(writes); }));
+  for (const auto& io : writes) EXPECT_EQ(io->status, Errc::kOk);
+}
+
+TEST_F(Multipath, OnlyConnectedPathIsRemovedWhileAnotherIsBeingMade) {
+  connect_both();
+  cut_b(true);
+  ASSERT_TRUE(until_up(1));
+  world.run_for(3 * kSecond);  // B is in the middle of an attempt, or between two
+  auto writes = make_writes(12);
+  store.hold = true;
+  submit_all(writes);
+  ASSERT_TRUE(until([&] { return server->held.size() == 12; }));
+  std::optional<base::Status> removed;
+  remove_path(0, removed);
+  cut_b(false);
+  store.hold = false;
+  server->release();
+  ASSERT_TRUE(until([&] { return removed.has_value(); }));
+  EXPECT_TRUE(removed->ok());
+  ASSERT_TRUE(until([&] { return all_done(writes); }));
+  for (const auto& io : writes) EXPECT_EQ(io->status, Errc::kOk);
+  expect_all_permits_back();
+}
+
+TEST_F(Multipath, PathIsRemovedWhileAnIncarnationIsBegunByIt) {
+  connect_both();
+  bool turn = false, go_on = false;
+  client->on_reconnected = [&]() -> base::Task<base::Status> {
+    turn = true;
+    while (!go_on) co_await client->home().sleep_ns(10 * kMillisecond);
+    co_return base::Status();
+  };
+  cut_a(true);
+  cut_b(true);
+  ASSERT_TRUE(until_up(0));
+  cut_a(false);
+  ASSERT_TRUE(until([&] { return turn; }));
+  std::optional<base::Status> removed;
+  remove_path(0, removed);
+  world.run_for(kSecond);
+  EXPECT_FALSE(removed.has_value()) << "its user's turn is not over";
+  go_on = true;
+  cut_b(false);
+  ASSERT_TRUE(until([&] { return removed.has_value(); }));
+  EXPECT_TRUE(removed->ok());
+  ASSERT_TRUE(until_up(1));
+}
+
+TEST_F(Multipath, PathThatIsBeingRemovedIsNobodyElses) {
+  connect_both();
+  store.hold = true;
+  auto writes = make_writes(4);
+  submit_all(writes);
+  ASSERT_TRUE(until([&] { return server->held.size() == 4; }));
+  std::optional<base::Status> first, second;
+  remove_path(0, first);
+  remove_path(0, second);
+  ASSERT_TRUE(until([&] { return second.has_value(); }));
+  EXPECT_EQ(second->error().code(), Errc::kNotFound);
+  EXPECT_FALSE(client->session->reconnect_path(0).ok());
+  store.hold = false;
+  server->release();
+  ASSERT_TRUE(until([&] { return first.has_value() && all_done(writes); }));
+  EXPECT_TRUE(first->ok());
+  expect_written_once(writes);
+}
+
+TEST_F(Multipath, RejoiningAServerThatForgotBeginsAnew) {
+  adjust_server = [](ServerOptions& options) { options.features = 3; };
+  // A dead server is noticed late: the path that is left is a ghost for a while.
+  connect_both([](ClientOptions& options) { options.heartbeat.interval_ns = 10 * kSecond; });
+  const unsigned before = client->reconnected_calls;
+  ASSERT_TRUE(client->session->disconnect_path(1).ok());
+  ASSERT_TRUE(until_up(1));
+  cut_a(true);  // so that the end of A's connections is not heard
+  kill_server();
+  start_server();
+  ASSERT_TRUE(client->session->reconnect_path(1).ok());
+  ASSERT_TRUE(until([&] { return client->reconnected_calls > before; }));
+  EXPECT_EQ(client->disconnected_calls, 1u);
 }
 
 class MultipathThreads : public testing::MultipathRig {

@@ -27,8 +27,8 @@ enum class ClientPathState : uint8_t {
 enum class ServerPathState : uint8_t {
   kConnecting,  // connections come in, then the info request
   kConnected,   // requests flow
-  kClosing,     // fenced; requests at the user are still running
-  kClosed,      // no request, no connection left
+  kClosing,     // its connections are being drained
+  kClosed,      // no connection left; requests may still be at the user
 };
 std::string_view to_string(ClientPathState state);
 std::string_view to_string(ServerPathState state);
@@ -58,7 +58,7 @@ inline constexpr Move<ServerPathState> kServerPathMoves[] = {
     {ServerPathState::kConnecting, ServerPathState::kConnected, "info exchange done"},
     {ServerPathState::kConnecting, ServerPathState::kClosing, "gave up before it was complete"},
     {ServerPathState::kConnected, ServerPathState::kClosing, "connection lost or replaced"},
-    {ServerPathState::kClosing, ServerPathState::kClosed, "last request ended"},
+    {ServerPathState::kClosing, ServerPathState::kClosed, "last connection drained"},
 };
 
 constexpr std::span<const Move<ClientPathState>> moves_of(ClientPathState) {

@@ -92,6 +92,8 @@ struct ServerOptions {
   uint32_t max_io_bytes =
       1 << 20;  // payload per request; chunk = this + 4 KiB for headers, rounded to a power of two
   unsigned sessions_max = 64;
+  /// Of all sessions together; one client may have half of them, all its paths and lives counted.
+  unsigned connections_max = 1024;
   HeartbeatOptions heartbeat;
   /// What is offered to Braid clients (wire.h); less than all to be as an older version is.
   uint32_t features = kAllFeatures;

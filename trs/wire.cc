@@ -253,8 +253,7 @@ base::Result<FenceMsg> parse_fence(std::span<const std::byte> message, MessageTy
                       sizeof(FenceMsg));
   }
   BRAID_TRY(const FenceMsg fence, take<FenceMsg>(message, what));
-  if (fence.type != static_cast<uint16_t>(type) || fence.reserved[0] != 0 ||
-      fence.reserved[1] != 0) {
+  if (fence.type != static_cast<uint16_t>(type)) {
     return make_error(Errc::kProtocol,
                       "{} of type {} where {} is due, or its reserved bytes are "
                       "not zero",

@@ -168,12 +168,13 @@ static_assert(offsetof(InfoRsp, sg_cnt) == 2 && offsetof(InfoRsp, braid_epoch) =
 /// Of connection 0 after the info exchange: kFencePath and its answer kPathFenced.
 struct FenceMsg {
   base::le16 type;
-  std::array<uint8_t, 2> reserved{};
+  base::le16 recon_cnt;  // of the life of the path that is to end: its name stays when it is remade
   base::le32 epoch;
-  Uuid sess_uuid;  // of the path to end
+  Uuid sess_uuid;  // of the path
 };
 static_assert(sizeof(FenceMsg) == 24 && kIsWireStruct<FenceMsg>);
-static_assert(offsetof(FenceMsg, epoch) == 4 && offsetof(FenceMsg, sess_uuid) == 8);
+static_assert(offsetof(FenceMsg, recon_cnt) == 2 && offsetof(FenceMsg, epoch) == 4 &&
+              offsetof(FenceMsg, sess_uuid) == 8);
 /// The longest message of connection 0 that is no part of the info exchange.
 inline constexpr uint32_t kControlBytesMax = 64;
 

@@ -11,31 +11,35 @@ namespace braid::trs::client {
 using base::Errc;
 using base::make_error;
 
-base::Task<base::Status> Path::attempt(uint32_t joins) {
+base::Task<base::Status> Path::attempt(bool begins) {
   if (state_.is(ClientPathState::kReconnecting)) {
     state_.set(ClientPathState::kConnecting, "next attempt");
   }
   info_.reset();
   const uint64_t deadline_ns = home_.host().now_ns() + session_.attempt_timeout_ns();
-  base::Status status = co_await make_connections(joins, deadline_ns);
+  base::Status status = co_await make_connections(begins, deadline_ns);
   if (!status.ok()) co_return status;
   status = co_await exchange_info(deadline_ns);
   if (!status.ok()) co_return status;
-  if (joins != 0 && map_->epoch != joins) {
+  if (begins) {
+    session_.set_incarnation(*map_);
+  } else if (map_->epoch != session_.epoch() || map_->sequenced != session_.sequenced()) {
     co_return make_error(Errc::kProtocol, "the server has the path join another incarnation");
   }
-  if (joins == 0) session_.set_incarnation(*map_);
   session_.queue_of(0).resume(number_, map_);  // admin requests work from here on
   watch_peer();
   co_return status;
 }
 
-base::Task<base::Status> Path::make_connections(uint32_t joins, uint64_t deadline_ns) {
+base::Task<base::Status> Path::make_connections(bool begins, uint64_t deadline_ns) {
+  const uint32_t joins = begins ? 0 : session_.epoch();
   recon_cnt_ = session_.next_attempt();
   for (uint16_t cid = 0; cid < session_.queues(); ++cid) {
     ConnectOutcome outcome = co_await connect_lane(cid, joins, deadline_ns);
-    const bool forgotten = outcome.rejected_errno == ENXIO && cid == 0 && joins == 0;
-    if (forgotten && session_.known_to_server() && !lost_) {
+    const bool forgotten = outcome.rejected_errno == ENXIO && cid == 0;
+    if (forgotten && !begins && !session_.sequenced())
+      session_.server_forgot(outcome.status.error());
+    if (forgotten && begins && session_.known_to_server() && !lost_) {
       // It was restarted, or has forgotten us. No other path could be meant, so begin anew.
       session_.set_known_to_server(false);
       outcome = co_await connect_lane(cid, joins, deadline_ns);

@@ -16,19 +16,26 @@ base::Result<std::unique_ptr<Domain>> Domain::create(vhca::Device& device) {
 namespace client {
 
 base::Result<size_t> DomainImpl::add_device(vhca::Device& device) {
-  if (devices_.size() == kDevicesMax) {
+  const size_t index = devices();
+  if (index == kDevicesMax) {
     return base::make_error(base::Errc::kNoMemory, "device '{}' is one too many: {} are the most",
                             device.info().name, kDevicesMax);
   }
   Member member;
   member.device = &device;
   BRAID_TRY(member.pd, device.alloc_pd());
-  const size_t index = devices_.size();
   for (Memory* memory = memories_.front(); memory != nullptr; memory = memories_.next(*memory)) {
-    BRAID_TRY(memory->others_[index],
-              member.pd->reg_mr(memory->address, memory->length_bytes, memory->access));
+    auto made = member.pd->reg_mr(memory->address, memory->length_bytes, memory->access);
+    if (!made.ok()) {
+      for (Memory* done = memories_.front(); done != memory; done = memories_.next(*done)) {
+        done->others_[index].reset();
+      }
+      return made.error();
+    }
+    memory->others_[index] = std::move(*made);
   }
-  devices_.push_back(std::move(member));
+  devices_[index] = std::move(member);
+  count_.store(index + 1, std::memory_order_release);
   return index;
 }
 
@@ -36,7 +43,7 @@ base::Result<std::unique_ptr<vhca::Mr>> DomainImpl::register_memory(std::byte* a
                                                                     uint64_t length_bytes,
                                                                     int access) {
   auto memory = std::make_unique<Memory>();
-  for (size_t i = 0; i < devices_.size(); ++i) {
+  for (size_t i = 0; i < devices(); ++i) {
     BRAID_TRY(memory->others_[i], devices_[i].pd->reg_mr(address, length_bytes, access));
   }
   const vhca::Mr& first = *memory->others_[0];
@@ -52,7 +59,7 @@ base::Result<std::unique_ptr<vhca::Mr>> DomainImpl::register_memory(std::byte* a
 void DomainImpl::release(std::unique_ptr<vhca::Mr> registered, std::shared_ptr<void> memory) {
   auto& all = static_cast<Memory&>(*registered);
   all.unlink();
-  for (size_t i = 0; i < devices_.size(); ++i) {
+  for (size_t i = 0; i < devices(); ++i) {
     if (all.others_[i]) devices_[i].pd->dereg_mr(std::move(all.others_[i]), memory);
   }
 }

@@ -3,8 +3,8 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <memory>
-#include <vector>
 
 #include "trs/client.h"
 
@@ -31,7 +31,8 @@ class Memory final : public vhca::Mr, public base::ListNode {
 class DomainImpl final : public Domain {
  public:
   base::Result<size_t> add_device(vhca::Device& device) override;
-  size_t devices() const override { return devices_.size(); }
+  size_t devices() const override { return count_.load(std::memory_order_acquire); }
+  // Any thread.
   vhca::Device& device(size_t index) override { return *devices_.at(index).device; }
   vhca::Pd& pd(size_t index) override { return *devices_.at(index).pd; }
   base::Result<std::unique_ptr<vhca::Mr>> register_memory(std::byte* address, uint64_t length_bytes,
@@ -43,7 +44,8 @@ class DomainImpl final : public Domain {
     vhca::Device* device = nullptr;
     std::unique_ptr<vhca::Pd> pd;
   };
-  std::vector<Member> devices_;
+  std::array<Member, kDevicesMax> devices_;  // below count_ they stay as they are
+  std::atomic<size_t> count_{0};
   base::IntrusiveList<Memory> memories_;
 };
 

@@ -6,6 +6,7 @@
 namespace braid::trs::client {
 
 using base::Errc;
+using base::kMillisecond;
 using base::make_error;
 
 Path::Path(Session& session, size_t number, const PathOptions& options)
@@ -144,10 +145,10 @@ base::Task<void> Path::rejoin() {
     if (disabled_) continue;
     at_once_ = false;
     lost_ = false;
-    const uint32_t epoch = session_.epoch();
-    base::Status status = co_await attempt(epoch);
+    base::Status status = co_await attempt(false);
     if (status.ok() && !lost_) {
       go_up();
+      session_.path_joined();
       log_.info("path {} to {} joined the session", number_, text());
       co_return;
     }
@@ -165,8 +166,10 @@ base::Task<void> Path::move_requests() {
   fenced_there_ = !session_.sequenced();
   while (!fenced_there_) {
     Path* const via = session_.connected_path();
-    if (via != nullptr && via->send_fence(uuid_, session_.epoch())) {
+    if (via != nullptr && via->send_fence(uuid_, recon_cnt_)) {
       while (!fenced_there_ && via->connected()) co_await session_.changed()->wait();
+    } else if (via != nullptr) {
+      co_await home_.sleep_ns(kMillisecond);  // no send slot: nobody tells when there is one
     } else {
       co_await session_.changed()->wait();  // for another path, or for the incarnation's end
     }
@@ -174,16 +177,17 @@ base::Task<void> Path::move_requests() {
   for (size_t cid = 0; cid < session_.queues(); ++cid) session_.queue_of(cid).fail_over(number_);
 }
 
-bool Path::send_fence(const wire::Uuid& path, uint32_t epoch) {
+bool Path::send_fence(const wire::Uuid& path, uint16_t recon_cnt) {
   wire::FenceMsg fence;
   fence.type = static_cast<uint16_t>(wire::MessageType::kFencePath);
-  fence.epoch = epoch;
+  fence.epoch = session_.epoch();
+  fence.recon_cnt = recon_cnt;
   fence.sess_uuid = path;
   return session_.queue_of(0).send_message(number_, wire::bytes_of(fence));
 }
 
-bool Path::fenced_at_server(const wire::Uuid& path) {
-  if (path != uuid_) return false;
+bool Path::fenced_at_server(const wire::FenceMsg& fence) {
+  if (fence.sess_uuid != uuid_ || fence.recon_cnt != recon_cnt_) return false;
   fenced_there_ = true;
   session_.wake();
   return true;
@@ -210,8 +214,10 @@ void Path::message_received(std::span<const std::byte> message) {
   auto fence = wire::parse_fence(message, wire::MessageType::kPathFenced);
   if (!fence.ok()) {
     lose(fence.error());
-  } else if (fence->epoch != session_.epoch() || !session_.fenced_at_server(fence->sess_uuid)) {
-    lose(make_error(Errc::kProtocol, "the server ended a path that is none of this session"));
+  } else if (fence->epoch != session_.epoch()) {
+    lose(make_error(Errc::kProtocol, "the server ended a path of another incarnation"));
+  } else {
+    session_.fenced_at_server(*fence);
   }
 }
 

@@ -34,14 +34,17 @@ class Path {
   bool connected() const { return state_.is(ClientPathState::kConnected) && !lost_; }
   bool lost() const { return lost_; }
   bool disabled() const { return disabled_; }
+  /// Its user has asked for its removal: nobody else may.
+  bool removing() const { return removing_; }
+  void set_removing() { removing_ = true; }
   const base::Error& why() const { return *why_; }
   uint64_t received_count() const;  // by all connections; any thread
   PathStatus status() const;
   std::string text() const;  // "10.0.0.1:1234"
 
   // --- for the session
-  /// Connects all, and exchanges info. `joins` is the epoch of the incarnation; 0: it begins one.
-  base::Task<base::Status> attempt(uint32_t joins);
+  /// Connects all, and exchanges info, to begin an incarnation or to join the session's own.
+  base::Task<base::Status> attempt(bool begins);
   /// The path carries requests from here on.
   void go_up();
   /// Takes the path, or the attempt to make it, down; once. Its lanes are being fenced.
@@ -63,9 +66,9 @@ class Path {
   base::Task<void> remove();
   const std::shared_ptr<PathMap>& map() const { return map_; }
   const wire::ConnRsp& granted() const { return granted_; }
-  /// The server has ended the path of this name. True if it is this one.
-  bool fenced_at_server(const wire::Uuid& path);
-  bool send_fence(const wire::Uuid& path, uint32_t epoch);
+  /// The server has ended a life of a path. True if it is this one's present life.
+  bool fenced_at_server(const wire::FenceMsg& fence);
+  bool send_fence(const wire::Uuid& path, uint16_t recon_cnt);
 
   // --- for lanes
   template <typename Function>
@@ -85,7 +88,7 @@ class Path {
   base::Task<void> keep();
   base::Task<void> rejoin();
   base::Task<void> move_requests();
-  base::Task<base::Status> make_connections(uint32_t joins, uint64_t deadline_ns);
+  base::Task<base::Status> make_connections(bool begins, uint64_t deadline_ns);
   base::Task<ConnectOutcome> connect_lane(uint16_t cid, uint32_t joins, uint64_t deadline_ns);
   base::Task<base::Status> exchange_info(uint64_t deadline_ns);
   void take_info(std::span<const std::byte> message);
@@ -106,7 +109,8 @@ class Path {
   std::shared_ptr<PathMap> map_;
   bool lost_ = false;      // the present path, or the present attempt
   bool disabled_ = false;  // by its operator
-  bool at_once_ = false;   // the next attempt does not wait
+  bool removing_ = false;
+  bool at_once_ = false;  // the next attempt does not wait
   bool fenced_there_ = false;
   std::optional<base::Error> why_;         // the last thing that went wrong
   std::optional<ConnectOutcome> outcome_;  // of the lane that is connecting

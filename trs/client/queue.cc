@@ -44,6 +44,7 @@ void Queue::add_lane(size_t number, Path& path, LaneStatistics& statistics) {
 void Queue::remove_lane(size_t path) {
   run_here([this, path] {
     const auto& lane = lanes_[path];
+    take_from(*lane);
     const LaneStatistics& counts = lane->statistics;
     statistics_.reads += counts.reads.get();
     statistics_.read_bytes += counts.read_bytes.get();

@@ -30,7 +30,7 @@ base::Task<base::Status> Session::first_attempts() {
   base::Status status;
   for (size_t i = 0; i < paths_.size(); ++i) {
     Path& path = *paths_[i];
-    status = co_await path.attempt(0);
+    status = co_await path.attempt(true);
     if (status.ok() && path.lost()) status = path.why();
     if (status.ok()) {
       go_up(path);
@@ -71,6 +71,7 @@ base::Task<void> Session::maintain() {
 /// From here on nothing of it is read, written or answered.
 base::Task<void> Session::end_incarnation() {
   alive_incarnation_ = false;
+  ending_ = true;
   for (const auto& path : paths_) {
     if (path) path->stop_keeping();
   }
@@ -78,17 +79,20 @@ base::Task<void> Session::end_incarnation() {
   epoch_ = 0;
   sequenced_ = false;
   co_await take_back_all();
+  ending_ = false;
+  wake();
 }
 
 /// Tries until a path is up and its user had its turn. False: the session is being closed.
 base::Task<bool> Session::reconnect() {
-  const bool at_once = false;
-  for (unsigned attempts = 0;; ++attempts) {
+  at_once_ = false;
+  unsigned rounds = 0;
+  size_t tried = 0;
+  for (;;) {
     // A round of all paths, then a pause.
-    if (attempts % paths_.size() == 0) {
-      const auto rounds = static_cast<unsigned>(attempts / paths_.size());
-      co_await back_off(rounds, at_once);
-    }
+    if (tried == 0) co_await back_off(rounds++, at_once_);
+    at_once_ = false;
+    if (++tried >= usable_paths()) tried = 0;
     if (closing_) co_return false;
     Path* const path = next_path();
     if (path == nullptr) {
@@ -106,8 +110,14 @@ base::Task<bool> Session::reconnect() {
 base::Task<base::Status> Session::begin_by(Path& path) {
   path.reset();
   beginning_ = &path;
-  base::Status status = co_await path.attempt(0);
+  base::Status status = co_await try_to_begin(path);
   beginning_ = nullptr;
+  wake();
+  co_return status;
+}
+
+base::Task<base::Status> Session::try_to_begin(Path& path) {
+  base::Status status = co_await path.attempt(true);
   if (status.ok() && !path.lost()) {
     path.mark_connected();
     status = co_await users_turn();
@@ -121,12 +131,9 @@ base::Task<base::Status> Session::begin_by(Path& path) {
     co_return why;
   }
   const base::Error why = status.ok() ? path.why() : status.error();
-  beginning_ = &path;
   path.lose(why);
   co_await path.fenced();
   if (!closing_) path.mark_down(why);
-  beginning_ = nullptr;
-  wake();
   co_await take_back_all();
   co_return why;
 }
@@ -171,7 +178,8 @@ void Session::set_incarnation(const PathMap& map) {
 /// With several paths one that does not answer must not hold up the others for long.
 uint64_t Session::attempt_timeout_ns() const {
   const uint64_t whole_ns = options_.reconnect.attempt_timeout_ns;
-  return paths_.size() < 2 ? whole_ns : std::max(whole_ns / paths_.size(), base::kSecond);
+  const size_t paths = usable_paths();
+  return paths < 2 ? whole_ns : std::max(whole_ns / paths, base::kSecond);
 }
 
 uint32_t Session::shared_features(const wire::ConnRsp& granted) const {

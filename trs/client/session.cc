@@ -148,6 +148,23 @@ void Session::path_lost(Path& path) {
   if (!any_connected()) path_down(path.why());
 }
 
+void Session::path_joined() {
+  if (usable_ || closing_) return;
+  // The last one was lost in the turn in which this one came: nobody else has noticed.
+  usable_ = true;
+  home_.cancel(give_up_timer_);
+  if (gave_up_) refuse_all(Errc::kOk);
+  gave_up_ = false;
+}
+
+/// Without epochs a new session at the server cannot be told from the one whose devices are open.
+void Session::server_forgot(const base::Error& why) {
+  const base::Error all = why.with("the server was restarted");
+  for (const auto& path : paths_) {
+    if (path && path->connected()) path->lose(all);
+  }
+}
+
 /// There is no path any more; maintain() does the rest.
 void Session::path_down(const base::Error& why) {
   if (usable_) {
@@ -160,9 +177,11 @@ void Session::path_down(const base::Error& why) {
   wake();
 }
 
-bool Session::fenced_at_server(const wire::Uuid& uuid) {
-  return std::any_of(paths_.begin(), paths_.end(),
-                     [&](const auto& path) { return path && path->fenced_at_server(uuid); });
+/// An answer may come late, by a path that was asked first: then it is of a former life.
+void Session::fenced_at_server(const wire::FenceMsg& fence) {
+  for (const auto& path : paths_) {
+    if (path && path->fenced_at_server(fence)) return;
+  }
 }
 
 void Session::give_up(base::Timer& timer) {

@@ -69,7 +69,12 @@ class Session final : public ClientSession {
   bool sequenced() const { return sequenced_; }
   Path* connected_path();
   void path_lost(Path& path);
-  bool fenced_at_server(const wire::Uuid& path);
+  /// One has joined the incarnation again.
+  void path_joined();
+  /// The server knows nothing of a session that has paths yet: they lead nowhere.
+  void server_forgot(const base::Error& why);
+  /// The life of a path that is meant, if it is still of interest.
+  void fenced_at_server(const wire::FenceMsg& fence);
   base::Task<void> back_off(unsigned attempts, const bool& at_once);
   void wake() { changed_->notify_all(); }
   const std::shared_ptr<base::Signal>& changed() { return changed_; }
@@ -96,6 +101,7 @@ class Session final : public ClientSession {
   base::Task<void> end_incarnation();
   base::Task<bool> reconnect();
   base::Task<base::Status> begin_by(Path& path);
+  base::Task<base::Status> try_to_begin(Path& path);
   base::Task<base::Status> users_turn();
   base::Task<void> turn_failed(base::Error why);
   base::Task<base::Status> first_attempts();
@@ -105,6 +111,7 @@ class Session final : public ClientSession {
   bool any_connected() const;
   Path* find(size_t id) const;
   Path* next_path();
+  size_t usable_paths() const;
   std::string server_text() const;
   std::string paths_text() const;
   std::string why_text() const;
@@ -148,7 +155,9 @@ class Session final : public ClientSession {
   std::optional<base::Error> why_;  // the last thing that went wrong
   uint64_t down_since_ns_ = 0;
   size_t next_path_ = 0;
-  Path* beginning_ = nullptr;  // by which an incarnation is being begun
+  bool at_once_ = false;       // the next attempt does not wait
+  Path* beginning_ = nullptr;  // by which an incarnation is being begun, its user's turn included
+  bool ending_ = false;        // requests of the last incarnation are being taken back
   size_t returns_due_ = 0;
   size_t stops_due_ = 0;
 

@@ -9,7 +9,8 @@ using base::Errc;
 using base::make_error;
 
 Path* Session::find(size_t id) const {
-  return id < paths_.size() ? paths_[id].get() : nullptr;
+  Path* const path = id < paths_.size() ? paths_[id].get() : nullptr;
+  return path != nullptr && !path->removing() ? path : nullptr;
 }
 
 /// In turn, those that are disconnected left out; null: all are.
@@ -19,6 +20,12 @@ Path* Session::next_path() {
     if (path != nullptr && !path->disabled()) return path;
   }
   return nullptr;
+}
+
+/// That an attempt may choose.
+size_t Session::usable_paths() const {
+  return static_cast<size_t>(std::count_if(
+      paths_.begin(), paths_.end(), [](const auto& path) { return path && !path->disabled(); }));
 }
 
 base::Result<size_t> Session::add_path(const PathOptions& path) {
@@ -47,11 +54,13 @@ base::Task<base::Status> Session::remove_path(size_t id) {
   if (!others()) {
     co_return make_error(Errc::kInvalid, "path {} is the session's last: close the session", id);
   }
+  path->set_removing();
   path->set_disabled(true);
-  // keep() takes its requests to others; without an incarnation there is nothing to take.
-  while (!closing_ && (beginning_ == path || (alive_incarnation_ && !path->idle()))) {
-    co_await changed->wait();
-  }
+  // keep() takes its requests to others; the end of an incarnation takes all back.
+  const auto in_use = [&] {
+    return beginning_ == path || ending_ || (alive_incarnation_ && !path->idle());
+  };
+  while (!closing_ && in_use()) co_await changed->wait();
   path->stop_keeping();
   co_await path->fenced();
   if (closing_) co_return make_error(Errc::kCanceled, "the session is being closed");
@@ -73,6 +82,7 @@ base::Status Session::reconnect_path(size_t id) {
   if (path == nullptr) return make_error(Errc::kNotFound, "there is no path {}", id);
   if (path->connected()) path->lose(make_error(Errc::kCanceled, "to be made anew"));
   path->set_disabled(false);
+  at_once_ = true;
   return {};
 }
 

@@ -37,11 +37,11 @@ Admission admit_life(const wire::ConnReq& request, const KnownSession& known) {
   return {Kind::kReplace};
 }
 
-Admission admit_first(const wire::ConnReq& request, const KnownSession* known, bool room) {
+Admission admit_first(const wire::ConnReq& request, const KnownSession* known, const Room& room) {
   const uint32_t joins = wire::joined_epoch(request);
   if (known == nullptr) {
     if (joins != 0 || (request.flags & wire::kFirstConn) == 0) return reject(ENXIO);
-    return room ? Admission{Kind::kNew} : reject(ENOMEM);
+    return room.session ? Admission{Kind::kNew} : reject(ENOMEM);
   }
   if (joins != 0) {
     const bool there = known->open && known->sequenced && known->epoch == joins;
@@ -57,8 +57,14 @@ Admission admit_first(const wire::ConnReq& request, const KnownSession* known, b
 
 }  // namespace
 
-Admission admit(const wire::ConnReq& request, const KnownSession* known, bool room) {
-  if (request.cid == 0) return admit_first(request, known, room);
+Admission admit(const wire::ConnReq& request, const KnownSession* known, const Room& room) {
+  if (request.cid == 0) {
+    const Admission admission = admit_first(request, known, room);
+    const size_t has = known != nullptr ? known->connections : 0;
+    const bool fits =
+        request.cid_num <= room.connections && has + request.cid_num <= room.of_client;
+    return fits || admission.kind == Kind::kReject ? admission : reject(ENOMEM);
+  }
   const bool joins = known != nullptr && known->path &&
                      known->path->state == ServerPathState::kConnecting &&
                      known->path->recon_cnt == request.recon_cnt &&

@@ -31,8 +31,9 @@ struct KnownSession {
   uint32_t epoch = 0;      // the bits that a connect request carries
   uint16_t recon_cnt = 0;  // of its newest path; a Braid client has one counter for all paths
   uint16_t cid_num = 0;
-  size_t paths = 0;  // those that end included
-  size_t lives = 1;  // incarnations of the client, those that end included
+  size_t paths = 0;        // those that end included
+  size_t lives = 1;        // incarnations of the client, those that end included
+  size_t connections = 0;  // of all of them, promised ones included
   std::optional<KnownPath> path;
 };
 
@@ -52,7 +53,14 @@ struct Admission {
   int sys_errno = 0;  // of a reject
 };
 
-/// `known` is null if the session is not known. `room` is false when there are sessions_max.
-Admission admit(const wire::ConnReq& request, const KnownSession* known, bool room);
+/// What the server can still take.
+struct Room {
+  bool session = true;            // one more
+  size_t connections = SIZE_MAX;  // of all clients
+  size_t of_client = SIZE_MAX;    // that one client may have
+};
+
+/// `known` is null if the session is not known.
+Admission admit(const wire::ConnReq& request, const KnownSession* known, const Room& room);
 
 }  // namespace braid::trs::server

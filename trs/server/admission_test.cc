@@ -55,15 +55,15 @@ void expect_reject(const Admission& admission, int sys_errno) {
 }
 
 TEST(Admission, UnknownSessionNeedsFirstConn) {
-  EXPECT_EQ(admit(request(0, 1, true), nullptr, true).kind, Kind::kNew);
-  expect_reject(admit(request(0, 1, false), nullptr, true), ENXIO);
-  expect_reject(admit(request(0, 1, true), nullptr, false), ENOMEM);
+  EXPECT_EQ(admit(request(0, 1, true), nullptr, Room{}).kind, Kind::kNew);
+  expect_reject(admit(request(0, 1, false), nullptr, Room{}), ENXIO);
+  expect_reject(admit(request(0, 1, true), nullptr, Room{.session = false}), ENOMEM);
 }
 
 TEST(Admission, ClientThatComesBackReplacesItsFormerLife) {
   for (const S state : {S::kConnecting, S::kConnected, S::kClosing}) {
     const KnownSession session = known(state, 4);
-    EXPECT_EQ(admit(request(0, 5, false), &session, false).kind, Kind::kReplace)
+    EXPECT_EQ(admit(request(0, 5, false), &session, Room{.session = false}).kind, Kind::kReplace)
         << to_string(state);
   }
 }
@@ -71,89 +71,103 @@ TEST(Admission, ClientThatComesBackReplacesItsFormerLife) {
 TEST(Admission, ComingBackByAnotherPathReplacesTheFormerLifeToo) {
   KnownSession session = known(S::kConnected, 4);
   session.path.reset();
-  EXPECT_EQ(admit(request(0, 5, false), &session, true).kind, Kind::kReplace);
+  EXPECT_EQ(admit(request(0, 5, false), &session, Room{}).kind, Kind::kReplace);
 }
 
 TEST(Admission, LateDuplicateOfAnOldConnectIsRefused) {
   KnownSession session = known(S::kConnected, 4);
-  expect_reject(admit(request(0, 4, true), &session, true), ECONNRESET);
-  expect_reject(admit(request(0, 3, true), &session, true), ECONNRESET);
+  expect_reject(admit(request(0, 4, true), &session, Room{}), ECONNRESET);
+  expect_reject(admit(request(0, 3, true), &session, Room{}), ECONNRESET);
   session.path.reset();  // by another path
-  expect_reject(admit(request(0, 3, true), &session, true), ECONNRESET);
+  expect_reject(admit(request(0, 3, true), &session, Room{}), ECONNRESET);
+}
+
+TEST(Admission, ConnectionsBeyondTheServersOrTheClientsShareAreRefused) {
+  wire::ConnReq asked = request(0, 5, true);
+  asked.cid_num = uint16_t{9};
+  EXPECT_EQ(admit(asked, nullptr, Room{.connections = 9}).kind, Kind::kNew);
+  expect_reject(admit(asked, nullptr, Room{.connections = 8}), ENOMEM);
+  expect_reject(admit(asked, nullptr, Room{.of_client = 8}), ENOMEM);
+  KnownSession session = known(S::kConnected, 4);
+  session.connections = 100;
+  const uint16_t cid_num = request(0, 5, false).cid_num;
+  EXPECT_EQ(admit(request(0, 5, false), &session, Room{.of_client = 100u + cid_num}).kind,
+            Kind::kReplace);
+  expect_reject(admit(request(0, 5, false), &session, Room{.of_client = 99u + cid_num}), ENOMEM);
 }
 
 TEST(Admission, ReconnectCounterWraps) {
   const KnownSession session = known(S::kConnected, 65535);
-  EXPECT_EQ(admit(request(0, 0, false), &session, true).kind, Kind::kReplace);
-  EXPECT_EQ(admit(joining(0, kEpoch), &session, true).kind, Kind::kPath);
+  EXPECT_EQ(admit(request(0, 0, false), &session, Room{}).kind, Kind::kReplace);
+  EXPECT_EQ(admit(joining(0, kEpoch), &session, Room{}).kind, Kind::kPath);
 }
 
 TEST(Admission, PathJoinsTheIncarnationThatItNames) {
   KnownSession session = known(S::kConnected, 4);
   session.path.reset();
-  EXPECT_EQ(admit(joining(5, kEpoch), &session, false).kind, Kind::kPath);
-  expect_reject(admit(joining(5, kEpoch + 1), &session, true), ENXIO);
-  expect_reject(admit(joining(5, kEpoch), nullptr, true), ENXIO);
+  EXPECT_EQ(admit(joining(5, kEpoch), &session, Room{.session = false}).kind, Kind::kPath);
+  expect_reject(admit(joining(5, kEpoch + 1), &session, Room{}), ENXIO);
+  expect_reject(admit(joining(5, kEpoch), nullptr, Room{}), ENXIO);
   session.paths = kPathsMax;
-  expect_reject(admit(joining(5, kEpoch), &session, true), EBUSY);
+  expect_reject(admit(joining(5, kEpoch), &session, Room{}), EBUSY);
 }
 
 TEST(Admission, NoPathJoinsWhatIsNotOpen) {
   for (const S state : {S::kConnecting, S::kClosing, S::kClosed}) {
     const KnownSession session = known(state, 4);
-    expect_reject(admit(joining(5, kEpoch), &session, true), ENXIO);
+    expect_reject(admit(joining(5, kEpoch), &session, Room{}), ENXIO);
   }
 }
 
 TEST(Admission, PathThatJoinsAgainMustBeNewerAndAlike) {
   const KnownSession session = known(S::kConnected, 4);
-  EXPECT_EQ(admit(joining(5, kEpoch), &session, true).kind, Kind::kPath);
-  expect_reject(admit(joining(4, kEpoch), &session, true), ECONNRESET);
+  EXPECT_EQ(admit(joining(5, kEpoch), &session, Room{}).kind, Kind::kPath);
+  expect_reject(admit(joining(4, kEpoch), &session, Room{}), ECONNRESET);
   KnownSession fewer = known(S::kConnected, 4);
   fewer.cid_num = 2;
-  expect_reject(admit(joining(5, kEpoch), &fewer, true), ECONNRESET);
+  expect_reject(admit(joining(5, kEpoch), &fewer, Room{}), ECONNRESET);
 }
 
 TEST(Admission, ClientWithoutIncarnationsAddsPathsByTheirName) {
   KnownSession session = known(S::kConnected, 4);
   session.sequenced = false;
-  EXPECT_EQ(admit(request(0, 5, false), &session, true).kind, Kind::kReplace) << "its only path";
+  EXPECT_EQ(admit(request(0, 5, false), &session, Room{}).kind, Kind::kReplace) << "its only path";
   session.paths = 2;
-  EXPECT_EQ(admit(request(0, 5, false), &session, true).kind, Kind::kPath) << "one of two";
+  EXPECT_EQ(admit(request(0, 5, false), &session, Room{}).kind, Kind::kPath) << "one of two";
   session.path.reset();
   session.paths = 1;
-  EXPECT_EQ(admit(request(0, 1, false), &session, true).kind, Kind::kPath) << "a second one";
+  EXPECT_EQ(admit(request(0, 1, false), &session, Room{}).kind, Kind::kPath) << "a second one";
   session.open = false;
   session.live = false;
-  EXPECT_EQ(admit(request(0, 1, false), &session, true).kind, Kind::kReplace);
+  EXPECT_EQ(admit(request(0, 1, false), &session, Room{}).kind, Kind::kReplace);
 }
 
 TEST(Admission, ClientWhoseLivesDoNotEndGetsNoMoreOfThem) {
   KnownSession session = known(S::kConnecting, 4);
   session.lives = kLivesMax - 1;
-  EXPECT_EQ(admit(request(0, 5, false), &session, true).kind, Kind::kReplace);
+  EXPECT_EQ(admit(request(0, 5, false), &session, Room{}).kind, Kind::kReplace);
   session.lives = kLivesMax;
-  expect_reject(admit(request(0, 5, false), &session, true), EBUSY);
-  EXPECT_EQ(admit(request(1, 4, false), &session, true).kind, Kind::kJoin);
+  expect_reject(admit(request(0, 5, false), &session, Room{}), EBUSY);
+  EXPECT_EQ(admit(request(1, 4, false), &session, Room{}).kind, Kind::kJoin);
 }
 
 TEST(Admission, FurtherConnectionsJoinTheirPathOnly) {
   const KnownSession session = known(S::kConnecting, 4);
-  EXPECT_EQ(admit(request(1, 4, false), &session, true).kind, Kind::kJoin);
-  expect_reject(admit(request(1, 5, false), &session, true), ECONNRESET);
-  expect_reject(admit(request(1, 4, false), nullptr, true), ECONNRESET);
+  EXPECT_EQ(admit(request(1, 4, false), &session, Room{}).kind, Kind::kJoin);
+  expect_reject(admit(request(1, 5, false), &session, Room{}), ECONNRESET);
+  expect_reject(admit(request(1, 4, false), nullptr, Room{}), ECONNRESET);
   KnownSession taken = session;
   taken.path->cid_taken = true;
-  expect_reject(admit(request(1, 4, false), &taken, true), ECONNRESET);
+  expect_reject(admit(request(1, 4, false), &taken, Room{}), ECONNRESET);
   KnownSession other = session;
   other.path->cid_num = 2;
-  expect_reject(admit(request(1, 4, false), &other, true), ECONNRESET);
+  expect_reject(admit(request(1, 4, false), &other, Room{}), ECONNRESET);
   KnownSession stranger = session;
   stranger.path.reset();
-  expect_reject(admit(request(1, 4, false), &stranger, true), ECONNRESET);
+  expect_reject(admit(request(1, 4, false), &stranger, Room{}), ECONNRESET);
   for (const S state : {S::kConnected, S::kClosing, S::kClosed}) {
     const KnownSession late = known(state, 4);
-    expect_reject(admit(request(1, 4, false), &late, true), ECONNRESET);
+    expect_reject(admit(request(1, 4, false), &late, Room{}), ECONNRESET);
   }
 }
 

@@ -134,7 +134,7 @@ const char* Queue::take_request(Request& request, const RequestImm& imm) {
 
 /// Of a peer without numbers: it has given up the other path, and sends its request again.
 const char* Queue::defer(Request& request, const RequestImm& imm) {
-  if (session_.braid_peer() || request.queue == this || request.deferred_to != nullptr) {
+  if (request.queue == this || request.deferred_to != nullptr) {
     return "names a chunk whose request is still running";
   }
   if (request.queue != nullptr) {

@@ -92,7 +92,7 @@ void Path::message_received(std::span<const std::byte> message) {
       fence->sess_uuid == uuid_) {
     return breach("control message out of order", "asks to end a path where it may not");
   }
-  session_.fence(fence->sess_uuid, *this);
+  session_.fence(*fence, *this);
 }
 
 void Path::info_requested(std::span<const std::byte> message) {
@@ -181,10 +181,11 @@ void Path::answer_info() {
   session_.path_connected(*this);
 }
 
-void Path::send_fenced(const wire::Uuid& path) {
+void Path::send_fenced(const wire::Uuid& path, uint16_t recon_cnt) {
   wire::FenceMsg answer;
   answer.type = static_cast<uint16_t>(wire::MessageType::kPathFenced);
   answer.epoch = session_.epoch();
+  answer.recon_cnt = recon_cnt;
   answer.sess_uuid = path;
   if (connected() && !queues_[0]->send_message(wire::bytes_of(answer))) {
     close("connection 0 takes no more messages");

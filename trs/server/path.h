@@ -35,6 +35,10 @@ class Path {
 
   const wire::Uuid& uuid() const { return uuid_; }
   uint16_t recon_cnt() const { return recon_cnt_; }
+  /// Whether it is this life of a path of its name, or an older one: serial numbers wrap.
+  bool is_of(uint16_t recon_cnt) const {
+    return static_cast<int16_t>(static_cast<uint16_t>(recon_cnt - recon_cnt_)) >= 0;
+  }
   const std::string& peer_text() const { return peer_text_; }
   KnownPath known(uint16_t cid) const;
   bool connected() const { return state_.is(ServerPathState::kConnected); }
@@ -44,7 +48,7 @@ class Path {
   /// Starts the end; once. When it is over: Session::path_ended.
   void close(const std::string& why);
   /// Tells the client by connection 0 that another path has ended.
-  void send_fenced(const wire::Uuid& path);
+  void send_fenced(const wire::Uuid& path, uint16_t recon_cnt);
   /// Registers memory that the server lends / lets go of it.
   base::Status borrow(const LentMemory& memory);
   void return_lent(uint32_t slot) { lent_[slot].reset(); }

@@ -139,8 +139,8 @@ void Queue::forget_requests() {
     request->give_back();
   }
   while (Request* const request = running_.pop_front()) request->queue = nullptr;
-  if (session_.braid_peer()) return;  // has no deferred ones
-  for (uint32_t i = 0; session_.opened() && i < session_.queue_depth(); ++i) {
+  if (session_.sequenced() || !session_.has_requests()) return;  // has no deferred ones
+  for (uint32_t i = 0; i < session_.queue_depth(); ++i) {
     Request& request = session_.request_of(i);
     if (request.deferred_to == this) request.deferred_to = nullptr;
   }

@@ -100,7 +100,15 @@ void ServerImpl::handle(size_t endpoint, std::unique_ptr<vhca::ConnectRequest> r
   Session* const session = newest(parsed->paths_uuid);
   KnownSession known = session != nullptr ? session->known(*parsed) : KnownSession();
   known.lives = lives_of(parsed->paths_uuid);
-  const bool room = sessions_.size() < options_.sessions_max;
+  Room room;
+  room.session = sessions_.size() < options_.sessions_max;
+  room.of_client = options_.connections_max / 2;
+  room.connections = options_.connections_max;
+  for (const auto& each : sessions_) {
+    const size_t has = each->connections();
+    room.connections -= std::min(room.connections, has);
+    if (each->paths_uuid() == parsed->paths_uuid) known.connections += has;
+  }
   const Admission admission = admit(*parsed, session != nullptr ? &known : nullptr, room);
   if (admission.kind == Admission::Kind::kReject) {
     reject(*request, admission.sys_errno,

@@ -146,21 +146,25 @@ bool Session::has_older(const Path& path) const {
   return false;
 }
 
-void Session::fence(const wire::Uuid& path, Path& asker) {
-  fences_.push_back({path, asker.uuid()});
-  if (Path* const live = live_path(path)) live->close("its client has given it up");
+void Session::fence(const wire::FenceMsg& asked, Path& asker) {
+  fences_.push_back({asked.sess_uuid, asked.recon_cnt, asker.uuid(), asker.recon_cnt()});
+  Path* const live = live_path(asked.sess_uuid);
+  if (live != nullptr && live->is_of(asked.recon_cnt)) live->close("its client has given it up");
   answer_fences();
 }
 
 void Session::answer_fences() {
-  const auto there = [this](const wire::Uuid& uuid) {
-    return std::any_of(paths_.begin(), paths_.end(),
-                       [&](const auto& path) { return path->uuid() == uuid; });
+  const auto there = [this](const PendingFence& fence) {
+    return std::any_of(paths_.begin(), paths_.end(), [&](const auto& path) {
+      return path->uuid() == fence.path && path->is_of(fence.recon_cnt);
+    });
   };
   std::erase_if(fences_, [&](const PendingFence& fence) {
-    if (there(fence.path)) return false;
+    if (there(fence)) return false;
     Path* const asker = live_path(fence.asker);
-    if (asker != nullptr) asker->send_fenced(fence.path);
+    if (asker != nullptr && asker->recon_cnt() == fence.asker_recon_cnt) {
+      asker->send_fenced(fence.path, fence.recon_cnt);
+    }
     return true;
   });
 }

@@ -52,6 +52,8 @@ class Session final : public ServerSession {
   Path* live_path(const wire::Uuid& uuid);
   /// Starts the end of all paths; once. When it is over: ServerImpl::session_ended.
   void close(const std::string& why);
+  /// Of all paths, those that end and those that are promised included.
+  size_t connections() const { return paths_.size() * cid_num_; }
   /// What keeps a session from ending that is being closed.
   std::string holdup() const;
   /// Registers memory that the server lends with every path / lets go of it.
@@ -63,8 +65,8 @@ class Session final : public ServerSession {
   base::Status begin(const wire::ParsedInfoReq& info);
   /// Whether connections of a path's former life are not drained yet.
   bool has_older(const Path& path) const;
-  /// `asker` is told when no path of this name is left.
-  void fence(const wire::Uuid& path, Path& asker);
+  /// `asker` is told when nothing is left of this life of a path, nor of older ones.
+  void fence(const wire::FenceMsg& asked, Path& asker);
   void path_connected(Path& path);
   void path_lost(bool was_connected, const std::string& why);
   void path_ended(Path& path);
@@ -82,6 +84,8 @@ class Session final : public ServerSession {
   bool sequenced() const { return has(wire::kFeatureSequenced); }
   uint32_t epoch() const { return epoch_; }
   const ImmCodec& codec() const { return codec_; }
+  /// Also while it ends.
+  bool has_requests() const { return requests_ != nullptr; }
   Request& request_of(uint32_t index) { return requests_[index]; }
   std::span<std::byte> chunk(uint32_t index);
   /// The connection on which chunk `index` may be used, or nothing if several may.
@@ -97,7 +101,9 @@ class Session final : public ServerSession {
   enum class State : uint8_t { kBeginning, kOpen, kClosing, kEnded };
   struct PendingFence {
     wire::Uuid path;
+    uint16_t recon_cnt = 0;  // its life
     wire::Uuid asker;
+    uint16_t asker_recon_cnt = 0;
   };
   base::Status make_chunks();
   void answer_fences();
