@@ -98,15 +98,15 @@ class RemoteDevice : public BlockDevice {
   virtual base::Task<void> close() = 0;
 };
 
-/// A further way to the server.
+/// A way to the server.
 struct RemotePath {
   vhca::Device* device = nullptr;  // outlives the session
   vhca::Address server;
 };
 
 struct RemoteSessionOptions {
-  trs::ClientOptions transport;  // its `paths` are made of those here
-  std::vector<RemotePath> paths;
+  trs::ClientOptions transport;   // its `paths` are made of those here
+  std::vector<RemotePath> paths;  // further ones
   /// Registered memory for payloads that do not lie in a region of this session.
   uint64_t copy_pool_bytes = 4 << 20;
   uint64_t reopen_delay_ns = base::kSecond;  // between attempts for devices in kUnavailable
@@ -139,6 +139,17 @@ class RemoteSession {
   /// Gives up the present path as if it had failed. A device that is being closed then gets back
   /// what a server does not answer; the others go on when there is a path again.
   virtual void drop_path(std::string_view why) = 0;
+
+  // --- paths: as trs::ClientSession has them
+  /// One more, connected in the background; its id. kNoMemory: too many devices.
+  virtual base::Result<size_t> add_path(const RemotePath& path) = 0;
+  /// The session outlives the task.
+  virtual base::Task<base::Status> remove_path(size_t id) = 0;
+  virtual base::Status disconnect_path(size_t id) = 0;
+  virtual base::Status reconnect_path(size_t id) = 0;
+  virtual std::vector<trs::PathStatus> paths() const = 0;
+  virtual trs::PathPolicy path_policy() const = 0;
+  virtual void set_path_policy(trs::PathPolicy policy) = 0;
 
   virtual trs::SessionState state() const = 0;
   virtual const trs::SessionLimits& limits() const = 0;

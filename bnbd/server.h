@@ -78,6 +78,7 @@ struct SessionStatus {
   };
   std::string name;
   std::string peer;
+  std::vector<std::string> path_peers;  // from where each of its paths comes
   bool braid_peer = false;
   uint64_t opened_for_ns = 0;
   std::vector<Device> devices;
@@ -105,7 +106,8 @@ class ExportServer {
   /// long or there twice, or a size of zero; kNoMemory.
   static base::Result<std::unique_ptr<ExportServer>> create(vhca::Device& device,
                                                             ExportServerOptions options);
-  virtual vhca::Address address() const = 0;  // with the chosen port
+  virtual vhca::Address address() const = 0;                 // with the chosen port
+  virtual std::vector<vhca::Address> addresses() const = 0;  // of all endpoints
   /// Ends all sessions, waits for their requests, closes all devices. kTimedOut, naming them, if
   /// disks still have requests after `stop_patience_ns`: call it again to wait longer, or end the
   /// process; the object cannot be destroyed, as a disk may still read or write its memory.

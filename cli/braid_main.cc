@@ -35,6 +35,7 @@ int run(braid::cli::Context& context, int argc, char** argv) {
   add_list(app, context);
   add_show(app, context);
   add_why(app, context);
+  add_path(app, context);
   add_devices(app, context);
   add_sessions(app, context);
   add_close(app, context);

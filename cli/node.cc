@@ -37,7 +37,8 @@ NodeState::NodeState(base::Host& host, base::Reactor& reactor, vhca::Device& hca
       hca_(hca),
       options_(std::move(options)),
       io_process_(std::move(io_process)),
-      server_gone_(reactor) {
+      server_gone_(reactor),
+      path_call_ended_(reactor) {
   log_what_is_missing(reactor_.log(), io_process_);
 }
 
@@ -52,15 +53,18 @@ Status NodeState::start_server() {
   for (const SyntheticExport& one : serve.null)
     server.named.push_back({bnbd::NamedExport::Kind::kNull, one.name, one.size_bytes});
   server.transport.listen = serve.listen;
+  for (const vhca::Address& further : serve.listen_further)
+    server.transport.endpoints.push_back({&hca_, further});
   server.transport.reactors = {&reactor_};
   server.transport.queue_depth = serve.queue_depth;
   server.transport.max_io_bytes = serve.max_io_bytes;
   BRAID_TRY(server_, bnbd::ExportServer::create(hca_, std::move(server)));
   const bool soft = options_.device.empty() || options_.device == kSoftDevice;
-  if (soft && serve.listen_tcp && !is_loopback(serve.listen.ip)) {
+  for (const vhca::Address& address : server_->addresses()) {
+    if (!soft || !serve.listen_tcp || is_loopback(address.ip)) continue;
     reactor_.log().warning(
         "TCP peers are not authenticated yet: whoever can reach {} can use all exports",
-        address_text(server_->address()));
+        address_text(address));
   }
   return {};
 }
@@ -70,10 +74,12 @@ Task<Result<json>> NodeState::call(std::string method, json params, CallerGone g
   if (method == "map") co_return co_await map(std::move(params), std::move(gone));
   if (method == "unmap") co_return co_await unmap(std::move(params), std::move(gone));
   if (method == "remap") co_return co_await remap(std::move(params));
+  if (method == "path") co_return co_await path_call(std::move(params));
   if (method == "close") co_return close_exports(params);
   if (method == "resize") co_return co_await resize_export(std::move(params));
   co_return make_error(Errc::kNotSupported,
-                       "unknown method \"{}\": want status, map, unmap, remap, close or resize",
+                       "unknown method \"{}\": want status, map, unmap, remap, path, close or "
+                       "resize",
                        method);
 }
 

@@ -31,6 +31,7 @@ struct ServeOptions {
   std::string
       root;  // a directory; files beneath it are exported by their relative names; empty: none
   vhca::Address listen;
+  std::vector<vhca::Address> listen_further;  // clients may have paths by each
   bool listen_tcp = false;  // for other hosts and users, too; else shared memory inside this host
   std::vector<SyntheticExport> memory;
   std::vector<SyntheticExport> null;
@@ -58,6 +59,10 @@ struct NodeOptions {
   /// Unmapping by force: how long a server with a path may take to give requests back before the
   /// path is dropped.
   uint64_t force_patience_ns = 10'000'000'000;
+  /// A path that was down when its device was mapped, and is then refused by a server that does not
+  /// know the session, for so long while the session has another path: it leads to another server
+  /// (one that was restarted would have lost the other path, too) and is taken down.
+  uint64_t stranger_after_ns = 3'000'000'000;
   /// How `map` finds the addresses of a host name, on a worker thread, and how long it waits. One
   /// that takes longer keeps its worker; with two of those, no other name is looked up.
   LookUp look_up = look_up_host;
@@ -74,8 +79,8 @@ class Node {
   static base::Result<std::unique_ptr<Node>> start(NodeOptions options);
   virtual ~Node() = default;  // stops by force what has not been stopped
 
-  /// A control call: "status", "map", "unmap", "remap"; of a server "close", "resize". Blocks until
-  /// it is done.
+  /// A control call: "status", "map", "unmap", "remap", "path"; of a server "close", "resize".
+  /// Blocks until it is done.
   virtual base::Result<nlohmann::json> call(std::string_view method,
                                             const nlohmann::json& params) = 0;
   /// Unmaps every device and closes every session; `done` is called on the reactor's thread.

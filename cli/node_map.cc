@@ -1,4 +1,5 @@
 // Mapping: session, remote device, kernel device; undone from the last when one fails.
+#include <algorithm>
 #include <optional>
 
 #include "cli/node_params.h"
@@ -66,18 +67,17 @@ Task<Result<json>> NodeState::map(json params, CallerGone gone) {
   BRAID_CO_TRY(options.mode, parse_access(access));
   BRAID_CO_TRY(options.give_up_after_ns, parse_duration(limit));
   BRAID_CO_CHECK(may_map(name));
-  BRAID_CO_TRY(std::vector<vhca::Address> servers, co_await addresses_of(target.server));
+  BRAID_CO_TRY(std::vector<Paths> ways, co_await ways_to(target.paths));
   BRAID_CO_CHECK(may_map(name));  // time has passed
 
   const auto device = std::make_shared<MappedDevice>(reactor_, &NodeState::patience_tick, this);
   device->name = name;
   device->export_name = target.export_name;
-  device->target = fmt::format("{}/{}", address_text(target.server), target.export_name);
+  device->target = fmt::format("{}/{}", paths_text(target.paths), target.export_name);
   device->since_ns = reactor_.now_ns();
   device->mapper_gone = std::move(gone);
   devices_.push_back(device);
-  const Status given =
-      co_await give_to_kernel(device, std::move(servers), std::move(options), kind);
+  const Status given = co_await give_to_kernel(device, std::move(ways), std::move(options), kind);
   if (!given.ok()) {
     co_await take_back(device, given.error());
     co_return given.error();
@@ -103,9 +103,11 @@ Status NodeState::may_map(const std::string& name) const {
                     phase_text(*other), other->target);
 }
 
-/// The IP addresses of a server. A name server that does not answer keeps a worker, not us.
-Task<Result<std::vector<vhca::Address>>> NodeState::addresses_of(vhca::Address server) {
-  if (is_ip(server.ip)) co_return std::vector<vhca::Address>{server};
+/// The same path to each IP address of its server. A name server that does not answer keeps a
+/// worker, not us.
+Task<Result<std::vector<PathSpec>>> NodeState::addresses_of(PathSpec path) {
+  const vhca::Address& server = path.server;
+  if (is_ip(server.ip)) co_return std::vector<PathSpec>{path};
   if (look_ups_->load() >= kLookUpsMax)
     co_return make_error(Errc::kBusy,
                          "host \"{}\": {} other look-ups of host names have no answer yet; try "
@@ -131,9 +133,38 @@ Task<Result<std::vector<vhca::Address>>> NodeState::addresses_of(vhca::Address s
                          "IP address",
                          server.ip, duration_text(options_.look_up_patience_ns));
   if (!found->ok()) co_return found->error();
-  std::vector<vhca::Address> servers;
-  for (const std::string& ip : **found) servers.push_back({ip, server.port});
-  co_return servers;
+  std::vector<PathSpec> paths;
+  for (const std::string& ip : **found) {
+    paths.push_back(path);
+    paths.back().server.ip = ip;
+  }
+  co_return paths;
+}
+
+Error NodeState::several_addresses(const PathSpec& path, const std::vector<PathSpec>& found) {
+  return make_error(Errc::kInvalid,
+                    "host \"{}\" has {} addresses ({}): say which one the path leads to",
+                    path.server.ip, found.size(), paths_text(found));
+}
+
+/// What may be tried, one after the other: each is the paths of a session.
+Task<Result<std::vector<Paths>>> NodeState::ways_to(Paths paths) {
+  std::vector<Paths> ways;
+  if (paths.size() == 1) {
+    BRAID_CO_TRY(const Paths found, co_await addresses_of(paths.front()));
+    for (const PathSpec& path : found) ways.push_back({path});
+    co_return ways;
+  }
+  Paths all;
+  for (const PathSpec& path : paths) {
+    BRAID_CO_TRY(const Paths found, co_await addresses_of(path));
+    if (found.size() > 1) co_return several_addresses(path, found);
+    if (std::find(all.begin(), all.end(), found.front()) != all.end())
+      co_return make_error(Errc::kInvalid, "the path {} is there twice", path_text(found.front()));
+    all.push_back(found.front());
+  }
+  ways.push_back(std::move(all));
+  co_return ways;
 }
 
 Status NodeState::given_up(const MappedDevice& device) const {
@@ -145,31 +176,31 @@ Status NodeState::given_up(const MappedDevice& device) const {
                               : "it is unmapped by force");
 }
 
-/// A session to the first of the addresses at which there is a server.
-Task<Status> NodeState::join_one_of(DevicePtr device, std::vector<vhca::Address> servers) {
+/// A session by the first of the ways that leads to a server.
+Task<Status> NodeState::join_one_of(DevicePtr device, std::vector<Paths> ways) {
   std::optional<Error> first;
   std::string tried;
-  for (const vhca::Address& server : servers) {
-    auto session = co_await join_session(server);
+  for (const Paths& way : ways) {
+    auto session = co_await join_session(way);
     if (session.ok()) {
       device->session = std::move(*session);
-      device->target = fmt::format("{}/{}", device->session->key, device->export_name);
+      device->target = fmt::format("{}/{}", paths_text(way), device->export_name);
       co_return Status();
     }
-    const Error refused = session.error().with("server {}", address_text(server));
-    if (servers.size() == 1) co_return refused;
+    const Error refused = session.error().with("server {}", paths_text(way));
+    if (ways.size() == 1) co_return refused;
     if (!first) first = refused;
     tried += (tried.empty() ? "" : "; ") + refused.message();
     BRAID_CO_CHECK(given_up(*device));
   }
-  co_return make_error(first->code(), "none of the server's {} addresses will do: {}",
-                       servers.size(), tried);
+  co_return make_error(first->code(), "none of the server's {} addresses will do: {}", ways.size(),
+                       tried);
 }
 
-Task<Status> NodeState::give_to_kernel(DevicePtr device, std::vector<vhca::Address> servers,
+Task<Status> NodeState::give_to_kernel(DevicePtr device, std::vector<Paths> ways,
                                        bnbd::RemoteDeviceOptions options,
                                        bnbd::KernelDeviceKind kind) {
-  const Status joined = co_await join_one_of(device, std::move(servers));
+  const Status joined = co_await join_one_of(device, std::move(ways));
   if (!joined.ok()) co_return joined;
   BRAID_CO_CHECK(given_up(*device));
 
@@ -205,42 +236,6 @@ Task<void> NodeState::take_back(DevicePtr device, const Error& why) {
     device->kernel.reset();
   }
   co_await dismantle(device);
-}
-
-Task<Result<SessionPtr>> NodeState::join_session(vhca::Address server) {
-  const std::string key = address_text(server);
-  for (const SessionPtr& shared : sessions_) {
-    if (shared->key != key) continue;
-    const SessionPtr joined = shared;
-    ++joined->users;
-    if (!joined->session) co_await joined->tried.wait();
-    if (joined->opened.ok()) co_return joined;
-    co_return joined->opened.error();  // whoever tried has put it out of the list
-  }
-  const auto shared = std::make_shared<SharedSession>(key, reactor_);
-  shared->users = 1;
-  sessions_.push_back(shared);
-  bnbd::RemoteSessionOptions options;
-  options.transport.session_name = fmt::format("{}.{}", host_.host_name(), options_.name);
-  options.transport.server = server;
-  options.transport.reactors = {&reactor_};
-  auto session = co_await bnbd::RemoteSession::open(hca_, std::move(options));
-  if (session.ok()) {
-    shared->session = std::move(*session);
-  } else {
-    shared->opened = session.error();
-    sessions_.remove(shared);
-  }
-  shared->tried.notify_all();
-  if (!session.ok()) co_return session.error();
-  co_return shared;
-}
-
-Task<void> NodeState::leave_session(SessionPtr session) {
-  if (--session->users > 0) co_return;
-  sessions_.remove(session);  // who comes now opens one of its own
-  co_await session->session->close();
-  session->session.reset();
 }
 
 }  // namespace braid::cli

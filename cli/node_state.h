@@ -6,6 +6,7 @@
 #include <atomic>
 #include <functional>
 #include <list>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -26,11 +27,19 @@
 
 namespace braid::cli {
 
+/// A path as its operator named it.
+struct SharedPath {
+  PathSpec spec;
+  size_t id = 0;  // of trs::PathStatus
+};
+using Paths = std::vector<PathSpec>;
+
 /// A session to one server, shared by the devices from there.
 struct SharedSession {
   SharedSession(std::string server, base::Reactor& reactor)
       : key(std::move(server)), tried(reactor) {}
-  const std::string key;                         // "ip:port"
+  const std::string key;  // "ip:port" of its first path
+  std::vector<SharedPath> paths;
   std::unique_ptr<bnbd::RemoteSession> session;  // null while it is being opened
   unsigned users = 0;                            // devices, and maps under way
   base::Status opened;                           // once `tried` was notified
@@ -55,7 +64,8 @@ struct MappedDevice {
       : changed(reactor), node(state), patience(patience_tick, this) {}
   std::string name;
   std::string export_name;
-  std::string target;  // "ip:port/export"; until a session is there, with the name as it was given
+  std::string target;  // "ip:port[,ip:port...]/export"; until a session is there, with the name as
+                       // it was given
   std::string path;    // "/dev/loop3"; empty until the kernel has had it
   SessionPtr session;
   std::unique_ptr<bnbd::RemoteDevice> remote;
@@ -97,15 +107,33 @@ class NodeState {
   // node_map.cc
   base::Task<base::Result<nlohmann::json>> map(nlohmann::json params, CallerGone gone);
   base::Status may_map(const std::string& name) const;
-  base::Task<base::Result<std::vector<vhca::Address>>> addresses_of(vhca::Address server);
-  base::Task<base::Status> join_one_of(DevicePtr device, std::vector<vhca::Address> servers);
+  base::Task<base::Result<Paths>> addresses_of(PathSpec path);
+  static base::Error several_addresses(const PathSpec& path, const Paths& found);
+  base::Task<base::Result<std::vector<Paths>>> ways_to(Paths paths);
+  base::Task<base::Status> join_one_of(DevicePtr device, std::vector<Paths> ways);
   base::Status given_up(const MappedDevice& device) const;
-  base::Task<base::Status> give_to_kernel(DevicePtr device, std::vector<vhca::Address> servers,
+  base::Task<base::Status> give_to_kernel(DevicePtr device, std::vector<Paths> ways,
                                           bnbd::RemoteDeviceOptions options,
                                           bnbd::KernelDeviceKind kind);
   base::Task<void> take_back(DevicePtr device, const base::Error& why);
-  base::Task<base::Result<SessionPtr>> join_session(vhca::Address server);
+
+  // node_paths.cc
+  base::Result<vhca::Device*> device_for(const PathSpec& path);
+  base::Task<base::Result<SessionPtr>> join_session(Paths paths);
+  base::Status options_for(const Paths& paths, bnbd::RemoteSessionOptions& options,
+                           vhca::Device*& first);
+  base::Task<base::Result<SessionPtr>> open_session(Paths paths);
   base::Task<void> leave_session(SessionPtr session);
+  base::Task<base::Status> fits(SessionPtr shared, size_t id, uint64_t patience_ns);
+  base::Task<void> watch_path(std::weak_ptr<SharedSession> session, size_t id);
+  base::Task<base::Result<size_t>> add_path(SessionPtr shared, PathSpec path, bool must_connect);
+  base::Task<base::Status> add_missing(SessionPtr shared, Paths paths);
+  static base::Task<base::Status> remove_path(SessionPtr shared, size_t id);
+  base::Result<SessionPtr> session_named(const std::string& name) const;
+  static base::Result<size_t> path_named(const SharedSession& shared, const std::string& name);
+  base::Task<base::Result<nlohmann::json>> path_call(nlohmann::json params);
+  base::Task<base::Status> change_path(SessionPtr shared, nlohmann::json params);
+  static base::Status may_lose(const SharedSession& shared, size_t id, bool for_good, bool force);
 
   // node_operator.cc
   base::Task<base::Result<nlohmann::json>> remap(nlohmann::json params);
@@ -139,7 +167,8 @@ class NodeState {
   nlohmann::json unready_status(const MappedDevice& device) const;
   nlohmann::json device_status(const MappedDevice& device) const;
   nlohmann::json server_status() const;
-  nlohmann::json session_list() const;
+  nlohmann::json session_list() const;  // of the server's clients
+  nlohmann::json session_status(const SharedSession& shared) const;
   std::vector<std::string> io_process_texts() const;  // what a process of this kind does for itself
   std::string hca_to(const std::string& server) const;
   std::vector<std::string> notes() const;  // of that, what could not be done
@@ -153,12 +182,16 @@ class NodeState {
   bool server_stopping_ = false;
   unsigned server_users_ = 0;  // calls that wait for it
   base::Signal server_gone_;
+  unsigned path_calls_ = 0;  // under way
+  base::Signal path_call_ended_;
   bool stopping_ = false;           // nothing is mapped any more
   bool stopping_by_force_ = false;  // for good
   // Host names that are being looked up, those included whose callers have given up. Shared with
   // the workers, which may outlive the node.
   const std::shared_ptr<std::atomic<unsigned>> look_ups_ =
       std::make_shared<std::atomic<unsigned>>(0);
+  // By the source address of their paths; sessions go first.
+  std::map<std::string, std::unique_ptr<vhca::Device>> source_devices_;
   std::list<SessionPtr> sessions_;
   std::list<DevicePtr> devices_;  // in the order of mapping
 };

@@ -1,7 +1,10 @@
 // What a node is and does, as JSON: `braid list`, `show` and `why` print it.
 #include "cli/node_state.h"
+#include "cli/path_status.h"
 
 #include <unistd.h>
+
+#include <algorithm>
 
 namespace braid::cli {
 
@@ -58,22 +61,6 @@ json not_held_by(const trs::SessionLimits& limits) {
           "who holds a disk that is refused (the server gives an errno)"};
 }
 
-json session_status(const bnbd::RemoteSession& session) {
-  const trs::ClientStatistics s = session.statistics();
-  const trs::SessionLimits& limits = session.limits();
-  return {{"server", session.server_text()},
-          {"state", to_string(session.state())},
-          {"queue_depth", limits.queue_depth},
-          {"max_io_bytes", limits.max_io_bytes},
-          {"peer", limits.braid_peer ? "Braid" : "another RTRS implementation"},
-          {"not_held", not_held_by(limits)},
-          {"in_flight", s.in_flight},
-          {"held", s.held},
-          {"resent", s.resent},
-          {"reconnects", s.reconnects},
-          {"reconnects_failed", s.reconnects_failed}};
-}
-
 std::string remote_state_text(const bnbd::RemoteDeviceStatus& remote) {
   return std::string(to_string(remote.state)) + (remote.gave_up ? " (gave up)" : "");
 }
@@ -90,6 +77,11 @@ std::string phase_word(DevicePhase phase) {
       break;
   }
   return "gone";
+}
+
+bool all_paths_up(const bnbd::RemoteSession& session) {
+  const std::vector<trs::PathStatus> paths = session.paths();
+  return std::all_of(paths.begin(), paths.end(), [](const auto& path) { return path.connected; });
 }
 
 json to_json(const bnbd::SessionStatus::Device& device) {
@@ -128,6 +120,38 @@ json export_status(const bnbd::ExportStatus& exported, const std::string& server
 
 }  // namespace
 
+json NodeState::session_status(const SharedSession& shared) const {
+  const bnbd::RemoteSession& session = *shared.session;
+  const trs::ClientStatistics s = session.statistics();
+  const trs::SessionLimits& limits = session.limits();
+  json paths = json::array();
+  for (const trs::PathStatus& status : session.paths()) {
+    PathSpec spec;
+    spec.server = status.server;
+    for (const SharedPath& path : shared.paths)
+      if (path.id == status.id) spec = path.spec;
+    paths.push_back(path_status(status, spec));
+    if (spec.source.empty()) paths.back()["device"] = hca_to(address_text(spec.server));
+  }
+  json devices = json::array();
+  for (const DevicePtr& device : devices_)
+    if (device->session.get() == &shared) devices.push_back(device->name);
+  return {{"server", session.server_text()},
+          {"state", to_string(session.state())},
+          {"queue_depth", limits.queue_depth},
+          {"max_io_bytes", limits.max_io_bytes},
+          {"peer", limits.braid_peer ? "Braid" : "another RTRS implementation"},
+          {"not_held", not_held_by(limits)},
+          {"in_flight", s.in_flight},
+          {"held", s.held},
+          {"resent", s.resent},
+          {"reconnects", s.reconnects},
+          {"reconnects_failed", s.reconnects_failed},
+          {"devices", devices},
+          {"path_policy", to_string(session.path_policy())},
+          {"paths", paths}};
+}
+
 /// Of a device that has no remote device yet, or none any more.
 json NodeState::unready_status(const MappedDevice& device) const {
   return {{"name", device.name},
@@ -146,6 +170,9 @@ json NodeState::device_status(const MappedDevice& device) const {
   const bool mapped = device.phase == DevicePhase::kMapped;
   json why = json::array({remote.explanation});
   if (!mapped) why.push_back(fmt::format("'{}' {}", device.name, phase_text(device)));
+  if (const bnbd::RemoteSession& session = *device.session->session;
+      session.state() == trs::SessionState::kConnected && !all_paths_up(session))
+    why.push_back(session.explain());
   for (const std::string& note : notes()) why.push_back(note);
   if (!device.size_trouble.empty()) why.push_back(device.size_trouble);
   json kernel = nullptr;
@@ -177,7 +204,7 @@ json NodeState::device_status(const MappedDevice& device) const {
           {"hca", hca_to(device.session->key)},
           {"why", why},
           {"limits", to_json(remote.info)},
-          {"session", session_status(*device.session->session)},
+          {"session", session_status(*device.session)},
           {"io_process", io_process_texts()},
           {"kernel", kernel},
           {"statistics", to_json(remote.statistics)},
@@ -218,6 +245,7 @@ json NodeState::session_list() const {
       devices.push_back(to_json(device));
     list.push_back({{"name", session.name},
                     {"peer", session.peer},
+                    {"paths", session.path_peers},
                     {"braid", session.braid_peer},
                     {"open_for_s", session.opened_for_ns / base::kSecond},
                     {"devices", devices}});
@@ -241,7 +269,11 @@ json NodeState::server_status() const {
   json sessions = json::array();
   for (const trs::ServerSession* session : server_->sessions())
     sessions.push_back(fmt::format("{} from {}", session->name(), session->peer_text()));
+  json endpoints = json::array();
+  for (const vhca::Address& address : server_->addresses())
+    endpoints.push_back(address_text(address));
   return {{"listen", address_text(server_->address())},
+          {"endpoints", endpoints},
           {"root", serve.root},
           {"what", what},
           {"hca", hca_.info().kind},
@@ -272,15 +304,20 @@ std::string NodeState::hca_to(const std::string& server) const {
 json NodeState::status() const {
   json devices = json::array();
   for (const DevicePtr& device : devices_) devices.push_back(device_status(*device));
+  json sessions = json::array();
+  for (const SessionPtr& shared : sessions_)
+    if (shared->session) sessions.push_back(session_status(*shared));
   json exports = json::array();
   if (server_) {
     const std::string listen = address_text(server_->address());
     for (const bnbd::ExportStatus& exported : server_->exports())
       exports.push_back(export_status(exported, listen));
   }
-  return {{"node", options_.name},    {"role", options_.role},   {"pid", getpid()},
-          {"version", BRAID_VERSION}, {"hca", hca_.info().kind}, {"server", server_status()},
-          {"exports", exports},       {"devices", devices},      {"io_process", io_process_texts()},
+  return {{"node", options_.name},   {"role", options_.role},
+          {"pid", getpid()},         {"version", BRAID_VERSION},
+          {"hca", hca_.info().kind}, {"server", server_status()},
+          {"exports", exports},      {"devices", devices},
+          {"sessions", sessions},    {"io_process", io_process_texts()},
           {"notes", notes()}};
 }
 

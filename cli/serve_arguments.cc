@@ -1,6 +1,7 @@
 #include "cli/serve_arguments.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <bit>
 #include <filesystem>
 
@@ -53,12 +54,11 @@ base::Status check_queue_depth(uint32_t queue_depth, uint32_t max_io_bytes) {
 }  // namespace
 
 void ServeArguments::add_to(CLI::App& app) {
-  app.add_option(
-         "--listen", listen,
-         "ADDRESS[:PORT] to listen on; port 0 takes a free one. Given, and beyond loopback, "
-         "it takes other hosts and users by TCP")
-      ->capture_default_str()
-      ->each([this](const std::string&) { listen_given = true; });
+  app.add_option("--listen", listen,
+                 "ADDRESS[:PORT] to listen on (default: :1234); port 0 takes a free one. Given, "
+                 "and beyond loopback, it takes other hosts and users by TCP. Several times: "
+                 "clients may have a path by each")
+      ->allow_extra_args(false);
   app.add_option("--wire", wire,
                  "auto: shared memory inside this host, TCP to others; tcp: TCP for all")
       ->check(CLI::IsMember({"auto", "tcp"}))
@@ -86,8 +86,15 @@ Result<ServeOptions> ServeArguments::options() const {
   options.read_only = read_only;
   options.block_devices = block_devices;
   options.queue_depth = queue_depth;
-  BRAID_TRY(options.listen, parse_address(listen));
-  options.listen_tcp = wire == "tcp" || (listen_given && !is_loopback(options.listen.ip));
+  BRAID_TRY(options.listen, parse_address(listen.empty() ? ":1234" : listen.front()));
+  for (size_t i = 1; i < listen.size(); ++i) {
+    BRAID_TRY(vhca::Address further, parse_address(listen[i]));
+    options.listen_further.push_back(std::move(further));
+  }
+  const auto beyond = [](const vhca::Address& address) { return !is_loopback(address.ip); };
+  options.listen_tcp =
+      wire == "tcp" || (!listen.empty() && beyond(options.listen)) ||
+      std::any_of(options.listen_further.begin(), options.listen_further.end(), beyond);
   BRAID_TRY(options.memory, parse_synthetic(memory, "--memory"));
   BRAID_TRY(options.null, parse_synthetic(null, "--null"));
   BRAID_TRY(const uint64_t max_io_bytes, parse_size(max_io));

@@ -16,8 +16,7 @@ namespace braid::cli {
 
 struct ServeArguments {
   std::string root;
-  std::string listen = ":1234";
-  bool listen_given = false;
+  std::vector<std::string> listen;  // none: all addresses, port 1234
   std::string wire = "auto";
   std::vector<std::string> memory;  // NAME=SIZE
   std::vector<std::string> null;    // NAME=SIZE

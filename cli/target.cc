@@ -1,19 +1,25 @@
 #include "cli/target.h"
 
+#include <arpa/inet.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
+
+#include "cli/resolve.h"
 
 namespace braid::cli {
 
 using base::Errc;
+using base::Error;
 using base::make_error;
 using base::Result;
 
 namespace {
 
-constexpr std::string_view kTargetForm = "HOST[:PORT]/EXPORT, for example 10.0.0.1/disk.img";
+constexpr std::string_view kTargetForm =
+    "HOST[:PORT][,HOST[:PORT]...]/EXPORT, for example 10.0.0.1/disk.img";
 
 Result<uint16_t> parse_port(std::string_view text, std::string_view whole) {
   unsigned port = 0;
@@ -60,6 +66,64 @@ Result<vhca::Address> parse_address(std::string_view text, uint16_t default_port
   return address;
 }
 
+namespace {
+
+/// The IP address that a GID holds.
+Result<std::string> ip_of_gid(const std::string& text) {
+  in6_addr gid{};
+  if (::inet_pton(AF_INET6, text.c_str(), &gid) != 1)
+    return make_error(Errc::kInvalid, "GID \"{}\": want eight groups of hexadecimal digits", text);
+  char ip[INET6_ADDRSTRLEN] = {};
+  const bool mapped = IN6_IS_ADDR_V4MAPPED(&gid) != 0;
+  const void* const bytes = mapped ? static_cast<const void*>(gid.s6_addr + 12) : &gid;
+  ::inet_ntop(mapped ? AF_INET : AF_INET6, bytes, ip, sizeof ip);
+  return std::string(ip);
+}
+
+/// One address of a path; sets `gid` if it is one.
+Result<vhca::Address> parse_end(std::string_view text, bool& gid,
+                                uint16_t default_port = kDefaultPort) {
+  if (!text.starts_with("gid:")) return parse_address(text, default_port);
+  gid = true;
+  text.remove_prefix(4);
+  if (text.starts_with("ip:"))
+    return make_error(Errc::kInvalid, "\"gid:{}\": an address is a GID or an IP address", text);
+  BRAID_TRY(vhca::Address address, parse_address(text, default_port));
+  BRAID_TRY(address.ip, ip_of_gid(address.ip));
+  return address;
+}
+
+Result<std::string> parse_source(std::string_view text, bool& gid) {
+  if (text.empty())
+    return Error(Errc::kInvalid, "the source before '@' is missing; want SOURCE@HOST[:PORT]");
+  auto address = parse_end(text, gid, 0);
+  if (!address.ok()) return address.error();
+  if (!is_ip(address->ip) || address->port != 0)
+    return make_error(Errc::kInvalid,
+                      "source \"{}\": want an IP address of this machine, without a port", text);
+  return std::move(address->ip);
+}
+
+}  // namespace
+
+Result<PathSpec> parse_path(std::string_view text) {
+  PathSpec path;
+  std::string_view rest = text;
+  if (const size_t at = text.find('@'); at != std::string_view::npos) {
+    auto source = parse_source(text.substr(0, at), path.gid);
+    if (!source.ok()) return source.error().with("path \"{}\"", text);
+    path.source = std::move(*source);
+    rest.remove_prefix(at + 1);
+  }
+  auto server = parse_end(rest, path.gid);
+  if (!server.ok()) return server.error().with("path \"{}\"", text);
+  if (server->ip.find('@') != std::string::npos)
+    return make_error(Errc::kInvalid, "path \"{}\": want one '@' at most, SOURCE@HOST[:PORT]",
+                      text);
+  path.server = std::move(*server);
+  return path;
+}
+
 Result<Target> parse_target(std::string_view text) {
   const size_t slash = text.find('/');
   if (slash == std::string_view::npos || slash + 1 == text.size())
@@ -69,11 +133,32 @@ Result<Target> parse_target(std::string_view text) {
     return make_error(Errc::kInvalid, "target \"{}\": the server is missing; want {}", text,
                       kTargetForm);
   Target target;
-  auto server = parse_address(text.substr(0, slash));
-  if (!server.ok()) return server.error().with("target \"{}\"", text);
-  target.server = std::move(*server);
+  std::string_view paths = text.substr(0, slash);
+  for (size_t comma = 0; comma != std::string_view::npos;) {
+    comma = paths.find(',');
+    auto path = parse_path(paths.substr(0, comma));
+    if (!path.ok()) return path.error().with("target \"{}\"", text);
+    if (std::find(target.paths.begin(), target.paths.end(), *path) != target.paths.end())
+      return make_error(Errc::kInvalid, "target \"{}\": the path {} is there twice", text,
+                        path_text(*path));
+    target.paths.push_back(std::move(*path));
+    if (comma != std::string_view::npos) paths.remove_prefix(comma + 1);
+  }
+  if (target.paths.size() > kPathsMax)
+    return make_error(Errc::kInvalid, "target \"{}\": {} paths; {} are the most", text,
+                      target.paths.size(), kPathsMax);
   target.export_name = std::string(text.substr(slash + 1));
   return target;
+}
+
+std::string path_text(const PathSpec& path) {
+  return (path.source.empty() ? "" : path.source + "@") + address_text(path.server);
+}
+
+std::string paths_text(const std::vector<PathSpec>& paths) {
+  std::string text;
+  for (const PathSpec& path : paths) text += (text.empty() ? "" : ",") + path_text(path);
+  return text;
 }
 
 bool is_loopback(std::string_view ip) {

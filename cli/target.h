@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
 #include "vhca/device.h"
@@ -13,16 +14,39 @@ namespace braid::cli {
 
 inline constexpr uint16_t kDefaultPort = 1234;  // RTRS's default
 
-/// A remote disk: where its server listens, and the name of the export there (may contain '/').
-struct Target {
+/// A way to a server: its address, and by which address of this machine.
+struct PathSpec {
+  PathSpec() {}        // no aggregate: those go wrong beside co_await
+  std::string source;  // an IP address; empty: the kernel's choice
   vhca::Address server;
+  bool gid = false;  // it was given as a GID, which only RDMA devices have
+  bool operator==(const PathSpec& other) const {
+    return source == other.source && server.ip == other.server.ip &&
+           server.port == other.server.port;
+  }
+};
+inline constexpr size_t kPathsMax = 16;  // of one target
+
+/// A remote disk: the ways to its server, and the name of the export there (may contain '/').
+struct Target {
+  std::vector<PathSpec> paths;  // one at least, none twice
   std::string export_name;
 };
 
-/// "10.0.0.1/disk.img", "10.0.0.1:1234/vm/disk.img", "[::1]:1234/x", "ip:10.0.0.1/x" (RTRS's
-/// spelling), "localhost/x". kInvalid says what is missing. Host names are kept as they are; see
+/// "10.0.0.1/disk.img", "10.0.0.1:1234/vm/disk.img", "[::1]:1234/x", "localhost/x"; several paths:
+/// "10.0.0.1,10.1.0.1/x". kInvalid says what is missing. Host names are kept as they are; see
 /// cli/resolve.h.
 base::Result<Target> parse_target(std::string_view text);
+
+/// One path: "[SOURCE@]HOST[:PORT]", each address with "ip:" before it (RTRS's spelling) or
+/// without, or "gid:" and the 128 bits of a GID in the form of an IPv6 address ("gid:[...]:PORT"):
+/// it is that IPv6 address, or the IPv4 address that is mapped in it.
+base::Result<PathSpec> parse_path(std::string_view text);
+
+/// "10.0.0.1:1234", "10.0.0.2@10.0.0.1:1234".
+std::string path_text(const PathSpec& path);
+/// Several of them, as in a target.
+std::string paths_text(const std::vector<PathSpec>& paths);
 
 /// "10.0.0.1", "10.0.0.1:1234", "[::]:0", ":1234" (any address).
 base::Result<vhca::Address> parse_address(std::string_view text,

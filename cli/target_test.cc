@@ -23,10 +23,68 @@ TEST(Target, server_port_and_export_are_told_apart) {
   for (const auto& c : cases) {
     auto target = parse_target(c.text);
     ASSERT_TRUE(target.ok()) << c.text;
-    EXPECT_EQ(target->server.ip, c.ip) << c.text;
-    EXPECT_EQ(target->server.port, c.port) << c.text;
+    ASSERT_EQ(target->paths.size(), 1u) << c.text;
+    EXPECT_EQ(target->paths[0].server.ip, c.ip) << c.text;
+    EXPECT_EQ(target->paths[0].server.port, c.port) << c.text;
+    EXPECT_EQ(target->paths[0].source, "") << c.text;
     EXPECT_EQ(target->export_name, c.name) << c.text;
   }
+}
+
+TEST(Target, has_several_paths_with_sources_of_this_machine) {
+  auto target = parse_target("10.0.0.1,ip:10.1.0.2@ip:10.1.0.1:99,[fd00::2]@[fd00::1]:7/a/b");
+  ASSERT_TRUE(target.ok()) << target.error().message();
+  EXPECT_EQ(paths_text(target->paths), "10.0.0.1:1234,10.1.0.2@10.1.0.1:99,fd00::2@[fd00::1]:7");
+  EXPECT_EQ(target->export_name, "a/b");
+  auto again = parse_target(paths_text(target->paths) + "/a/b");
+  ASSERT_TRUE(again.ok()) << again.error().message();
+  EXPECT_EQ(again->paths, target->paths);
+}
+
+TEST(Target, a_gid_is_the_address_that_it_holds) {
+  const struct {
+    const char* text;
+    const char* path;
+  } cases[] = {
+      {"gid:fe80:0000:0000:0000:0002:c903:0010:c0f5", "[fe80::2:c903:10:c0f5]:1234"},
+      {"gid:0000:0000:0000:0000:0000:ffff:0a00:0001", "10.0.0.1:1234"},
+      {"gid:[::ffff:10.0.0.1]:7", "10.0.0.1:7"},
+      {"gid:::ffff:10.0.0.2@gid:::ffff:10.0.0.1", "10.0.0.2@10.0.0.1:1234"},
+  };
+  for (const auto& c : cases) {
+    auto path = parse_path(c.text);
+    ASSERT_TRUE(path.ok()) << path.error().message();
+    EXPECT_TRUE(path->gid) << c.text;
+    EXPECT_EQ(path_text(*path), c.path) << c.text;
+  }
+  for (const char* text : {"gid:10.0.0.1", "gid:ip:10.0.0.1", "gid:", "gid:x"}) {
+    auto path = parse_path(text);
+    ASSERT_FALSE(path.ok()) << text;
+    EXPECT_NE(path.error().message().find(text), std::string::npos) << path.error().message();
+  }
+}
+
+TEST(Target, wrong_paths_are_named) {
+  const struct {
+    const char* text;
+    const char* words;
+  } cases[] = {
+      {"10.0.0.1,/x", "host is missing"},
+      {"10.0.0.1,10.0.0.1:1234/x", "10.0.0.1:1234 is there twice"},
+      {"@10.0.0.1/x", "source before '@' is missing"},
+      {"host@10.0.0.1/x", "source \"host\""},
+      {"10.0.0.2:1@10.0.0.1/x", "without a port"},
+      {"10.0.0.2@10.0.0.3@10.0.0.1/x", "one '@' at most"},
+  };
+  for (const auto& c : cases) {
+    auto target = parse_target(c.text);
+    ASSERT_FALSE(target.ok()) << c.text;
+    EXPECT_NE(target.error().message().find(c.words), std::string::npos)
+        << target.error().message();
+  }
+  std::string many = "10.0.0.1";
+  for (int i = 2; i < 30; ++i) many += ",10.0.0." + std::to_string(i);
+  EXPECT_FALSE(parse_target(many + "/x").ok());
 }
 
 TEST(Target, what_is_wrong_is_named) {

@@ -231,6 +231,7 @@ struct ConnectionStatistics {
   /// not below half of it; the last one all that took longer.
   static constexpr size_t kLatencyBuckets = 24;
   std::array<uint64_t, kLatencyBuckets> latency{};
+  uint64_t errors = 0;  // answered with a refusal
 };
 
 struct PathStatus {
@@ -240,6 +241,10 @@ struct PathStatus {
   std::string state;  // "connected", "reconnecting" ..., "disconnected by its operator"
   bool connected = false;
   std::string why;  // what went wrong last; empty: nothing
+  /// Who listens there did not know the session when the path was to join it: another server, or
+  /// this one has just been restarted and the other paths do not know yet.
+  bool unknown_there = false;
+  bool disconnected_by_operator = false;  // disconnect_path(), until reconnect_path()
   uint64_t reconnects = 0, reconnects_failed = 0;
   uint64_t failed_over = 0;  // requests that were taken from it to another path
   std::vector<ConnectionStatistics> connections;  // by cid

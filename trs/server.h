@@ -59,7 +59,8 @@ class ServerSession {
   virtual bool braid_peer() const = 0;
   virtual uint32_t queue_depth() const = 0;
   virtual uint32_t max_io_bytes() const = 0;
-  virtual size_t paths() const = 0;  // that are up or coming up
+  virtual size_t paths() const = 0;                         // that are up or coming up
+  virtual std::vector<std::string> path_peers() const = 0;  // from where these come
   virtual bool takes_answer_words() const = 0;
   void* context = nullptr;  // the user's
 

@@ -79,16 +79,26 @@ SessionImpl::SessionImpl(vhca::Device& device, RemoteSessionOptions options)
 SessionImpl::~SessionImpl() = default;
 
 /// Each device is in the domain once.
+Result<trs::PathOptions> SessionImpl::path_options(const RemotePath& path) {
+  size_t index = 0;
+  while (index < domain_->devices() && &domain_->device(index) != path.device) ++index;
+  if (index == domain_->devices()) {
+    BRAID_TRY(index, domain_->add_device(*path.device));
+  }
+  return trs::PathOptions{path.server, index};
+}
+
 base::Status SessionImpl::add_paths() {
   for (const RemotePath& path : options_.paths) {
-    size_t index = 0;
-    while (index < domain_->devices() && &domain_->device(index) != path.device) ++index;
-    if (index == domain_->devices()) {
-      BRAID_TRY(index, domain_->add_device(*path.device));
-    }
-    options_.transport.paths.push_back({path.server, index});
+    BRAID_TRY(const trs::PathOptions options, path_options(path));
+    options_.transport.paths.push_back(options);
   }
   return {};
+}
+
+Result<size_t> SessionImpl::add_path(const RemotePath& path) {
+  BRAID_TRY(const trs::PathOptions options, path_options(path));
+  return transport_->add_path(options);
 }
 
 base::Task<base::Status> SessionImpl::start() {

@@ -57,6 +57,13 @@ class SessionImpl final : public RemoteSession, private trs::SessionUser {
   std::string server_text() const override;
   void drop_path(std::string_view why) override { transport_->drop_path(why); }
   std::string explain() const override { return transport_->explain(); }
+  base::Result<size_t> add_path(const RemotePath& path) override;
+  base::Task<base::Status> remove_path(size_t id) override { return transport_->remove_path(id); }
+  base::Status disconnect_path(size_t id) override { return transport_->disconnect_path(id); }
+  base::Status reconnect_path(size_t id) override { return transport_->reconnect_path(id); }
+  std::vector<trs::PathStatus> paths() const override { return transport_->paths(); }
+  trs::PathPolicy path_policy() const override { return transport_->policy(); }
+  void set_path_policy(trs::PathPolicy policy) override { transport_->set_policy(policy); }
   std::vector<RemoteDevice*> devices() const override;
 
   // --- for devices
@@ -101,6 +108,7 @@ class SessionImpl final : public RemoteSession, private trs::SessionUser {
   void requests_returned() override;
 
   base::Status make_memory();
+  base::Result<trs::PathOptions> path_options(const RemotePath& path);
   base::Status add_paths();
   base::Task<base::Status> exchange_versions();
   base::Task<OpenReply> send_open(std::string name, wire::AccessMode mode, Claim claim);

@@ -27,10 +27,11 @@ void ExportTable::forgive(const Export& from, const std::string& session) {
   revoked_.erase({from.device->info().identity, session});
 }
 
-SessionStatus ServerImpl::describe(const Session& session) {
+SessionStatus ServerImpl::describe(Session& session) {
   SessionStatus status;
   status.name = session.name();
   status.peer = session.peer();
+  status.path_peers = session.transport().path_peers();
   status.braid_peer = session.braid_peer();
   const auto add = [&](const SessionDevice& device, bool ending) {
     const uint64_t now_ns = device.exported.table.now_ns();

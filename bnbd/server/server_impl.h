@@ -26,6 +26,7 @@ class ServerImpl final : public ExportServer, private trs::ServerUser {
   ~ServerImpl() override;
 
   vhca::Address address() const override { return transport_->address(); }
+  std::vector<vhca::Address> addresses() const override { return transport_->addresses(); }
   base::Task<base::Status> stop() override;
   std::vector<ExportStatus> exports() const override;
   ExportServerStatistics statistics() const override;
@@ -70,7 +71,7 @@ class ServerImpl final : public ExportServer, private trs::ServerUser {
 
   // --- operator.cc, home reactor
   void force_close(Session& session, SessionDevice& device);
-  static SessionStatus describe(const Session& session);
+  static SessionStatus describe(Session& session);
 
   const ExportServerOptions options_;
   base::Reactor& home_;

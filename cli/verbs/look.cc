@@ -24,19 +24,31 @@ json silent_json(const Nodes& nodes) {
   return list;
 }
 
+/// "1/2": how many of its session's paths are connected.
+std::string paths_text(const json& device) {
+  const auto session = device.find("session");
+  if (session == device.end() || !session->is_object()) return "-";
+  const auto paths = session->find("paths");
+  if (paths == session->end() || !paths->is_array()) return "-";
+  size_t up = 0;
+  for (const json& path : *paths)
+    up += path.is_object() && path.value("connected", json()) == true ? 1 : 0;
+  return std::to_string(up) + "/" + std::to_string(paths->size());
+}
+
 void list(Context& context) {
   auto nodes = ask_nodes(context);
   if (!nodes.ok()) return report(context, nodes.error());
   if (nodes->answered.empty() && !nodes->silent.empty()) context.exit_code = kFailed;
   if (context.json)
     return print_json({{"nodes", nodes->answered}, {"silent", silent_json(*nodes)}});
-  Table devices({"DEVICE", "NAME", ">SIZE", "ACCESS", "STATE", "TARGET", "NODE"});
+  Table devices({"DEVICE", "NAME", ">SIZE", "ACCESS", "STATE", "PATHS", "TARGET", "NODE"});
   Table exports({"EXPORT", "KIND", ">SIZE", "OPEN BY", "SERVER", "NODE"});
   for (const json& node : nodes->answered) {
     for (const json& device : node.at("devices"))
       devices.row({text_of(device.at("device")), text_of(device.at("name")),
                    size_text(device.at("size_bytes").get<uint64_t>()), text_of(device.at("access")),
-                   text_of(device.at("state")), text_of(device.at("target")),
+                   text_of(device.at("state")), paths_text(device), text_of(device.at("target")),
                    text_of(node.at("node"))});
     for (const json& exported : node.at("exports"))
       exports.row({text_of(exported.at("name")), text_of(exported.at("kind")),
@@ -69,7 +81,10 @@ void print_fields(const json& object, const std::string& indent) {
       std::cout << indent << key << "\n";
       print_fields(value, indent + "  ");
     } else if (value.is_array()) {
-      for (const json& item : value) std::cout << indent << key << "  " << text_of(item) << "\n";
+      for (const json& item : value) {
+        std::cout << indent << key << (item.is_object() ? "" : "  " + text_of(item)) << "\n";
+        if (item.is_object()) print_fields(item, indent + "  ");
+      }
     } else {
       std::string text = text_of(value);
       if (key.ends_with("_bytes") && value.is_number_unsigned() && value.get<uint64_t>() >= 1024)

@@ -132,7 +132,9 @@ void unmap(Context& context, const UnmapArguments& arguments) {
 void add_map(CLI::App& app, Context& context) {
   auto arguments = std::make_shared<MapArguments>();
   CLI::App* verb = app.add_subcommand("map", "give this host a remote disk as a block device");
-  verb->add_option("TARGET", arguments->target, "HOST[:PORT]/EXPORT")->required();
+  verb->add_option("TARGET", arguments->target,
+                   "HOST[:PORT]/EXPORT; by several paths: [SOURCE@]HOST[:PORT],HOST[:PORT]/EXPORT")
+      ->required();
   verb->add_option("--name", arguments->name,
                    "what to call it here (default: the export's last word)");
   verb->add_option("--front-end", arguments->front_end, "how the kernel gets it: auto, nbd or fuse")
@@ -160,6 +162,7 @@ void add_map(CLI::App& app, Context& context) {
       "Examples:\n"
       "  braid map 10.0.0.1/disk.img              /dev/loop0 or /dev/nbd0, as the kernel can\n"
       "  braid map 10.0.0.1:1234/vm/a.img --name a --read-only\n"
+      "  braid map 10.0.0.1,10.1.0.1/disk.img     by two paths; see braid path\n"
       "  braid map 10.0.0.1/disk.img --give-up-after 30s\n"
       "  braid map 10.0.0.1/vm/a.img --access migration   where the virtual machine moves to\n"
       "  braid map --foreground localhost/disk.img");

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -44,15 +45,24 @@ std::string devices_text(const json& session) {
   return text.empty() ? "-" : text;
 }
 
+/// From where its paths come; a node of another version tells of the first one only.
+std::string peers_text(const json& session) {
+  std::string text;
+  for (const json& peer : items(session, "paths"))
+    text += (text.empty() ? "" : ", ") + text_of(peer);
+  return text.empty() ? text_of(member(session, "peer")) : text;
+}
+
 void sessions(Context& context) {
   auto nodes = ask_nodes(context);
   if (!nodes.ok()) return report(context, nodes.error());
   json all = json::array();
-  Table table({"SESSION", "FROM", ">FOR", "DEVICES", "NODE"});
+  Table table({"SESSION", "FROM", ">PATHS", ">FOR", "DEVICES", "NODE"});
   for (const json& node : nodes->answered) {
     for (json session : items(node.at("server"), "session_list")) {
       if (!session.is_object()) continue;
-      table.row({text_of(member(session, "name")), text_of(member(session, "peer")),
+      table.row({text_of(member(session, "name")), peers_text(session),
+                 std::to_string(std::max<size_t>(items(session, "paths").size(), 1)),
                  text_of(member(session, "open_for_s")) + " s", devices_text(session),
                  text_of(node.at("node"))});
       session["node"] = node.at("node");

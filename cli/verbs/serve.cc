@@ -17,9 +17,11 @@ using nlohmann::json;
 void print_serving(const Context& context, const json& status) {
   if (context.json) return print_json(status);
   const json& server = status.at("server");
-  std::cout << "serving " << server.at("what").get<std::string>() << " on "
-            << server.at("listen").get<std::string>() << " through "
-            << server.at("hca").get<std::string>() << "; Ctrl-C ends it\n"
+  std::string endpoints;
+  for (const json& endpoint : server.at("endpoints"))
+    endpoints += (endpoints.empty() ? "" : " and ") + endpoint.get<std::string>();
+  std::cout << "serving " << server.at("what").get<std::string>() << " on " << endpoints
+            << " through " << server.at("hca").get<std::string>() << "; Ctrl-C ends it\n"
             << std::flush;
 }
 
@@ -38,6 +40,7 @@ void add_serve(CLI::App& app, Context& context) {
       "  braid serve /srv/disks                        then: braid map HOST/disk.img\n"
       "  braid serve /srv/disks --listen 10.0.0.1:1234 --read-only\n"
       "  braid serve --memory ram=1G --listen 127.0.0.1:0\n"
+      "  braid serve /srv/disks --listen 10.0.0.1 --listen 10.1.0.1    two paths for clients\n"
       "  braid serve /srv/disks --device mlx5_0");
   verb->callback([&context, arguments] {
     if (!context.control.empty()) return report(context, is_a_node_itself(), kUsage);

@@ -38,6 +38,7 @@ void add_unmap(CLI::App& app, Context& context);
 void add_list(CLI::App& app, Context& context);
 void add_show(CLI::App& app, Context& context);
 void add_why(CLI::App& app, Context& context);
+void add_path(CLI::App& app, Context& context);
 void add_devices(CLI::App& app, Context& context);
 void add_sessions(CLI::App& app, Context& context);
 void add_close(CLI::App& app, Context& context);

@@ -45,11 +45,15 @@ void fuzz_answer(const std::string& text) {
 void fuzz_target(const std::string& text) {
   auto target = parse_target(text);
   if (!target.ok()) return;
-  require(!target->server.ip.empty() && !target->export_name.empty());
-  if (target->server.ip == "ip") return;  // "ip:1234" is RTRS's spelling of the address 1234
-  auto again = parse_target(address_text(target->server) + "/" + target->export_name);
-  require(again.ok() && again->server.ip == target->server.ip &&
-          again->server.port == target->server.port && again->export_name == target->export_name);
+  require(!target->paths.empty() && !target->export_name.empty());
+  for (const PathSpec& path : target->paths) {
+    require(!path.server.ip.empty());
+    // "ip:1234" is RTRS's spelling of the address 1234, "gid:" that of a GID.
+    if (path.server.ip == "ip" || path.server.ip == "gid") return;
+  }
+  auto again = parse_target(paths_text(target->paths) + "/" + target->export_name);
+  require(again.ok() && again->paths == target->paths &&
+          again->export_name == target->export_name);
 }
 
 void fuzz_size(const std::string& text) {

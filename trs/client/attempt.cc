@@ -44,6 +44,7 @@ base::Task<base::Status> Path::make_connections(bool begins, uint64_t deadline_n
       session_.set_known_to_server(false);
       outcome = co_await connect_lane(cid, joins, deadline_ns);
     }
+    unknown_there_ = joins != 0 && outcome.rejected_errno == ENXIO;
     if (!outcome.status.ok()) co_return outcome.status;
     if (lost_) co_return *why_;
     if (cid == 0) {

@@ -27,6 +27,7 @@ struct LaneStatistics {
   Counter reads, read_bytes, writes, write_bytes;
   Counter in_flight;
   Counter sent, received;
+  Counter errors;
   Counter failed_over;  // requests that went by another path in the end
   std::array<Counter, ConnectionStatistics::kLatencyBuckets> latency;
 
@@ -38,6 +39,7 @@ struct LaneStatistics {
     ConnectionStatistics out{reads.get(),     read_bytes.get(), writes.get(),  write_bytes.get(),
                              in_flight.get(), sent.get(),       received.get()};
     for (size_t i = 0; i < latency.size(); ++i) out.latency[i] = latency[i].get();
+    out.errors = errors.get();
     return out;
   }
 };

@@ -44,6 +44,8 @@ PathStatus Path::status() const {
   status.state = disabled_ && !connected() ? "disconnected by its operator"
                                            : std::string(to_string(state_.state()));
   if (why_ && !status.connected) status.why = why_->message();
+  status.disconnected_by_operator = disabled_;
+  status.unknown_there = unknown_there_ && !status.connected;
   status.reconnects = reconnects_;
   status.reconnects_failed = reconnects_failed_;
   for (const auto& lane : statistics_) {

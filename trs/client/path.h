@@ -112,6 +112,7 @@ class Path {
   bool removing_ = false;
   bool at_once_ = false;  // the next attempt does not wait
   bool fenced_there_ = false;
+  bool unknown_there_ = false;             // PathStatus::unknown_there
   std::optional<base::Error> why_;         // the last thing that went wrong
   std::optional<ConnectOutcome> outcome_;  // of the lane that is connecting
   std::optional<base::Status> info_;       // how the info exchange ended

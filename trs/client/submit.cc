@@ -307,6 +307,8 @@ void Queue::answered(Lane& lane, AnswerImm answer, uint32_t bytes) {
   if (status == Errc::kOk) {
     (read ? counts.reads : counts.writes).add(1);
     (read ? counts.read_bytes : counts.write_bytes).add(request.data.length_bytes);
+  } else {
+    counts.errors.add(1);
   }
   finish(request, *status);
 }

@@ -52,6 +52,14 @@ size_t Session::paths() const {
       std::count_if(paths_.begin(), paths_.end(), [](const auto& path) { return path->live(); }));
 }
 
+std::vector<std::string> Session::path_peers() const {
+  std::vector<std::string> peers;
+  for (const auto& path : paths_) {
+    if (path->live()) peers.push_back(path->peer_text());
+  }
+  return peers;
+}
+
 KnownSession Session::known(const wire::ConnReq& request) const {
   KnownSession known;
   known.live = state_ == State::kBeginning || state_ == State::kOpen;

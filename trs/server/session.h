@@ -40,6 +40,7 @@ class Session final : public ServerSession {
   uint32_t queue_depth() const override;
   uint32_t max_io_bytes() const override;
   size_t paths() const override;
+  std::vector<std::string> path_peers() const override;
   bool takes_answer_words() const override { return has(wire::kFeatureAnswerSlots); }
 
   const wire::Uuid& paths_uuid() const { return paths_uuid_; }

@@ -1,0 +1,355 @@
+// Sessions and their paths: which device a path goes by, who shares a session, and what operators
+// do with paths (`braid path`).
+#include <algorithm>
+
+#include "cli/node_params.h"
+#include "cli/node_state.h"
+#include "cli/path_status.h"
+
+namespace braid::cli {
+
+using base::Errc;
+using base::Error;
+using base::make_error;
+using base::Result;
+using base::Status;
+using base::Task;
+using nlohmann::json;
+
+namespace {
+
+constexpr uint64_t kLookNs = 5 * base::kMillisecond;
+// `map` goes on without a path that has not answered by then; `path add` gives it up.
+constexpr uint64_t kMapPatienceNs = base::kSecond;
+constexpr uint64_t kAddPatienceNs = 6 * base::kSecond;
+constexpr uint64_t kWatchNs = 250 * base::kMillisecond;
+
+bool is_settled(const trs::PathStatus& status) {
+  return status.connected || status.unknown_there || status.reconnects_failed > 0;
+}
+
+std::optional<trs::PathStatus> status_of(const SharedSession& shared, size_t id) {
+  if (!shared.session) return std::nullopt;
+  for (const trs::PathStatus& status : shared.session->paths())
+    if (status.id == id) return status;
+  return std::nullopt;
+}
+
+const SharedPath* find_same(const SharedSession& shared, const PathSpec& spec) {
+  const auto found = std::find_if(shared.paths.begin(), shared.paths.end(),
+                                  [&](const SharedPath& path) { return path.spec == spec; });
+  return found == shared.paths.end() ? nullptr : &*found;
+}
+
+std::string known_paths(const SharedSession& shared) {
+  std::string text;
+  for (const SharedPath& path : shared.paths)
+    text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", path.id, path_text(path.spec));
+  return text;
+}
+
+Error another_server(const SharedSession& shared, const PathSpec& spec) {
+  return make_error(Errc::kStale,
+                    "path {}: another server listens there than at {}, it does not know the "
+                    "session; all paths of a session lead to one server",
+                    path_text(spec), shared.key);
+}
+
+Result<trs::PathPolicy> parse_policy(const std::string& text) {
+  using trs::PathPolicy;
+  for (const PathPolicy policy :
+       {PathPolicy::kRoundRobin, PathPolicy::kMinInflight, PathPolicy::kMinLatency})
+    if (text == to_string(policy)) return policy;
+  return make_error(Errc::kInvalid,
+                    "path policy \"{}\": want round-robin, min-inflight or min-latency", text);
+}
+
+}  // namespace
+
+/// The device by which a path goes. With the software HCA a source address is a device of its own.
+Result<vhca::Device*> NodeState::device_for(const PathSpec& path) {
+  const bool soft = options_.device.empty() || options_.device == kSoftDevice;
+  if (!soft && !path.source.empty())
+    return make_error(Errc::kNotSupported,
+                      "path {}: {} chooses the source address by itself; leave out \"{}@\"",
+                      path_text(path), options_.device, path.source);
+  if (!soft) return &hca_;
+  if (path.gid)
+    return make_error(Errc::kNotSupported,
+                      "path {}: a GID is an RDMA device's, and this node uses the software HCA: "
+                      "give the IP address, or start the node with --device",
+                      path_text(path));
+  if (path.source.empty()) return &hca_;
+  if (!options_.tcp_within_host && host_.is_local_address(path.server.ip))
+    return make_error(Errc::kInvalid,
+                      "path {}: {} is an address of this machine, reached through shared memory, "
+                      "which has no source address: leave out \"{}@\", or use --wire tcp",
+                      path_text(path), path.server.ip, path.source);
+  std::unique_ptr<vhca::Device>& device = source_devices_[path.source];
+  if (!device) {
+    const vhca::TcpDeviceOptions options{.name = "tcp." + path.source, .ip = path.source};
+    auto created = vhca::create_tcp_device(host_, reactor_, options);
+    if (!created.ok()) {
+      source_devices_.erase(path.source);
+      return created.error().with("path {}", path_text(path));
+    }
+    device = std::move(*created);
+  }
+  return device.get();
+}
+
+/// With those of the paths that the session does not have yet.
+Task<Result<SessionPtr>> NodeState::join_session(std::vector<PathSpec> paths) {
+  for (const SessionPtr& shared : sessions_) {
+    const bool same = std::any_of(paths.begin(), paths.end(), [&](const PathSpec& path) {
+      return find_same(*shared, path) != nullptr;
+    });
+    if (!same) continue;
+    const SessionPtr joined = shared;
+    ++joined->users;
+    if (!joined->session && joined->opened.ok()) co_await joined->tried.wait();
+    // Else whoever tried has put it out of the list.
+    if (!joined->opened.ok()) co_return joined->opened.error();
+    const Status added = co_await add_missing(joined, std::move(paths));
+    if (added.ok()) co_return joined;
+    co_await leave_session(joined);
+    co_return added.error();
+  }
+  co_return co_await open_session(std::move(paths));
+}
+
+Status NodeState::options_for(const std::vector<PathSpec>& paths,
+                              bnbd::RemoteSessionOptions& options, vhca::Device*& first) {
+  options.transport.session_name = fmt::format("{}.{}", host_.host_name(), options_.name);
+  options.transport.server = paths.front().server;
+  options.transport.reactors = {&reactor_};
+  BRAID_TRY(first, device_for(paths.front()));
+  for (size_t i = 1; i < paths.size(); ++i) {
+    bnbd::RemotePath further;
+    further.server = paths[i].server;
+    BRAID_TRY(further.device, device_for(paths[i]));
+    options.paths.push_back(further);
+  }
+  return {};
+}
+
+Task<Result<SessionPtr>> NodeState::open_session(std::vector<PathSpec> paths) {
+  bnbd::RemoteSessionOptions options;
+  vhca::Device* device = nullptr;
+  BRAID_CO_CHECK(options_for(paths, options, device));
+  const auto shared = std::make_shared<SharedSession>(address_text(paths.front().server), reactor_);
+  for (const PathSpec& path : paths) shared->paths.push_back({path, shared->paths.size()});
+  shared->users = 1;
+  sessions_.push_back(shared);
+  auto session = co_await bnbd::RemoteSession::open(*device, std::move(options));
+  if (session.ok()) {
+    shared->session = std::move(*session);
+  } else {
+    shared->opened = session.error();
+    sessions_.remove(shared);
+  }
+  shared->tried.notify_all();
+  if (!session.ok()) co_return session.error();
+  Status fit;
+  for (size_t id = 0; id < paths.size() && fit.ok() && paths.size() > 1; ++id)
+    fit = co_await fits(shared, id, kMapPatienceNs);
+  if (fit.ok()) co_return shared;
+  co_await leave_session(shared);
+  co_return fit.error();
+}
+
+Task<void> NodeState::leave_session(SessionPtr session) {
+  if (--session->users > 0) co_return;
+  sessions_.remove(session);  // who comes now opens one of its own
+  if (!session->session) co_return;
+  co_await session->session->close();
+  session->session.reset();
+}
+
+/// Waits until a path is up or is known not to come up now. An error if another server is there;
+/// a path that is only down is none: it is tried again and again, and looked after.
+Task<Status> NodeState::fits(SessionPtr shared, size_t id, uint64_t patience_ns) {
+  const uint64_t until_ns = reactor_.now_ns() + patience_ns;
+  for (;;) {
+    const std::optional<trs::PathStatus> status = status_of(*shared, id);
+    if (!status || status->connected) co_return Status();
+    if (status->unknown_there) {
+      for (const SharedPath& path : shared->paths)
+        if (path.id == id) co_return another_server(*shared, path.spec);
+    }
+    if (is_settled(*status) || reactor_.now_ns() >= until_ns) break;
+    co_await reactor_.sleep_ns(kLookNs);
+  }
+  reactor_.spawn(watch_path(shared, id));
+  co_return Status();
+}
+
+/// Until the path has been up once: should it lead to another server it is taken down for good, as
+/// the session would move there when its other paths are lost.
+Task<void> NodeState::watch_path(std::weak_ptr<SharedSession> session, size_t id) {
+  uint64_t stranger_since_ns = 0;
+  for (;;) {
+    co_await reactor_.sleep_ns(kWatchNs);
+    const SessionPtr shared = session.lock();
+    if (!shared || !shared->session) co_return;
+    const std::optional<trs::PathStatus> status = status_of(*shared, id);
+    if (!status || status->connected) co_return;
+    const bool up = shared->session->state() == trs::SessionState::kConnected;
+    if (!status->unknown_there || !up) {
+      stranger_since_ns = 0;
+      continue;
+    }
+    if (stranger_since_ns == 0) stranger_since_ns = reactor_.now_ns();
+    if (reactor_.now_ns() - stranger_since_ns < options_.stranger_after_ns) continue;
+    reactor_.log().warning("session to {}: path {} to {} is taken down: another server is there",
+                           shared->key, id, address_text(status->server));
+    (void)shared->session->disconnect_path(id);
+    co_return;
+  }
+}
+
+/// One more path; its id. What fails leaves no path.
+Task<Result<size_t>> NodeState::add_path(SessionPtr shared, PathSpec path, bool must_connect) {
+  if (const SharedPath* const same = find_same(*shared, path))
+    co_return make_error(Errc::kExists, "the session to {} has the path {} already, as path {}",
+                         shared->key, path_text(path), same->id);
+  if (shared->paths.size() >= kPathsMax)
+    co_return make_error(Errc::kNoMemory, "the session to {} has {} paths; that is the most",
+                         shared->key, shared->paths.size());
+  bnbd::RemotePath way;
+  way.server = path.server;
+  BRAID_CO_TRY(way.device, device_for(path));
+  BRAID_CO_TRY(const size_t id, shared->session->add_path(way));
+  shared->paths.push_back({path, id});
+  Status fit = co_await fits(shared, id, must_connect ? kAddPatienceNs : kMapPatienceNs);
+  const std::optional<trs::PathStatus> status = status_of(*shared, id);
+  const bool session_up = shared->session->state() == trs::SessionState::kConnected;
+  if (fit.ok() && must_connect && session_up && status && !status->connected)
+    fit = make_error(Errc::kDisconnected, "path {}: {}; it was not added", path_text(path),
+                     status->why.empty() ? "no answer" : status->why);
+  if (fit.ok()) co_return id;
+  (void)co_await remove_path(shared, id);
+  co_return fit.error();
+}
+
+Task<Status> NodeState::add_missing(SessionPtr shared, std::vector<PathSpec> paths) {
+  for (const PathSpec& path : paths) {
+    if (find_same(*shared, path) != nullptr) continue;
+    const auto added = co_await add_path(shared, path, /*must_connect=*/false);
+    if (!added.ok() && added.code() != Errc::kExists) co_return added.error();
+  }
+  co_return Status();
+}
+
+Task<Status> NodeState::remove_path(SessionPtr shared, size_t id) {
+  Status removed = co_await shared->session->remove_path(id);
+  if (removed.ok()) std::erase_if(shared->paths, [id](const auto& path) { return path.id == id; });
+  co_return removed;
+}
+
+/// By a device's name, path or target, or by an address of the server.
+Result<SessionPtr> NodeState::session_named(const std::string& name) const {
+  for (const DevicePtr& device : devices_) {
+    const bool fit = device->name == name || device->path == name || device->target == name;
+    if (fit && device->session && device->session->session) return device->session;
+  }
+  auto path = parse_path(name);
+  std::string there;
+  for (const SessionPtr& shared : sessions_) {
+    if (!shared->session) continue;
+    const bool fit =
+        path.ok() &&
+        std::any_of(shared->paths.begin(), shared->paths.end(), [&](const SharedPath& one) {
+          return one.spec.server.ip == path->server.ip && one.spec.server.port == path->server.port;
+        });
+    if (fit || shared->key == name) return shared;
+    there += (there.empty() ? "" : ", ") + shared->key;
+  }
+  return make_error(Errc::kNotFound, "no session \"{}\"; there {}: {}", name,
+                    there.empty() ? "are" : "is", there.empty() ? "none" : there);
+}
+
+Result<size_t> NodeState::path_named(const SharedSession& shared, const std::string& name) {
+  std::vector<size_t> found;
+  auto spec = parse_path(name);
+  for (const SharedPath& path : shared.paths) {
+    if (name == std::to_string(path.id)) return path.id;
+    const bool same = spec.ok() && spec->server.ip == path.spec.server.ip &&
+                      spec->server.port == path.spec.server.port &&
+                      (spec->source.empty() || spec->source == path.spec.source);
+    if (same) found.push_back(path.id);
+  }
+  if (found.size() == 1) return found.front();
+  return make_error(found.empty() ? Errc::kNotFound : Errc::kInvalid,
+                    "the session to {} has {} path \"{}\"; it has {}", shared.key,
+                    found.empty() ? "no" : "more than one", name, known_paths(shared));
+}
+
+Task<Result<json>> NodeState::path_call(json params) {
+  BRAID_CO_TRY(const std::string session, text_param(params, "session", ""));
+  if (stopping_) co_return make_error(Errc::kCanceled, "node \"{}\" is ending", options_.name);
+  BRAID_CO_TRY(const SessionPtr shared, session_named(session));
+  ++shared->users;  // it stays while this lasts, and the node with it
+  ++path_calls_;
+  const Status done = co_await change_path(shared, params);
+  json answer;
+  if (done.ok()) answer = session_status(*shared);
+  co_await leave_session(shared);
+  --path_calls_;
+  path_call_ended_.notify_all();
+  if (!done.ok()) co_return done.error();
+  co_return answer;
+}
+
+Task<Status> NodeState::change_path(SessionPtr shared, json params) {
+  BRAID_CO_TRY(const std::string action, text_param(params, "action", ""));
+  BRAID_CO_TRY(const std::string name, text_param(params, "path", ""));
+  BRAID_CO_TRY(const bool force, bool_param(params, "force"));
+  if (action == "policy") {
+    BRAID_CO_TRY(const trs::PathPolicy policy, parse_policy(name));
+    shared->session->set_path_policy(policy);
+    co_return Status();
+  }
+  if (action == "add") {
+    BRAID_CO_TRY(const PathSpec path, parse_path(name));
+    BRAID_CO_TRY(const std::vector<PathSpec> found, co_await addresses_of(path));
+    if (found.size() > 1) co_return several_addresses(path, found);
+    const auto added = co_await add_path(shared, found.front(), /*must_connect=*/true);
+    if (!added.ok()) co_return added.error();
+    co_return Status();
+  }
+  BRAID_CO_TRY(const size_t id, path_named(*shared, name));
+  if (action == "reconnect") co_return shared->session->reconnect_path(id);
+  const bool removes = action == "remove";
+  if (!removes && action != "disconnect")
+    co_return make_error(Errc::kNotSupported,
+                         "unknown action \"{}\": want add, remove, disconnect, reconnect or policy",
+                         action);
+  BRAID_CO_CHECK(may_lose(*shared, id, removes, force));
+  if (removes) co_return co_await remove_path(shared, id);
+  co_return shared->session->disconnect_path(id);
+}
+
+/// Whether the session has another path / another that carries requests.
+Status NodeState::may_lose(const SharedSession& shared, size_t id, bool for_good, bool force) {
+  bool others = false, others_up = false, up = false;
+  for (const trs::PathStatus& status : shared.session->paths()) {
+    if (status.id == id) {
+      up = status.connected;
+      continue;
+    }
+    others = others || !status.disconnected_by_operator;
+    others_up = others_up || status.connected;
+  }
+  if (for_good && !others)
+    return make_error(Errc::kInvalid,
+                      "path {} is the last one of the session to {}{}: unmap its devices instead",
+                      id, shared.key, shared.paths.size() > 1 ? " that is not disconnected" : "");
+  if (!up || others_up || force) return {};
+  return make_error(Errc::kBusy,
+                    "path {} is the only one of the session to {} that is connected: without it "
+                    "all I/O waits; --force does it all the same",
+                    id, shared.key);
+}
+
+}  // namespace braid::cli
