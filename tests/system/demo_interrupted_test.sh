@@ -11,18 +11,19 @@ left_of() {
   local file words
   for file in /proc/[0-9]*/cmdline; do
     mapfile -d '' -t words 2>/dev/null <"$file" || continue
-    [[ "${words[*]} " == *" demo.$1 "* || "${words[*]}" == *"$work/braid-demo."* ]] &&
+    [[ "${words[*]} " == *" demo.$1"[\ -]* || "${words[*]}" == *"$work/braid-demo."* ]] &&
       echo "process ${words[*]}"
   done
   grep -lF "demo.$1" /sys/block/*/{loop/backing_file,backend} 2>/dev/null
   grep -F "@braid" /proc/net/unix | grep -wF "demo.$1"
   grep -F "$work" /proc/self/mounts
+  ls -d "/run/netns/braid-demo-$1" 2>/dev/null
   find "$work" -maxdepth 1 -name 'braid-demo.*'
   return 0
 }
 
-for moment in '^\[1/10\]' '^\[2/10\]' '^\[3/10\]' '^\[4/10\]' 'the copy waits' '^\[5/10\]' \
-  '^\[6/10\]' '^\[7/10\]' '^\[8/10\]' '^\[9/10\]'; do
+for moment in '^\[1/11\]' '^\[2/11\]' '^\[3/11\]' '^\[4/11\]' 'the copy waits' '^\[5/11\]' \
+  '^\[6/11\]' '^\[7/11\]' '^\[8/11\]' '^\[9/11\]' '^\[10/11\]' ' while fio writes'; do
   : >"$work/demo.log"
   # A shell without job control starts background commands deaf to SIGINT: undo that.
   python3 -c 'import os, signal, sys

@@ -8,7 +8,7 @@ need mkfs.ext4 fsck.ext4 fio losetup python3
 export BRAID_BIN=$BRAID_BIN_DIR BRAID_DEMO_COPY_MB=40 BRAID_DEMO_FIO_SECONDS=1 TMPDIR=$work
 scripts/demo >"$work/demo.log" 2>&1 || fail "the demo ended with $?"
 for text in "kill -9 of the server" "no I/O error" "checksums are equal" "nothing is left behind" \
-  "all 10 steps done"; do
+  "no error; the longest pause was" "of 2 paths" "all 11 steps done"; do
   grep -qF "$text" "$work/demo.log" || fail "the demo did not say \"$text\""
 done
 

@@ -138,7 +138,7 @@ print(f"longest pause {job['write']['clat_ns']['max'] / 1e6:.0f} ms")
 PY
 
 # What is written while a path goes is there.
-begin_fio verified --verify=crc32c --verify_fatal=1 --rate=8m
+begin_fio verified --verify=crc32c --verify_fatal=1 --verify_state_save=0 --rate=8m
 flows "verified I/O"
 pull 2
 wait_for 60 "the loss of path 2" is "not p[$third]['connected']"
