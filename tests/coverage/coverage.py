@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+"""docs/coverage.md: which feature works or is refused, and which tests show it.
+
+usage: coverage.py [--write] ROOT [BUILD]
+
+Reads tests/coverage/features.toml. A row fails whose tests do not exist: their names are taken from
+the sources, and with a BUILD folder also compared with what its test programs list. Fails too when
+docs/coverage.md is not what comes out; --write writes it.
+"""
+
+import fnmatch
+import pathlib
+import re
+import subprocess
+import sys
+import tomllib
+
+STATES = {"works": "works", "refused": "refused", "part": "in part", "not yet": "not yet"}
+NEED_TESTS = ("works", "refused")
+_TEST = re.compile(r"^(?:TYPED_)?TEST(?:_F|_P)?\(\s*(\w+),\s*(\w+)\s*\)", re.MULTILINE)
+LAYERS = {"tests/sim": "sim"}  # whose programs are not named like their folder
+
+
+def tests_of_sources(root):
+    """{SUITE.TEST: path of its source}, and the paths of scripts and fuzz targets."""
+    found = {}
+    for path in sorted(root.rglob("*_test.cc")):
+        relative = path.relative_to(root)
+        if relative.parts[0] != "build":
+            for suite, test in _TEST.findall(path.read_text()):
+                found[f"{suite}.{test}"] = relative
+    for pattern in ("tests/system/*_test.sh", "tests/fuzz/*_fuzz.cc", "tests/lab/[a-z]*"):
+        for path in root.glob(pattern):
+            found[str(path.relative_to(root))] = path.relative_to(root)
+    return found
+
+
+def program_of(source):
+    folder = str(source.parent)
+    for start, layer in LAYERS.items():
+        if folder.startswith(start):
+            return f"{layer}_test"
+    return f"{source.parts[0]}_test"
+
+
+def tests_of_program(program):
+    """The tests that a program lists, without the instances of typed and parametrized suites."""
+    listing = subprocess.run([program, "--gtest_list_tests"], capture_output=True, text=True,
+                             check=True, timeout=60).stdout
+    names, suite = set(), ""
+    for line in listing.splitlines():
+        word = line.split("#")[0].strip()
+        if line.startswith("  "):
+            names.add(f"{suite}.{word.split('/')[0]}")
+        elif word.endswith("."):
+            # Instance/Suite. or Suite/0. or Suite.
+            parts = word[:-1].split("/")
+            suite = parts[1] if len(parts) > 1 and not parts[1].isdigit() else parts[0]
+    return names
+
+
+def check_programs(build, wanted):
+    """Complaints about wanted tests that the built programs do not have."""
+    complaints = []
+    programs = {}
+    for name, source in sorted(wanted.items()):
+        if "." not in name or "/" in name:
+            continue
+        program = build / program_of(source)
+        if not program.exists():
+            continue
+        if program not in programs:
+            programs[program] = tests_of_program(program)
+        if name not in programs[program]:
+            complaints.append(f"{source}: {name} is no test of {program.name}")
+    return complaints
+
+
+def table(features, tests):
+    """The page, the tests it names, and what is wrong with the rows."""
+    lines = [
+        "# Coverage",
+        "",
+        "Made by `tests/coverage/coverage.py --write .` from `tests/coverage/features.toml`; a "
+        "test fails when it is stale, or when a row names a test that does not exist.",
+        "`*` stands for any text.",
+    ]
+    wanted, complaints = {}, []
+    for group in features["group"]:
+        lines += ["", f"## {group['title']}", ""]
+        if "note" in group:
+            lines += [group["note"], ""]
+        lines += ["| feature | state | tests |", "|---|---|---|"]
+        for row in group["rows"]:
+            feature, state, texts = row["feature"], row["state"], []
+            if state not in STATES:
+                complaints.append(f"\"{feature}\": state \"{state}\": want {', '.join(STATES)}")
+                continue
+            if state in NEED_TESTS and not row.get("tests"):
+                complaints.append(f'"{feature}" is said to be "{state}", and no test shows it')
+            if state != "works" and not row.get("how"):
+                complaints.append(f'"{feature}" is "{state}": say how, or what is missing')
+            for pattern in row.get("tests", []):
+                names = fnmatch.filter(sorted(tests), pattern)
+                if not names:
+                    complaints.append(f'"{feature}": no test is called {pattern}')
+                wanted.update({name: tests[name] for name in names})
+                texts.append(f"`{pattern}`")
+            how = f": {row['how']}" if "how" in row else ""
+            lines.append(f"| {feature} | {STATES[state]}{how} | {', '.join(texts)} |")
+    return "\n".join(lines) + "\n", wanted, complaints
+
+
+def run(arguments):
+    write = "--write" in arguments
+    paths = [pathlib.Path(word) for word in arguments if word != "--write"]
+    root, build = paths[0], paths[1] if len(paths) > 1 else None
+    features = tomllib.loads((root / "tests/coverage/features.toml").read_text())
+    page, wanted, complaints = table(features, tests_of_sources(root))
+    if build is not None:
+        complaints += check_programs(build, wanted)
+    target = root / "docs/coverage.md"
+    if write and not complaints:
+        target.write_text(page)
+    elif not target.exists() or target.read_text() != page:
+        complaints.append("docs/coverage.md is stale: run tests/coverage/coverage.py --write .")
+    for complaint in complaints:
+        print(complaint)
+    print(f"coverage: {len(complaints) or 'no'} problems, {len(wanted)} tests")
+    return 1 if complaints else 0
+
+
+if __name__ == "__main__":
+    sys.exit(run(sys.argv[1:]))

@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+"""coverage.py finds what it is there for."""
+
+import pathlib
+import sys
+import tempfile
+import unittest
+
+import coverage
+
+FEATURES = """
+[[group]]
+title = "Group"
+rows = [{feature = "thing", state = "works", tests = ["Suite.*"]}]
+"""
+SOURCE = "TEST(Suite, does_it) {\n}\nTYPED_TEST(Typed, DoesIt) {}\n"
+
+
+class Tree(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.root = pathlib.Path(self.folder.name)
+        self.write("tests/coverage/features.toml", FEATURES)
+        self.write("layer/a_test.cc", SOURCE)
+        (self.root / "docs").mkdir()
+
+    def tearDown(self):
+        self.folder.cleanup()
+
+    def write(self, name, text):
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    def run_it(self, *words):
+        return coverage.run([*words, str(self.root)])
+
+    def test_writes_what_it_then_finds_fresh(self):
+        self.assertEqual(self.run_it("--write"), 0)
+        self.assertIn("| thing | works | `Suite.*` |",
+                      (self.root / "docs/coverage.md").read_text())
+        self.assertEqual(self.run_it(), 0)
+
+    def test_refuses_a_stale_page(self):
+        self.assertEqual(self.run_it("--write"), 0)
+        self.write("tests/coverage/features.toml", FEATURES.replace("thing", "other thing"))
+        self.assertEqual(self.run_it(), 1)
+
+    def test_refuses_rows_without_tests(self):
+        for row in ('{feature = "x", state = "works"}',
+                    '{feature = "x", state = "works", tests = ["Suite.not_there"]}',
+                    '{feature = "x", state = "refused", tests = ["Suite.*"]}',
+                    '{feature = "x", state = "not yet"}',
+                    '{feature = "x", state = "fine", tests = ["Suite.*"]}'):
+            self.write("tests/coverage/features.toml",
+                       f'[[group]]\ntitle = "g"\nrows = [{row}]\n')
+            self.assertEqual(self.run_it("--write"), 1, row)
+
+    def test_refuses_a_test_that_its_program_does_not_have(self):
+        self.assertEqual(self.run_it("--write"), 0)
+        build = self.root / "build"
+        program = self.write("build/layer_test",
+                             "#!/bin/sh\nprintf 'Suite.\\n  other\\nTyped/0.\\n  DoesIt\\n'\n")
+        program.chmod(0o755)
+        self.assertEqual(coverage.run([str(self.root), str(build)]), 1)
+        program.write_text("#!/bin/sh\nprintf 'All/Suite.\\n  does_it/tcp  # GetParam()\\n'\n")
+        self.assertEqual(coverage.run([str(self.root), str(build)]), 0)
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main())
