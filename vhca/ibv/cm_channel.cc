@@ -51,7 +51,8 @@ Result<std::unique_ptr<CmChannel>> CmChannel::create(std::shared_ptr<const Libra
 CmChannel::~CmChannel() {
   if (reactor_ != nullptr) reactor_->io().unwatch(watch_);
   // A request that nobody looked at: destroying its id rejects it.
-  fetch();
+  while (fetch()) {
+  }
   for (const CmEvent& event : events_) {
     if (event.request != nullptr) (void)library_->cm.destroy_id(event.request);
   }
@@ -90,17 +91,27 @@ void CmChannel::start(base::Reactor& reactor) {
 }
 
 void CmChannel::readable(base::Watch& watch) {
-  auto& channel = *static_cast<CmChannel*>(watch.context);
-  channel.fetch();
-  channel.deliver();
+  static_cast<CmChannel*>(watch.context)->take_all();
 }
 
-void CmChannel::fetch() {
+void CmChannel::take_all() {
+  const std::weak_ptr<char> alive = alive_;
+  for (bool more = true; more && !alive.expired();) {
+    more = fetch();
+    deliver();
+  }
+}
+
+/// Takes what the kernel has, up to a connect request: who takes that moves the new id to a channel
+/// of its own, and with it what the kernel has for it still. True: there may be more.
+bool CmChannel::fetch() {
   rdma_cm_event* raw = nullptr;
   while (library_->cm.get_cm_event(channel_, &raw) == 0) {
     events_.push_back(copy_of(*raw));
     (void)library_->cm.ack_cm_event(raw);
+    if (events_.back().request != nullptr) return true;
   }
+  return false;
 }
 
 void CmChannel::deliver() {
@@ -131,7 +142,7 @@ void CmChannel::on_event(std::function<void(CmEvent)> sink) {
 }
 
 std::optional<CmEvent> CmChannel::try_next() {
-  fetch();
+  (void)fetch();
   if (events_.empty()) return std::nullopt;
   CmEvent event = std::move(events_.front());
   events_.pop_front();

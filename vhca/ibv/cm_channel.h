@@ -47,6 +47,7 @@ class CmChannel {
   base::Status adopt(rdma_cm_id* id);
   /// Several ids may share a channel (listeners); this is the last one made.
   rdma_cm_id* id() { return ids_.back(); }
+  rdma_event_channel* verbs() { return channel_; }
   void destroy_last_id();
 
   /// Watches for events on the reactor, on its thread.
@@ -57,12 +58,15 @@ class CmChannel {
   void on_event(std::function<void(CmEvent)> sink);
   /// Takes what the kernel has without waiting; the oldest event that nobody took.
   std::optional<CmEvent> try_next();
+  /// Takes what the kernel has and gives it to the sink or the waiter, as when it is readable. It
+  /// may destroy the channel.
+  void take_all();
 
  private:
   CmChannel(std::shared_ptr<const Library> library, rdma_event_channel* channel)
       : library_(std::move(library)), channel_(channel), handle_(channel->fd) {}
   static void readable(base::Watch& watch);
-  void fetch();
+  bool fetch();
   void deliver();
 
   const std::shared_ptr<const Library> library_;

@@ -99,7 +99,7 @@ Result<std::unique_ptr<Cq>> IbvCq::create(IbvDevice& device, const CqOptions& op
                       options.capacity, device.info().name, max);
   }
   auto* const channel = static_cast<IbvCompChannel*>(options.channel);
-  std::unique_ptr<IbvCq> cq(new IbvCq(device, channel));
+  std::unique_ptr<IbvCq> cq(new IbvCq(device, channel, options.td != nullptr));
   cq->cq_ = device.library().verbs.create_cq(device.verbs(), options.capacity, cq.get(),
                                              channel != nullptr ? channel->verbs() : nullptr, 0);
   if (cq->cq_ == nullptr) {
@@ -124,17 +124,39 @@ IbvCq::~IbvCq() {
 }
 
 int IbvCq::poll(std::span<Wc> out) {
-  if (has_kept_.load(std::memory_order_acquire)) [[unlikely]] {
-    if (const int count = poll_kept(out); count > 0) return count;
+  int count = 0;
+  if (one_thread_) {
+    count = has_kept_.load(std::memory_order_relaxed) ? poll_kept(out) : poll_device(out);
+  } else {
+    polling_.fetch_add(1, std::memory_order_seq_cst);
+    const bool kept = has_kept_.load(std::memory_order_seq_cst);
+    if (!kept) count = poll_device(out);
+    polling_.fetch_sub(1, std::memory_order_release);
+    if (kept) [[unlikely]]
+      count = poll_kept(out);
   }
-  const int count = ibv_poll_cq(cq_, static_cast<int>(out.size()), out.data());
-  if (count > 0) [[likely]]
+  if (count > 0) [[likely]] {
+    note_failures(out.first(static_cast<size_t>(count)));
     return count;
+  }
   return count < 0 || overrun_.load(std::memory_order_relaxed) ? -1 : 0;
+}
+
+int IbvCq::poll_device(std::span<Wc> out) {
+  return ibv_poll_cq(cq_, static_cast<int>(out.size()), out.data());
+}
+
+/// A completion with an error says that the device has put its QP in ERR.
+void IbvCq::note_failures(std::span<const Wc> polled) {
+  for (const Wc& wc : polled) {
+    if (wc.status != IBV_WC_SUCCESS) [[unlikely]]
+      device_.qp_failed(wc.qp_num);
+  }
 }
 
 int IbvCq::poll_kept(std::span<Wc> out) {
   const std::lock_guard guard(kept_lock_);
+  if (kept_.empty()) return poll_device(out);  // another poll has taken all
   const size_t count = std::min(out.size(), kept_.size());
   std::copy_n(kept_.begin(), count, out.begin());
   kept_.erase(kept_.begin(), kept_.begin() + static_cast<ptrdiff_t>(count));
@@ -149,6 +171,8 @@ void IbvCq::arm(bool solicited_only) {
 
 void IbvCq::drop_completions(uint32_t qp_number) {
   const std::lock_guard guard(kept_lock_);
+  has_kept_.store(true, std::memory_order_seq_cst);
+  while (polling_.load(std::memory_order_seq_cst) != 0) device_.host().yield();
   std::erase_if(kept_, [&](const Wc& wc) { return wc.qp_num == qp_number; });
   std::array<Wc, 16> burst;
   int count = 0;

@@ -91,14 +91,21 @@ class IbvCq final : public Cq, public base::ListNode {
   void set_overrun() { overrun_.store(true, std::memory_order_relaxed); }
 
  private:
-  IbvCq(IbvDevice& device, IbvCompChannel* channel) : device_(device), channel_(channel) {}
+  IbvCq(IbvDevice& device, IbvCompChannel* channel, bool one_thread)
+      : device_(device), channel_(channel), one_thread_(one_thread) {}
+  int poll_device(std::span<Wc> out);
   int poll_kept(std::span<Wc> out);
+  void note_failures(std::span<const Wc> polled);
 
   IbvDevice& device_;
   IbvCompChannel* const channel_;
   ibv_cq* cq_ = nullptr;
   std::atomic<bool> overrun_{false};
+  const bool one_thread_;
+  // What drop_completions() keeps comes before what the device has: it waits for the polls that did
+  // not see has_kept_, and all later ones go by kept_lock_. Not counted if one thread does both.
   std::atomic<bool> has_kept_{false};
+  std::atomic<uint32_t> polling_{0};
   std::mutex kept_lock_;
   std::vector<Wc> kept_;  // polled while a QP went, and not its; kept_lock_
 };

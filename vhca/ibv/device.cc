@@ -154,6 +154,23 @@ std::vector<std::string> IbvDevice::addresses() const {
   return all;
 }
 
+// --- QPs
+
+void IbvDevice::add_qp(IbvQp& qp) {
+  const std::lock_guard guard(qps_lock_);
+  qps_[qp.number()] = &qp;
+}
+
+void IbvDevice::remove_qp(uint32_t number) {
+  const std::lock_guard guard(qps_lock_);
+  qps_.erase(number);
+}
+
+void IbvDevice::qp_failed(uint32_t number) {
+  const std::lock_guard guard(qps_lock_);
+  if (const auto found = qps_.find(number); found != qps_.end()) found->second->device_failed();
+}
+
 // --- asynchronous events
 
 void IbvDevice::async_readable(base::Watch& watch) {
@@ -168,9 +185,16 @@ void IbvDevice::fetch_async_events() {
   ibv_async_event raw{};
   while (library_->verbs.get_async_event(context_, &raw) == 0) {
     async_events_.push_back(translate(raw));
+    if (raw.event_type == IBV_EVENT_COMM_EST) heard_of_peer(*raw.element.qp);
     library_->verbs.ack_async_event(&raw);
     async_event_->signal();
   }
+}
+
+/// The peer sends already: if its confirmation was lost, the CM hears of it from us.
+void IbvDevice::heard_of_peer(const ibv_qp& qp) {
+  const std::lock_guard guard(qps_lock_);
+  if (const auto found = qps_.find(qp.qp_num); found != qps_.end()) found->second->peer_speaks();
 }
 
 std::optional<AsyncEvent> IbvDevice::next_async_event() {

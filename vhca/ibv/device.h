@@ -7,6 +7,7 @@
 #include <infiniband/verbs.h>
 
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -19,6 +20,8 @@
 #include "vhca/ibv_device.h"
 
 namespace braid::vhca::ibv {
+
+class IbvQp;
 
 class IbvDevice final : public Device {
  public:
@@ -50,6 +53,12 @@ class IbvDevice final : public Device {
   ibv_context* verbs() { return context_; }
   /// The IP addresses of its ports, each once. Empty on InfiniBand, whose GIDs are none.
   std::vector<std::string> addresses() const;
+  // --- QPs by number, for what the device says of them
+  void add_qp(IbvQp& qp);
+  /// When it returns nothing is told to the QP any more.
+  void remove_qp(uint32_t number);
+  /// A completion said so.
+  void qp_failed(uint32_t number);
   /// Runs `end` while no event can be taken, and forgets those of the object.
   template <typename Object, typename End>
   void forget_events(Object* AsyncEvent::*member, const Object& object, End end) {
@@ -65,6 +74,7 @@ class IbvDevice final : public Device {
   base::Status start();
   static void async_readable(base::Watch& watch);
   void fetch_async_events();
+  void heard_of_peer(const ibv_qp& qp);
 
   base::Host& host_;
   base::Reactor& control_;
@@ -77,6 +87,8 @@ class IbvDevice final : public Device {
   std::unique_ptr<base::Event> async_event_;
   std::mutex async_lock_;
   std::deque<AsyncEvent> async_events_;  // async_lock_
+  std::mutex qps_lock_;                  // inside of async_lock_
+  std::map<uint32_t, IbvQp*> qps_;       // qps_lock_
 };
 
 class IbvPd final : public Pd {

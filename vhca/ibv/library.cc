@@ -102,6 +102,7 @@ Status find_cm(const std::string& name, CmCalls& calls) {
   library.find(calls.get_cm_event, "rdma_get_cm_event", kV10);
   library.find(calls.ack_cm_event, "rdma_ack_cm_event", kV10);
   library.find(calls.migrate_id, "rdma_migrate_id", kV10);
+  library.find(calls.notify, "rdma_notify", kV10);
   library.find(calls.establish, "rdma_establish", kV12);
   library.find(calls.init_qp_attr, "rdma_init_qp_attr", kV12);
   return library.complete();

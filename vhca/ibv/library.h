@@ -64,6 +64,7 @@ struct CmCalls {
   decltype(&::rdma_get_cm_event) get_cm_event = nullptr;
   decltype(&::rdma_ack_cm_event) ack_cm_event = nullptr;
   decltype(&::rdma_migrate_id) migrate_id = nullptr;
+  decltype(&::rdma_notify) notify = nullptr;
   decltype(&::rdma_establish) establish = nullptr;
   decltype(&::rdma_init_qp_attr) init_qp_attr = nullptr;
 };

@@ -80,15 +80,25 @@ Task<Result<std::unique_ptr<Connection>>> IbvRequest::accept(base::Reactor& reac
     (void)ours->modify(attr, IBV_QP_STATE);
     return error.with("accepting a connection of {}", peer_text_);
   };
+  std::unique_ptr<CmChannel> channel;
+  // Goes before the channel, and the id with it. The QP may have gone by then.
+  struct Accepting {
+    Accepting(std::shared_ptr<AcceptingId> in, rdma_cm_id* id) : at(std::move(in)) { at->set(id); }
+    ~Accepting() { at->set(nullptr); }
+    const std::shared_ptr<AcceptingId> at;
+  };
+  std::optional<Accepting> accepting(std::in_place, ours->accepting(), channel_->id());
   if (const Status answered = answer(*ours, parameters); !answered.ok()) {
+    accepting.reset();
     reject({});
     co_return fail(answered.error());
   }
-  std::unique_ptr<CmChannel> channel = std::move(channel_);
+  channel = std::move(channel_);
   channel->start(reactor);
   Task<CmEvent> next = channel->next();
   Task<std::optional<CmEvent>> limited = reactor.with_timeout(std::move(next), kHandshakeBoundNs);
   const std::optional<CmEvent> event = co_await std::move(limited);
+  accepting.reset();
   if (!event) {
     co_return fail(make_error(Errc::kTimedOut, "it did not confirm within {} s",
                               kHandshakeBoundNs / base::kSecond));

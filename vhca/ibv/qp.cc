@@ -70,11 +70,13 @@ Result<std::unique_ptr<Qp>> IbvQp::create(IbvPd& pd, const QpOptions& options) {
                     options.cap.max_send_wr, options.cap.max_recv_wr, options.cap.max_send_sge,
                     options.cap.max_recv_sge, options.cap.max_inline_data));
   }
+  device.add_qp(*qp);
   return std::unique_ptr<Qp>(std::move(qp));
 }
 
 IbvQp::~IbvQp() {
   if (qp_ == nullptr) return;
+  device_.remove_qp(number());
   end_hold();
   const uint32_t number = qp_->qp_num;
   device_.forget_events<Qp>(&AsyncEvent::qp, *this, [this] {
@@ -103,8 +105,19 @@ int IbvQp::post_recv(const RecvWr* wr, const RecvWr** bad) {
   }
   const int err =
       std::abs(ibv_post_recv(qp_, const_cast<ibv_recv_wr*>(wr), const_cast<ibv_recv_wr**>(bad)));
-  if (err == 0 && qp_->state == IBV_QPS_ERR) flush_again();
+  const bool in_error = qp_->state == IBV_QPS_ERR || failed_.load(std::memory_order_acquire);
+  if (err == 0 && in_error) flush_again();
   return err;
+}
+
+/// What was posted since, and is not flushed, is flushed now.
+void IbvQp::device_failed() {
+  if (failed_.exchange(true, std::memory_order_acq_rel)) return;
+  if (qp_->srq == nullptr) flush_again();
+}
+
+void IbvQp::peer_speaks() {
+  accepting_->peer_speaks(device_.library().cm);
 }
 
 /// rxe's driver only writes a receive into the queue that it shares with the kernel: in ERR nobody
@@ -126,6 +139,7 @@ Status IbvQp::modify(const QpAttr& attr, int mask) {
                                         qp_attr_mask_text(mask)));
   }
   if (next == IBV_QPS_RESET) {
+    failed_.store(false, std::memory_order_release);
     drop_completions();
     device_.forget_events<Qp>(&AsyncEvent::qp, *this, [] {});
   }

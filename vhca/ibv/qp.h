@@ -5,6 +5,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 
@@ -30,6 +31,24 @@ class QpHold {
   IbvQp* qp_ = nullptr;
 };
 
+/// The id on which somebody who accepts a connection for a QP waits for its confirmation.
+class AcceptingId {
+ public:
+  void set(rdma_cm_id* id) {
+    const std::lock_guard guard(lock_);
+    id_ = id;
+  }
+  /// Tells the CM, if it may not know yet, that the peer sends on the QP.
+  void peer_speaks(const CmCalls& cm) {
+    const std::lock_guard guard(lock_);
+    if (id_ != nullptr) (void)cm.notify(id_, IBV_EVENT_COMM_EST);
+  }
+
+ private:
+  std::mutex lock_;
+  rdma_cm_id* id_ = nullptr;  // null: nobody waits
+};
+
 class IbvQp final : public Qp {
  public:
   static base::Result<std::unique_ptr<Qp>> create(IbvPd& pd, const QpOptions& options);
@@ -47,6 +66,13 @@ class IbvQp final : public Qp {
   /// Holds of former connections end here: they can no longer fence.
   std::shared_ptr<QpHold> new_hold();
   ibv_qp_state state() const { return query().qp_state; }
+  const std::shared_ptr<AcceptingId>& accepting() const { return accepting_; }
+
+  // --- from the device, which keeps the QP meanwhile
+  /// It has put the QP in ERR by itself.
+  void device_failed();
+  /// The peer has sent on a QP that is in RTR.
+  void peer_speaks();
 
  private:
   IbvQp(IbvDevice& device, const QpOptions& options);
@@ -60,6 +86,8 @@ class IbvQp final : public Qp {
   const QpOptions made_with_;
   ibv_qp* qp_ = nullptr;
   std::shared_ptr<QpHold> hold_;
+  std::atomic<bool> failed_{false};  // by the device; the library's copy of the state knows not
+  const std::shared_ptr<AcceptingId> accepting_ = std::make_shared<AcceptingId>();
 };
 
 }  // namespace braid::vhca::ibv
