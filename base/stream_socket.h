@@ -41,9 +41,15 @@ class StreamSocket {
   virtual Errc receive(std::span<const iovec> pieces, size_t& received) = 0;
   /// The peer reads the end behind all that was sent. Nothing may be sent after.
   virtual void shut_down_send() = 0;
+  /// Nothing is sent or received any more: what was sent before still goes out, the peer reads the
+  /// end behind it, and the socket is readable, so that who watches it wakes up.
+  virtual void shut_down() = 0;
   /// How long the peer's machine may leave what was sent without an acknowledgement, and a silent
-  /// connection's probes without an answer, before the connection counts as broken (kTimedOut).
+  /// connection's probes without an answer, before the connection counts as broken (kTimedOut). It
+  /// also runs while the peer's process reads nothing and all windows are full. 0: no bound. Less
+  /// than kUserTimeoutMinNs means that: a single lost segment or probe shall not count.
   virtual void set_user_timeout(uint64_t timeout_ns) = 0;
+  static constexpr uint64_t kUserTimeoutMinNs = 3'500'000'000;
   virtual SocketAddress local() const = 0;
   virtual SocketAddress peer() const = 0;
   virtual const Handle& handle() const = 0;

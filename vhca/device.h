@@ -87,8 +87,8 @@ class Mr : public ibv_mr {
   Mr& operator=(const Mr&) = delete;
   /// Deregisters: when it returns no peer can touch the memory through this MR any more. Waits for
   /// copies of peers that are under way; one whose process was stopped in the middle of it holds it
-  /// up; reactors use Pd::dereg_mr(), or drain the QPs first.
-  /// up. Windows that are bound to it are invalidated first: ask has_windows() where verbs refuse.
+  /// up: reactors use Pd::dereg_mr(), or drain the QPs first. Windows that are bound to it are
+  /// invalidated first: ask has_windows() where verbs refuse.
   virtual ~Mr() = default;
   virtual bool has_windows() const { return false; }
   std::byte* address = nullptr;

@@ -131,13 +131,22 @@ class LinuxStreamSocket final : public StreamSocket {
   }
 
   void shut_down_send() override { (void)::shutdown(socket_.fd(), SHUT_WR); }
+  void shut_down() override { (void)::shutdown(socket_.fd(), SHUT_RDWR); }
 
   void set_user_timeout(uint64_t timeout_ns) override {
-    const auto ms = static_cast<int>(std::min<uint64_t>(timeout_ns / kMillisecond, INT_MAX));
-    set_option(socket_, IPPROTO_TCP, TCP_USER_TIMEOUT, std::max(ms, 1));
+    if (timeout_ns == 0) {
+      // Longer than anything else would try; 0 would mean the kernel's own bound.
+      set_option(socket_, IPPROTO_TCP, TCP_USER_TIMEOUT, INT_MAX);
+      return set_option(socket_, SOL_SOCKET, SO_KEEPALIVE, 0);
+    }
+    const uint64_t wanted_ns = std::max(timeout_ns, kUserTimeoutMinNs);
+    const auto ms = static_cast<int>(std::min<uint64_t>(wanted_ns / kMillisecond, INT_MAX));
+    set_option(socket_, IPPROTO_TCP, TCP_USER_TIMEOUT, ms);
     // A silent connection is probed, so that a peer whose machine is gone is noticed. The user
-    // time-out replaces the count of probes; the kernel's unit is the second.
-    const int seconds = std::clamp(ms / 2000, 1, 60);
+    // time-out replaces the count of probes: it ends the connection at the first probe's turn
+    // behind it, so three go unanswered at the least (at 1, 2, 3 s of 3.5 s). The kernel's unit is
+    // the second.
+    const int seconds = std::clamp(ms / 4000, 1, 60);
     set_option(socket_, IPPROTO_TCP, TCP_KEEPIDLE, seconds);
     set_option(socket_, IPPROTO_TCP, TCP_KEEPINTVL, seconds);
     set_option(socket_, SOL_SOCKET, SO_KEEPALIVE, 1);

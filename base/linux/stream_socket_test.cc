@@ -1,6 +1,11 @@
 // TCP sockets: bytes in order, readiness, refusal, the end of the peer, addresses.
 #include "base/linux/stream_socket.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <climits>
 #include <cstring>
 
 #include "base/linux/test_support.h"
@@ -119,6 +124,56 @@ TEST_P(StreamSocketTest, half_an_end_leaves_the_other_direction) {
   ASSERT_EQ(send(*server, "answer", bytes), Errc::kOk);
   ASSERT_TRUE(wait([&] { return client->receive({&piece, 1}, bytes) == Errc::kOk; }));
   EXPECT_EQ(std::string(buffer, bytes), "answer");
+}
+
+TEST_P(StreamSocketTest, shut_down_is_heard_by_whoever_watches_and_by_the_peer) {
+  auto queue = std::move(*host->create_io_queue());
+  Watch watch;
+  bool readable = false;
+  watch.context = &readable;
+  watch.ready = [](Watch& each) { *static_cast<bool*>(each.context) = true; };
+  queue->watch_readable(client->handle(), watch);
+  queue->poll();
+  EXPECT_FALSE(readable);
+  size_t bytes = 0;
+  ASSERT_EQ(send(*client, "last", bytes), Errc::kOk);
+  client->shut_down();
+  EXPECT_TRUE(wait([&] {
+    queue->poll();
+    return readable;
+  }));
+  queue->unwatch(watch);
+  EXPECT_EQ(send(*client, "x", bytes), Errc::kDisconnected);
+  char buffer[16];
+  const iovec piece{buffer, sizeof buffer};
+  EXPECT_EQ(client->receive({&piece, 1}, bytes), Errc::kDisconnected);
+  ASSERT_TRUE(wait([&] { return server->receive({&piece, 1}, bytes) == Errc::kOk; }));
+  EXPECT_EQ(std::string(buffer, bytes), "last");
+  ASSERT_TRUE(wait([&] { return server->receive({&piece, 1}, bytes) != Errc::kWouldBlock; }));
+  EXPECT_EQ(server->receive({&piece, 1}, bytes), Errc::kDisconnected);
+}
+
+// The kernel ends a silent connection at the first probe's turn behind the user time-out.
+TEST_P(StreamSocketTest, no_single_lost_segment_or_probe_ends_a_connection) {
+  const auto option = [&](int level, int name) {
+    int value = 0;
+    socklen_t length = sizeof value;
+    EXPECT_EQ(::getsockopt(client->handle().fd(), level, name, &value, &length), 0);
+    return value;
+  };
+  for (const uint64_t wanted : {kMillisecond, 4 * kSecond, 30 * kSecond, 900 * kSecond}) {
+    client->set_user_timeout(wanted);
+    const int timeout_ms = option(IPPROTO_TCP, TCP_USER_TIMEOUT);
+    EXPECT_GE(static_cast<uint64_t>(timeout_ms) * kMillisecond, wanted);
+    const int idle_s = option(IPPROTO_TCP, TCP_KEEPIDLE);
+    const int interval_s = option(IPPROTO_TCP, TCP_KEEPINTVL);
+    EXPECT_GT(timeout_ms, 1000 * (idle_s + 2 * interval_s)) << "two probes may be lost";
+    EXPECT_GT(timeout_ms, 3000) << "0.2 + 0.4 + 0.8 + 1.6 s: four transmissions";
+    EXPECT_EQ(option(SOL_SOCKET, SO_KEEPALIVE), 1);
+  }
+  client->set_user_timeout(0);
+  EXPECT_EQ(option(IPPROTO_TCP, TCP_USER_TIMEOUT), INT_MAX);
+  EXPECT_EQ(option(SOL_SOCKET, SO_KEEPALIVE), 0);
 }
 
 TEST_P(StreamSocketTest, an_address_is_listened_on_by_one) {

@@ -1,6 +1,7 @@
 #include "base/sim/stream.h"
 
 #include <algorithm>
+#include <climits>
 #include <cstring>
 
 #include "base/endian.h"
@@ -90,6 +91,7 @@ Errc SimStream::send(std::span<const iovec> pieces, size_t& sent) {
   if (send_ended_) return Errc::kDisconnected;
   uint64_t count = std::min<uint64_t>(total_bytes(pieces), room());
   if (!connected_ || count == 0) {
+    if (connected_) watch_window();
     set_ready(host_, *writable, false);
     return Errc::kWouldBlock;
   }
@@ -119,7 +121,7 @@ Errc SimStream::receive(std::span<const iovec> pieces, size_t& received) {
   if (host_.dead()) return Errc::kDead;
   if (received_.empty()) {
     if (failure_ != Errc::kOk) return failure_;
-    if (peer_ended_) return Errc::kDisconnected;
+    if (peer_ended_ || receive_ended_) return Errc::kDisconnected;
     update_readiness();
     return Errc::kWouldBlock;
   }
@@ -150,10 +152,39 @@ void SimStream::shut_down_send() {
   transmit(segment(Segment::kEnd));
 }
 
+void SimStream::shut_down() {
+  shut_down_send();
+  receive_ended_ = true;
+  received_.clear();
+  update_readiness();
+}
+
 void SimStream::set_user_timeout(uint64_t timeout_ns) {
   if (channel_ == nullptr) return;
-  const uint64_t each_ns = std::max<uint64_t>(timeout_ns / (kRetries + 1), kMillisecond);
-  channel_->set_retry_budget({.ack_timeout_ns = each_ns, .retry_count = kRetries});
+  if (timeout_ns == 0) {
+    user_timeout_ns_ = kNever;
+    return channel_->set_retry_budget(
+        {.ack_timeout_ns = kFirstBudget.ack_timeout_ns, .retry_count = UINT_MAX});
+  }
+  user_timeout_ns_ = std::max(timeout_ns, StreamSocket::kUserTimeoutMinNs);
+  channel_->set_retry_budget(
+      {.ack_timeout_ns = user_timeout_ns_ / (kRetries + 1), .retry_count = kRetries});
+}
+
+/// Data waits and the window is full: unless the peer's process reads within the user time-out, the
+/// connection is broken.
+void SimStream::watch_window() {
+  if (window_watched_ || user_timeout_ns_ == kNever) return;
+  window_watched_ = true;
+  host_.world().after(user_timeout_ns_, [stream = weak_from_this(), read = told_read_] {
+    const std::shared_ptr<SimStream> self = stream.lock();
+    if (self == nullptr || self->host_.dead() || self->over()) return;
+    self->window_watched_ = false;
+    if (self->room() > 0) return;
+    if (self->told_read_ != read) return self->watch_window();
+    self->channel_.reset();  // the peer hears of it
+    self->broken(Errc::kTimedOut);
+  });
 }
 
 SocketAddress SimStream::local() const {
@@ -164,7 +195,7 @@ SocketAddress SimStream::local() const {
 
 void SimStream::update_readiness() {
   const bool failed = failure_ != Errc::kOk;
-  set_ready(host_, *readable, failed || peer_ended_ || !received_.empty());
+  set_ready(host_, *readable, failed || peer_ended_ || receive_ended_ || !received_.empty());
   set_ready(host_, *writable, failed || (connected_ && room() > 0));
 }
 
@@ -175,12 +206,14 @@ void SimStream::request(std::span<const std::byte> message, std::vector<std::byt
       connected_ = true;
       break;
     case Segment::kData:
+      if (receive_ended_) break;
       received_.insert(received_.end(), message.begin() + 1, message.end());
       break;
     case Segment::kRead: {
       le64 read;
       std::memcpy(&read, message.data() + 1, sizeof read);
       ahead_ -= read;
+      told_read_ += read;
       break;
     }
     case Segment::kEnd:

@@ -1,7 +1,8 @@
 // Streams of SimHost: what the kernel's TCP does, over a channel of SimFabric.
 //
 // A channel's requests are the segments, its answers the acknowledgements of the machine (also of a
-// stopped process), its retry budget the user time-out. Sends and receives are cut at places drawn
+// stopped process), its retry budget the user time-out, which also runs while the window is full
+// and the peer's process reads nothing. Sends and receives are cut at places drawn
 // from the seed; a sender may be ahead of the reader by a window that is drawn for each connection.
 //
 //   initiator                        listener's machine
@@ -49,6 +50,7 @@ class SimStream final : public SimSocketObject,
   Errc send(std::span<const iovec> pieces, size_t& sent);
   Errc receive(std::span<const iovec> pieces, size_t& received);
   void shut_down_send();
+  void shut_down();
   void set_user_timeout(uint64_t timeout_ns);
   SocketAddress local() const;
   SocketAddress peer() const { return peer_; }
@@ -63,17 +65,22 @@ class SimStream final : public SimSocketObject,
  private:
   void transmit(std::vector<std::byte> message);
   void update_readiness();
+  void watch_window();
   uint64_t room() const { return ahead_ < window_ ? window_ - ahead_ : 0; }
 
   SimHost& host_;
   const uint64_t window_;  // bytes that may be ahead of the reader
   bool connected_ = false;
   bool send_ended_ = false;
+  bool receive_ended_ = false;
   bool peer_ended_ = false;
   Errc failure_ = Errc::kOk;  // why nothing is carried any more
   uint64_t ahead_ = 0;        // sent and not read by the peer's process
-  uint64_t unanswered_ = 0;   // requests
-  uint64_t read_untold_ = 0;  // read here, and the peer does not know
+  uint64_t told_read_ = 0;    // bytes that the peer said to have read
+  uint64_t user_timeout_ns_ = kNever;
+  bool window_watched_ = false;  // an event looks whether a full window moves
+  uint64_t unanswered_ = 0;      // requests
+  uint64_t read_untold_ = 0;     // read here, and the peer does not know
   std::deque<std::byte> received_;
   SocketAddress peer_;
   std::unique_ptr<Channel> channel_;  // last
@@ -92,6 +99,7 @@ class SimStreamSocket final : public StreamSocket {
     return stream_->receive(pieces, received);
   }
   void shut_down_send() override { stream_->shut_down_send(); }
+  void shut_down() override { stream_->shut_down(); }
   void set_user_timeout(uint64_t timeout_ns) override { stream_->set_user_timeout(timeout_ns); }
   SocketAddress local() const override { return stream_->local(); }
   SocketAddress peer() const override { return stream_->peer(); }

@@ -107,6 +107,62 @@ TEST_P(SimStreams, a_reader_that_does_not_read_stops_the_sender) {
   EXPECT_EQ(send(*client), Errc::kOk);
 }
 
+// As Linux: the user time-out also runs while the peer's window is closed.
+TEST_P(SimStreams, a_reader_that_does_not_read_for_the_user_timeout_is_lost) {
+  client->set_user_timeout(4 * kSecond);
+  size_t out = 0, in = 0;
+  pump(*client, out, 10 << 20);
+  for (int i = 0; i < 3; ++i) {  // one that reads now and then is not
+    world.run_for(3 * kSecond);
+    ASSERT_EQ(send(*client), Errc::kWouldBlock) << i;
+    drain(*server, in);
+    world.run_for(10 * kMillisecond);
+    pump(*client, out, 10 << 20);
+  }
+  world.run_for(9 * kSecond);
+  EXPECT_EQ(send(*client), Errc::kTimedOut);
+  EXPECT_EQ(receive(*client), Errc::kTimedOut);
+  drain(*server, in);
+  EXPECT_EQ(receive(*server), Errc::kDisconnected);
+}
+
+TEST_P(SimStreams, without_a_user_timeout_everything_is_waited_for) {
+  client->set_user_timeout(0);
+  size_t out = 0, in = 0;
+  pump(*client, out, 10 << 20);
+  world.run_for(100 * kSecond);
+  EXPECT_EQ(send(*client), Errc::kWouldBlock);
+  drain(*server, in);
+  world.run_for(10 * kMillisecond);
+  world.fabric().set_black_hole("10.0.0.1", "10.0.0.2", true);
+  ASSERT_EQ(send(*client), Errc::kOk);
+  world.run_for(100 * kSecond);
+  world.fabric().heal_all();
+  world.run_for(kSecond);
+  EXPECT_EQ(receive(*server), Errc::kOk);
+}
+
+TEST_P(SimStreams, shut_down_is_heard_by_whoever_watches_and_by_the_peer) {
+  auto reactor = std::move(*Reactor::create(pa, {}));
+  pa.drive(*reactor);
+  bool readable = false;
+  Watch watch;
+  watch.context = &readable;
+  watch.ready = [](Watch& each) { *static_cast<bool*>(each.context) = true; };
+  reactor->io().watch_readable(client->handle(), watch);
+  world.run_for(10 * kMillisecond);
+  EXPECT_FALSE(readable);
+  ASSERT_EQ(send(*client), Errc::kOk);
+  client->shut_down();
+  EXPECT_TRUE(world.run_until([&] { return readable; }, kSecond));
+  reactor->io().unwatch(watch);
+  EXPECT_EQ(receive(*client), Errc::kDisconnected);
+  EXPECT_EQ(send(*client), Errc::kDisconnected);
+  world.run_for(kSecond);
+  EXPECT_EQ(receive(*server), Errc::kOk) << "what was sent before";
+  EXPECT_EQ(receive(*server), Errc::kDisconnected);
+}
+
 TEST_P(SimStreams, what_was_sent_before_the_end_is_received_first) {
   size_t out = 0, in = 0;
   pump(*client, out, 5000);
@@ -120,12 +176,12 @@ TEST_P(SimStreams, what_was_sent_before_the_end_is_received_first) {
 }
 
 TEST_P(SimStreams, a_peer_that_is_cut_off_times_out_and_a_dead_one_is_told) {
-  client->set_user_timeout(500 * kMillisecond);
+  client->set_user_timeout(4 * kSecond);
   world.fabric().set_black_hole("10.0.0.1", "10.0.0.2", true);
   ASSERT_EQ(send(*client), Errc::kOk);
-  world.run_for(400 * kMillisecond);
+  world.run_for(3 * kSecond);
   EXPECT_EQ(receive(*client), Errc::kWouldBlock);
-  world.run_for(600 * kMillisecond);
+  world.run_for(5 * kSecond);
   EXPECT_EQ(receive(*client), Errc::kTimedOut);
   world.fabric().heal_all();
 

@@ -188,9 +188,9 @@ SoftMr::SoftMr(SoftDevice& device, const MrView& view) : device_(device), view_(
 std::unique_ptr<PeerFence> SoftMr::withdraw() {
   registered_ = false;
   const uint32_t fenced = device_.mr_table().remove(view_.key);
-  // Where peers may not go there is none of them.
-  const bool remote = (view_.access & kRemoteAccessFlags) != 0;
-  return remote ? device_.wire().fence_peers(fenced) : nullptr;
+  const bool fence =
+      (view_.access & kRemoteAccessFlags) != 0 || device_.wire().fences_local_memory();
+  return fence ? device_.wire().fence_peers(fenced) : nullptr;
 }
 
 bool SoftMr::has_windows() const {

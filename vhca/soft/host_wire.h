@@ -35,6 +35,7 @@ class HostWire final : public Wire {
   }
   void release_memory(const MrPlace& place) override { inhost_.release_memory(place); }
   std::unique_ptr<PeerFence> fence_peers(uint32_t key) override;
+  bool fences_local_memory() const override { return true; }
 
   base::Result<std::unique_ptr<Listener>> listen(SoftDevice& device, base::Reactor& reactor,
                                                  const Address& address, int backlog) override;

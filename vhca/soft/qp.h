@@ -95,6 +95,9 @@ class SoftQp final : public Qp, public LinkEnd, private LockedEnd, public Stalle
                        std::span<const std::byte> read_data) override;
   void broken_locked() override;
   void disconnected_locked() override;
+  void refused_locked(ibv_wc_status status, std::string_view cause) override {
+    (void)refuse(status, cause);
+  }
 
   // --- requester.cc: all under the lock
   int post_one(const SendWr& wr);

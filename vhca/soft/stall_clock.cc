@@ -25,7 +25,9 @@ void StallClock::forget(Stalled& stalled) {
       stalled.unlink();
       if (running_ != &stalled) return;
     }
-    // Its stall_over() runs on the control reactor this very moment, for well under a microsecond.
+    // Its stall_over() runs on the control reactor this very moment. It may send and receive on a
+    // stream, within bounds.
+    control_.host().yield();
   }
 }
 

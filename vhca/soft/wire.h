@@ -24,6 +24,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "vhca/device.h"
 #include "vhca/soft/mr_table.h"
@@ -195,6 +196,8 @@ class LockedEnd {
                                std::span<const std::byte> read_data) = 0;
   virtual void broken_locked() = 0;
   virtual void disconnected_locked() = 0;
+  /// The link has refused a request of the peer with `status`, and tells it: to ERR.
+  virtual void refused_locked(ibv_wc_status status, std::string_view cause) = 0;
 };
 
 enum class LinkFamily : uint8_t { kDirect, kMessage, kStream };
@@ -286,6 +289,9 @@ class Wire {
     return {};
   }
   virtual void release_memory(const MrPlace& place) { (void)place; }
+  /// Whether memory that peers may not reach (posted receives) is touched for them by threads that
+  /// are not its owner's, so that it needs a fence, too.
+  virtual bool fences_local_memory() const { return false; }
   /// `key` was just taken out of the table. Null: no peer, and no thread of ours that acts for a
   /// peer, uses what it resolved before. Else the memory is theirs until the fence has passed.
   virtual std::unique_ptr<PeerFence> fence_peers(uint32_t key) {

@@ -103,6 +103,7 @@ class TcpListener final : public Listener {
     ~Candidate();
     TcpListener& listener;
     std::unique_ptr<base::StreamSocket> socket;
+    const std::string ip;
     CmReader reader;
     base::Watch watch;
     base::Timer timer;
@@ -114,6 +115,7 @@ class TcpListener final : public Listener {
   static void pause_over(base::Timer& timer);
   void watch_socket(bool watched);
   void accept_sockets();
+  void make_room(const std::string& ip);
   void take_request(Candidate& candidate);
   void reject(base::StreamSocket& socket, RejectReason reason);
 
@@ -124,8 +126,8 @@ class TcpListener final : public Listener {
   const size_t backlog_;
   base::Watch watch_;
   bool watched_ = false;
-  base::Timer pause_;  // after a failed accept
-  std::list<std::unique_ptr<Candidate>> candidates_;
+  base::Timer pause_;                                 // after a failed accept, or many
+  std::list<std::unique_ptr<Candidate>> candidates_;  // the oldest first
   const std::shared_ptr<RequestQueue> requests_;
 };
 

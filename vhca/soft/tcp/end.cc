@@ -15,13 +15,13 @@ namespace {
 constexpr uint64_t kLookNs = 2 * base::kMillisecond;
 /// For the owner to answer by itself what the reactor received for it.
 constexpr uint64_t kAcknowledgeNs = 100 * base::kMicrosecond;
-/// A lost segment is sent again after 200 ms: less than some of those would end a connection by one
-/// lost segment.
-constexpr uint64_t kUserTimeoutMinNs = base::kSecond;
+/// For the socket to take the farewell of a connection that ends in order.
+constexpr uint64_t kLingerNs = 5 * base::kSecond;
 
+/// 0, as in verbs: for ever.
 uint64_t user_timeout_ns(const ConnectParameters& parameters) {
-  const uint64_t each_ns = parameters.ack_timeout == 0 ? 0 : 4096ull << parameters.ack_timeout;
-  return std::max(each_ns * (parameters.retry_count + 1u), kUserTimeoutMinNs);
+  if (parameters.ack_timeout == 0) return 0;
+  return (4096ull << parameters.ack_timeout) * (parameters.retry_count + 1u);
 }
 
 /// The QP's way to its end.
@@ -112,12 +112,33 @@ void TcpEnd::disconnect() {
     }
   }
   unwatch(read_);
-  unwatch(write_);
+  if (!lingering_) unwatch(write_);
   for (base::Timer* each : {&look_, &acknowledge_}) {
     if (each->pending()) reactor_.cancel(*each);
   }
   why_ = first ? Errc::kDisconnected : why_;
   if (first) set_phase(Phase::kOver);
+  if (!stream_.unsent() || std::exchange(lingering_, true)) return;
+  reactor_.spawn(linger(shared_from_this()));
+}
+
+/// Until the socket has taken the farewell, or for some time.
+base::Task<void> TcpEnd::linger(std::shared_ptr<TcpEnd> self) {
+  struct Unwatch {
+    explicit Unwatch(TcpEnd& end) : of(end) {}
+    ~Unwatch() { of.unwatch(of.write_); }
+    TcpEnd& of;
+  };
+  const Unwatch unwatch_at_the_end(*self);
+  self->want_write();
+  base::Task<bool> sending = self->farewell_sent();
+  (void)co_await self->reactor_.with_timeout(std::move(sending), kLingerNs);
+  self->lingering_ = false;
+}
+
+base::Task<bool> TcpEnd::farewell_sent() {
+  while (stream_.unsent()) co_await changed_.wait();
+  co_return true;
 }
 
 void TcpEnd::forget_qp() {
@@ -150,10 +171,15 @@ void TcpEnd::ready(base::Watch& watch) {
   Direction& direction = &watch == &end.write_.watch ? end.write_ : end.read_;
   end.unwatch(direction);
   end.run();
-  if (direction.write || end.phase_ == Phase::kOver) return;
-  if (!end.stream_.hot()) return end.watch_later(direction);
-  end.polls_at_look_ = end.stream_.polls();
-  if (!end.look_.pending()) end.reactor_.schedule_after(end.look_, kLookNs);
+  if (end.lingering_ && !end.stream_.unsent()) end.changed_.notify_all();
+  if (end.phase_ == Phase::kOver) return;
+  if (end.stream_.hot()) {
+    if (!direction.write) end.polls_at_look_ = end.stream_.polls();
+    if (!end.look_.pending()) end.reactor_.schedule_after(end.look_, kLookNs);
+    return;
+  }
+  // Stuck, what is there to be read stays there: run() asked to be called when there is room.
+  if (!end.stream_.stuck()) end.watch_later(end.read_);
 }
 
 void TcpEnd::look(base::Timer& timer) {
@@ -192,7 +218,7 @@ void TcpEnd::watch_later(Direction& direction) {
 }
 
 void TcpEnd::watch_now(Direction& direction) {
-  if (direction.watched || phase_ == Phase::kOver) return;
+  if (direction.watched || (phase_ == Phase::kOver && !(lingering_ && direction.write))) return;
   direction.watched = true;
   if (direction.write) {
     reactor_.io().watch_writable(socket_->handle(), direction.watch);

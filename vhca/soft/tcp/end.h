@@ -7,6 +7,7 @@
 //   watched ── readable: run() ──> watched        nobody polls
 //                             └──> polled         somebody does (stream hot), timer runs
 //   polled ── silent for 50 us, arm(), or no poll between two looks of the timer ──> watched
+//   watched ── what comes cannot be answered (stuck) ──> watched for room to send only
 //
 // Shared by the QP's link, the Connection and whoever is connecting; what any of them does ends it
 // for all. Threads: the reactor's, but for what says otherwise. The stream is its QP's while there
@@ -79,6 +80,8 @@ class TcpEnd final : public StreamEvents, public std::enable_shared_from_this<Tc
   void stop_polling();
   void set_phase(Phase phase);
   void end(base::Errc why);
+  static base::Task<void> linger(std::shared_ptr<TcpEnd> self);
+  base::Task<bool> farewell_sent();
 
   base::Reactor& reactor_;
   // Who is on the reactor's thread watches at once, others ask it to. In simulation there is one.
@@ -87,6 +90,7 @@ class TcpEnd final : public StreamEvents, public std::enable_shared_from_this<Tc
   const std::string peer_text_;
   Phase phase_ = Phase::kDeciding;
   base::Errc why_ = base::Errc::kOk;
+  bool lingering_ = false;  // over, but for a farewell that the socket has not taken
   std::function<void()> on_over_;
   base::Signal changed_;
   Direction read_;

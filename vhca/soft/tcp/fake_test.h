@@ -20,6 +20,7 @@ class Socket final : public base::StreamSocket {
  public:
   base::Errc connected() override { return base::Errc::kOk; }
   base::Errc send(std::span<const iovec> pieces, size_t& sent) override {
+    if (send_ended) std::abort();  // a bug of the stream
     if (send_room == 0) return base::Errc::kWouldBlock;
     sent = 0;
     for (const iovec& piece : pieces) {
@@ -44,7 +45,8 @@ class Socket final : public base::StreamSocket {
     }
     return base::Errc::kOk;
   }
-  void shut_down_send() override { shut_down = true; }
+  void shut_down_send() override { send_ended = true; }
+  void shut_down() override { send_ended = ended = true; }
   void set_user_timeout(uint64_t) override {}
   base::SocketAddress local() const override { return {}; }
   base::SocketAddress peer() const override { return {}; }
@@ -55,7 +57,7 @@ class Socket final : public base::StreamSocket {
   size_t send_room = SIZE_MAX;
   size_t receive_max = SIZE_MAX;
   bool ended = false;
-  bool shut_down = false;
+  bool send_ended = false;
   std::unique_ptr<base::Handle> none;
 };
 
@@ -144,6 +146,12 @@ class End final : public LockedEnd {
     stream->flush();
   }
 
+  void refused_locked(ibv_wc_status status, std::string_view) override {
+    require(!closed);
+    refused = status;
+    fail();
+  }
+
   static void require(bool condition) {
     if (!condition) std::abort();
   }
@@ -194,6 +202,7 @@ class End final : public LockedEnd {
   std::array<Slot, kSlots> slots;  // of the requests that are posted and not answered
   std::vector<ibv_wr_opcode> executed;
   int not_received = 0;
+  ibv_wc_status refused = IBV_WC_SUCCESS;  // by the stream
   bool started = false;
   bool broken = false;
   bool disconnected = false;
@@ -202,7 +211,7 @@ class End final : public LockedEnd {
 
 class Events final : public StreamEvents {
  public:
-  void want_read() override {}
+  void want_read() override { wants_read = true; }
   void want_write() override { wants_write = true; }
   void acknowledge_later() override { later = true; }
   void peer_ready() override { ready = true; }
@@ -210,6 +219,7 @@ class Events final : public StreamEvents {
     End::require(why == base::Errc::kOk);
     why = reason;
   }
+  bool wants_read = false;
   bool wants_write = false;
   bool later = false;
   bool ready = false;

@@ -25,8 +25,10 @@ void TcpStream::parse() {
     FrameHeader header;
     std::memcpy(&header, buffer_.get() + begin_, sizeof header);
     if (!check(header)) return;
-    stuck_ = static_cast<FrameKind>(header.kind) == FrameKind::kRequest && !may_begin(header);
-    if (stuck_) return events_.want_write();
+    if (changes_memory(header) && out_.responses() > 0) send();
+    // Only a peer that asks for more at a time than it may gets here: what it is owed has room.
+    stuck_ = static_cast<FrameKind>(header.kind) == FrameKind::kRequest && !out_.room_for_answer();
+    if (stuck()) return events_.want_write();
     const uint64_t total = sizeof header + header.length;
     if (total > kBufferBytes) {
       begin_ += sizeof header;
@@ -40,12 +42,11 @@ void TcpStream::parse() {
   }
 }
 
-/// Whether a request can be executed now: there is room for its answer, and READs before it have
-/// had their data sent, which it might change.
-bool TcpStream::may_begin(const FrameHeader& header) {
-  if (out_.holds_reads() && !is_read(static_cast<ibv_wr_opcode>(header.opcode))) send();
-  return out_.room_for_answer() &&
-         (!out_.holds_reads() || is_read(static_cast<ibv_wr_opcode>(header.opcode)));
+/// A request that READs before it had better not see: their data goes first, if the socket takes
+/// it. Nothing waits for that: two ends that do would wait for each other.
+bool TcpStream::changes_memory(const FrameHeader& header) {
+  return static_cast<FrameKind>(header.kind) == FrameKind::kRequest &&
+         !is_read(static_cast<ibv_wr_opcode>(header.opcode));
 }
 
 bool TcpStream::check(const FrameHeader& header) {
@@ -103,6 +104,12 @@ void TcpStream::dispatch(const FrameHeader& header, std::span<const std::byte> d
 void TcpStream::respond(const FrameHeader& header, std::span<const std::byte> data) {
   if (closed_) return;
   Request request = request_of(header);
+  if (returns_data(request.opcode) && request.sequence == executed_ &&
+      out_.responses() >= kReadsMax) {
+    out_.push_error(request.sequence, IBV_WC_REM_INV_REQ_ERR);
+    return end_->refused_locked(IBV_WC_REM_INV_REQ_ERR,
+                                "the peer has more READs and atomics under way than it may");
+  }
   if (is_atomic(request.opcode)) {
     Operands operands;
     std::memcpy(&operands, data.data(), sizeof operands);

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <iterator>
 
 #include "base/log.h"
 #include "vhca/soft/tcp/connection.h"
@@ -10,14 +11,20 @@ using base::Result;
 using base::Task;
 
 namespace {
-// Peers that have connected and said nothing yet, beyond the backlog.
-constexpr size_t kSilentCandidates = 64;
+// Peers that have connected and said nothing yet: beyond the backlog, and of one address. An honest
+// one says what it wants at once, so the oldest goes when there are too many.
+constexpr size_t kSilentCandidates = 256;
+constexpr size_t kSilentOfOneAddress = 128;
+constexpr int kAcceptsPerTurn = 32;
 constexpr uint64_t kCandidateBoundNs = 5 * base::kSecond;
 constexpr uint64_t kAcceptPauseNs = 20 * base::kMillisecond;
 }  // namespace
 
 TcpListener::Candidate::Candidate(TcpListener& owner, std::unique_ptr<base::StreamSocket> s)
-    : listener(owner), socket(std::move(s)), timer(&TcpListener::candidate_is_late, this) {
+    : listener(owner),
+      socket(std::move(s)),
+      ip(socket->peer().ip),
+      timer(&TcpListener::candidate_is_late, this) {
   watch.ready = &TcpListener::candidate_speaks;
   watch.context = this;
   listener.reactor_.io().watch_readable(socket->handle(), watch);
@@ -74,13 +81,29 @@ void TcpListener::somebody_connects(base::Watch& watch) {
   static_cast<TcpListener*>(watch.context)->accept_sockets();
 }
 
+/// The oldest of those that said nothing goes, if there would be too many: of this address, or of
+/// all.
+void TcpListener::make_room(const std::string& ip) {
+  const auto same = [&](const auto& each) { return each->ip == ip; };
+  const auto of_address = std::count_if(candidates_.begin(), candidates_.end(), same);
+  if (static_cast<size_t>(of_address) >= kSilentOfOneAddress) {
+    candidates_.erase(std::find_if(candidates_.begin(), candidates_.end(), same));
+  } else if (candidates_.size() >= backlog_ + kSilentCandidates) {
+    candidates_.pop_front();
+  }
+}
+
 void TcpListener::accept_sockets() {
-  for (;;) {
+  for (int accepted = 0;; ++accepted) {
+    if (accepted == kAcceptsPerTurn) {
+      watch_socket(false);
+      return reactor_.schedule_after(pause_, 0);
+    }
     auto socket = listener_->accept();
     if (socket.ok()) {
-      if (candidates_.size() >= backlog_ + kSilentCandidates) continue;  // hangs up
-      candidates_.push_front(std::make_unique<Candidate>(*this, std::move(socket).value()));
-      candidates_.front()->self = candidates_.begin();
+      make_room((*socket)->peer().ip);
+      candidates_.push_back(std::make_unique<Candidate>(*this, std::move(socket).value()));
+      candidates_.back()->self = std::prev(candidates_.end());
       continue;
     }
     if (socket.code() == Errc::kWouldBlock) return;

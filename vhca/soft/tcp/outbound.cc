@@ -65,6 +65,7 @@ void Outbound::push_no_receive(uint64_t sequence, uint8_t rnr_timer) {
 void Outbound::push_response(const Request& request, std::span<const std::byte> word) {
   Frame& added = add(FrameKind::kResponse, request.sequence, Body::kInline);
   added.header.length = word.size();
+  ++responses_;
   std::memcpy(added.bytes, word.data(), word.size());
 }
 
@@ -73,18 +74,21 @@ void Outbound::push_read_response(const Request& request) {
   Frame& added = add(FrameKind::kResponse, request.sequence, body);
   added.header.length = request.length;
   added.read = request;
-  if (body == Body::kMemory) ++reads_;
+  ++responses_;
 }
 
 Errc Outbound::flush(LockedEnd* end, uint64_t executed, bool& sent_any) {
-  while (!empty()) {
+  // Who calls holds a lock that its owner spins for.
+  for (uint64_t total = 0; !empty() && total < kBytesPerFlush;) {
     Gathered out;
     if (!gather(out, end, executed)) return Errc::kStale;
+    out.trim(kBytesPerCall);
     size_t taken = 0;
     if (const Errc failed = socket_.send({out.iov, out.count}, taken); failed != Errc::kOk) {
       return failed;
     }
     sent_any = true;
+    total += taken;
     sent(taken);
   }
   return Errc::kOk;
@@ -99,7 +103,13 @@ bool Outbound::gather(Gathered& out, LockedEnd* end, uint64_t executed) {
     out.add(reinterpret_cast<const std::byte*>(&next.header) + of_header,
             sizeof(FrameHeader) - of_header);
     const uint64_t before = out.bytes;
-    if (!gather_body(next, skip - of_header, out, end)) return false;
+    if (!gather_body(next, skip - of_header, out, end)) {
+      if (at == tail_) return false;
+      // What stands before it goes first.
+      out.bytes -= sizeof(FrameHeader);
+      --out.count;
+      break;
+    }
     BRAID_ASSERT(out.bytes - before == next.header.length - (skip - of_header));
     skip = 0;
   }
@@ -141,10 +151,24 @@ void Outbound::sent(uint64_t bytes) {
     bytes -= taken;
     count_request(oldest);
     if (offset_ < total) return;
-    offset_ = 0;
-    if (oldest.body == Body::kMemory) --reads_;
-    ++tail_;
+    drop_oldest();
   }
+}
+
+void Outbound::drop_oldest() {
+  offset_ = 0;
+  if (frame(tail_).header.kind == static_cast<uint8_t>(FrameKind::kResponse)) --responses_;
+  ++tail_;
+}
+
+void Outbound::refuse_oldest(ibv_wc_status status) {
+  Frame& oldest = frame(tail_);
+  BRAID_ASSERT(offset_ == 0 && oldest.body == Body::kMemory);
+  --responses_;
+  oldest.body = Body::kNone;
+  oldest.header.kind = static_cast<uint8_t>(FrameKind::kError);
+  oldest.header.status = static_cast<uint8_t>(status);
+  oldest.header.length = 0;
 }
 
 /// The oldest frame, of which more has been sent.
@@ -161,10 +185,11 @@ void Outbound::go_back(uint64_t sequence) {
 }
 
 bool Outbound::drop_data() {
-  const auto stays = [](const Frame& each) {
-    return each.body == Body::kNone ||
-           (each.body == Body::kInline &&
-            each.header.kind == static_cast<uint8_t>(FrameKind::kResponse));
+  const auto response = [](const Frame& each) {
+    return each.header.kind == static_cast<uint8_t>(FrameKind::kResponse);
+  };
+  const auto stays = [&](const Frame& each) {
+    return each.body == Body::kNone || (each.body == Body::kInline && response(each));
   };
   const auto request = [](const Frame& each) {
     return each.header.kind == static_cast<uint8_t>(FrameKind::kRequest);
@@ -180,7 +205,8 @@ bool Outbound::drop_data() {
     ++kept;
   }
   head_ = kept;
-  reads_ = 0;
+  responses_ = 0;
+  for (uint32_t at = tail_; at != head_; ++at) responses_ += response(frame(at)) ? 1 : 0;
   return true;
 }
 

@@ -9,6 +9,7 @@
 
 #include <sys/uio.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -32,8 +33,8 @@ class Outbound {
   /// Whether something is queued of which nothing has been sent, so that an acknowledgement rides.
   bool carries_acknowledgement() const { return count() > (offset_ > 0 ? 1u : 0u); }
 
-  /// Whether data of a READ waits that still lies where it was asked for.
-  bool holds_reads() const { return reads_ > 0; }
+  /// Responses to READs and atomics of the peer that have not gone.
+  uint32_t responses() const { return responses_; }
 
   void push(FrameKind kind, uint64_t sequence = 0);
   void push_request(const Request& request);
@@ -43,10 +44,14 @@ class Outbound {
   void push_response(const Request& request, std::span<const std::byte> word);
   void push_read_response(const Request& request);
 
-  /// Sends until all is gone or the socket takes no more (kWouldBlock). `executed` is what is
-  /// acknowledged to the peer. `end` looks up the memory of READs; kStale: one of these is gone in
-  /// the middle of its response. `sent_any`: something was taken.
+  /// Sends until all is gone, a bound of bytes is reached, or the socket takes no more
+  /// (kWouldBlock). `executed` is what is acknowledged to the peer. `end` looks up the memory of
+  /// READs; kStale: that of the oldest frame, a response, is gone. `sent_any`: something was taken.
   base::Errc flush(LockedEnd* end, uint64_t executed, bool& sent_any);
+  /// After kStale: whether part of the response has gone already.
+  bool oldest_begun() const { return offset_ > 0; }
+  /// After kStale, if none has: the READ is refused instead.
+  void refuse_oldest(ibv_wc_status status);
   /// What the peer has been told to be executed.
   uint64_t told() const { return told_; }
 
@@ -86,11 +91,21 @@ class Outbound {
       iov[count++] = {const_cast<void*>(data), length};
       bytes += length;
     }
+    void trim(uint64_t bytes_max) {
+      while (bytes > bytes_max) {
+        const uint64_t taken = std::min<uint64_t>(bytes - bytes_max, iov[count - 1].iov_len);
+        iov[count - 1].iov_len -= taken;
+        bytes -= taken;
+        if (iov[count - 1].iov_len == 0) --count;
+      }
+    }
   };
   static constexpr uint64_t kBytesPerCall = 1 << 20;
+  static constexpr uint64_t kBytesPerFlush = 1 << 20;
 
   uint32_t count() const { return head_ - tail_; }
   Frame& frame(uint32_t at) { return frames_[at & mask_]; }
+  void drop_oldest();
   Frame& add(FrameKind kind, uint64_t sequence, Body body);
   bool gather(Gathered& out, LockedEnd* end, uint64_t executed);
   bool gather_body(Frame& frame, uint64_t skip, Gathered& out, LockedEnd* end);
@@ -102,8 +117,8 @@ class Outbound {
   const std::unique_ptr<Frame[]> frames_;
   uint32_t head_ = 0;
   uint32_t tail_ = 0;
-  uint32_t reads_ = 0;   // frames of kMemory
-  uint64_t offset_ = 0;  // bytes of the oldest that have been sent
+  uint32_t responses_ = 0;  // frames of kResponse
+  uint64_t offset_ = 0;     // bytes of the oldest that have been sent
   uint64_t told_ = 0;
   uint64_t requests_sent_ = 0;
   uint64_t requests_begun_ = 0;

@@ -75,21 +75,41 @@ Execution TcpStream::execute(const Request& request) {
 void TcpStream::flush() {
   if (running_ || out_.empty()) return;
   const Busy busy(*activity_);
+  running_ = true;
   send();
-  // Told by the next run(), which the socket's end wakes.
+  running_ = false;
+  // Told by the next run(): the socket, shut down, is readable.
   if (dead_ != Errc::kOk) events_.want_read();
 }
 
 void TcpStream::send() {
-  if (dead_ != Errc::kOk || out_.empty()) return;
-  bool sent_any = false;
-  const Errc failed = out_.flush(end_, executed_, sent_any);
-  if (sent_any) stuck_ = false;
-  if (failed == Errc::kWouldBlock) return events_.want_write();
-  if (failed == Errc::kStale) {
+  send_last_words();
+  while (dead_ == Errc::kOk && !out_.empty()) {
+    bool sent_any = false;
+    const Errc failed = out_.flush(end_, executed_, sent_any);
+    if (sent_any) stuck_ = false;
+    if (failed == Errc::kStale) {
+      refuse_read();
+      send_last_words();
+      continue;
+    }
+    if (failed == Errc::kWouldBlock) return events_.want_write();
+    if (failed != Errc::kOk) return fail(failed);
+    if (!out_.empty()) return events_.want_write();  // enough for one turn
+  }
+  if (!unsent() || dead_ != Errc::kOk) return;
+  unsent_ = false;
+  socket_.shut_down_send();
+}
+
+/// The oldest response is to a READ whose memory is gone.
+void TcpStream::refuse_read() {
+  if (out_.oldest_begun()) {
     return violate("a READ of memory that was deregistered while its data was sent");
   }
-  if (failed != Errc::kOk) fail(failed);
+  out_.refuse_oldest(IBV_WC_REM_ACCESS_ERR);
+  end_->refused_locked(IBV_WC_REM_ACCESS_ERR,
+                       "memory that the peer reads was deregistered before its data was sent");
 }
 
 // --- running
@@ -109,7 +129,6 @@ void TcpStream::run(LockedEnd* end, bool woken) {
     acknowledge();
   }
   if (receives) receive();
-  running_ = false;
   if (executed_ != out_.told()) {
     // While the socket is not polled nobody promises to come back for it.
     if ((urgent_ && !told_owner_) || (poll && !hot())) {
@@ -118,8 +137,8 @@ void TcpStream::run(LockedEnd* end, bool woken) {
       events_.acknowledge_later();
     }
   }
-  send_last_words();
   send();
+  running_ = false;
   report();
 }
 
@@ -144,7 +163,7 @@ void TcpStream::sleep() {
 }
 
 void TcpStream::acknowledge() {
-  if (dead_ != Errc::kOk || executed_ == out_.told()) return;
+  if (dead_ != Errc::kOk || hung_up_ || executed_ == out_.told()) return;
   if (!out_.carries_acknowledgement() && out_.room_for_answer()) out_.push(FrameKind::kAnswer);
 }
 
@@ -152,7 +171,7 @@ void TcpStream::receive() {
   size_t left = kReceiveBytesPerRun;
   bool any = false;
   parse();
-  while (dead_ == Errc::kOk && !stuck_) {
+  while (dead_ == Errc::kOk && !stuck()) {
     iovec pieces[kPieces];
     const uint32_t count = receive_pieces(pieces);
     if (dead_ != Errc::kOk) return;
@@ -169,7 +188,7 @@ void TcpStream::receive() {
     if (received < asked || received >= left) break;
     left -= received;
   }
-  if (stuck_) return;
+  if (stuck()) return;
   if (any) {
     silent_since_ns_ = 0;
     return;
@@ -197,7 +216,11 @@ uint32_t TcpStream::receive_pieces(iovec* pieces) {
 // --- the end
 
 void TcpStream::fail(Errc why) {
-  if (dead_ == Errc::kOk) dead_ = why;
+  if (dead_ != Errc::kOk) return;
+  dead_ = why;
+  unsent_ = false;
+  // The peer reads the end, and whoever watches the socket wakes up and reports it here.
+  socket_.shut_down();
 }
 
 void TcpStream::violate(const std::string& what) {
@@ -228,12 +251,10 @@ void TcpStream::close() {
   if (!out_.drop_data()) {
     // The peer cannot tell what would follow from the rest of the data.
     fail(Errc::kDisconnected);
-    socket_.shut_down_send();
-    events_.want_read();
-    return;
+    return events_.want_read();
   }
   gone_due_ = true;
-  if (running_) return;
+  if (running_) return;  // send() follows
   send_last_words();
   flush();
 }
@@ -255,8 +276,8 @@ void TcpStream::hang_up() {
   close();
   if (dead_ != Errc::kOk) return;
   out_.push(FrameKind::kDisconnect);
+  unsent_ = true;  // until the socket has taken all
   flush();
-  socket_.shut_down_send();
 }
 
 }  // namespace braid::vhca::soft::tcp

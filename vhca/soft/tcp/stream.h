@@ -79,12 +79,18 @@ class TcpStream {
   void cool() { hot_.store(false, std::memory_order_relaxed); }
   /// Whether polls look at the socket each time. Any thread.
   bool hot() const { return hot_.load(std::memory_order_relaxed); }
+  /// Whether nothing is received before the socket has taken some: watch it for writability. Any
+  /// thread.
+  bool stuck() const { return stuck_.load(std::memory_order_relaxed); }
+  /// After hang_up(): whether the farewell still waits for the socket. Any thread.
+  bool unsent() const { return unsent_.load(std::memory_order_relaxed); }
   /// Counts the owner's polls. Any thread.
   uint32_t polls() const { return polls_.load(std::memory_order_relaxed); }
 
  private:
   static constexpr size_t kBufferBytes = 16 * 1024;
   static constexpr uint32_t kPieces = 18;
+  static constexpr uint32_t kReadsMax = 16;  // and atomics of the peer at a time
   enum class Into : uint8_t { kBuffer, kRequest, kResponse, kNowhere };
   struct Read {
     uint64_t sequence = 0;
@@ -102,12 +108,13 @@ class TcpStream {
   void report();
   void fail(base::Errc why);
   void violate(const std::string& what);
+  void refuse_read();
   void send_last_words();
 
   // --- inbound.cc
   void parse();
   bool check(const FrameHeader& header);
-  bool may_begin(const FrameHeader& header);
+  static bool changes_memory(const FrameHeader& header);
   void dispatch(const FrameHeader& header, std::span<const std::byte> data);
   void respond(const FrameHeader& header, std::span<const std::byte> data);
   void answer(const Request& request, const Answer& answer, std::span<const std::byte> result);
@@ -139,13 +146,12 @@ class TcpStream {
   bool in_order_ = false;   // the peer said kDisconnect
   bool peer_gone_ = false;  // the peer said kGone
   bool awaits_ready_ = false;
-  bool stuck_ = false;  // no room to answer the next request
 
   // As requester.
-  uint64_t answered_ = 0;       // requests below have been answered to the core
-  uint64_t acknowledged_ = 0;   // by the peer: of what was sent
-  uint64_t next_ = 0;           // the next request that execute() may bring, unless it goes back
-  std::array<Read, 16> reads_;  // READs and atomics under way, a ring
+  uint64_t answered_ = 0;      // requests below have been answered to the core
+  uint64_t acknowledged_ = 0;  // by the peer: of what was sent
+  uint64_t next_ = 0;          // the next request that execute() may bring, unless it goes back
+  std::array<Read, kReadsMax> reads_;  // READs and atomics under way, a ring
   uint32_t reads_head_ = 0;
   uint32_t reads_tail_ = 0;
 
@@ -166,6 +172,8 @@ class TcpStream {
   const std::unique_ptr<std::byte[]> buffer_;
 
   std::atomic<bool> hot_{false};
+  std::atomic<bool> stuck_{false};  // no room to answer the next request
+  std::atomic<bool> unsent_{false};
   std::atomic<bool> acknowledgement_due_{false};
   std::atomic<uint32_t> polls_{0};
   uint32_t polls_at_wake_ = 0;

@@ -99,8 +99,124 @@ TEST_F(TcpStreams, memory_that_goes_in_the_middle_of_a_read_ends_the_connection)
   EXPECT_TRUE(party.events.wants_write);
   party.end.registered = false;
   party.socket.send_room = SIZE_MAX;
+  party.events.wants_read = false;
+  // The owner meets it in a post: the socket, shut down, wakes whoever watches it, and the peer.
+  (void)party.post(IBV_WR_RDMA_WRITE, 8);
+  EXPECT_TRUE(party.events.wants_read);
+  EXPECT_TRUE(party.socket.send_ended && party.socket.ended);
   expect_violation(party);
   EXPECT_LE(party.socket.outgoing.size(), 1000u) << "nothing of what is not registered was sent";
+}
+
+TEST_F(TcpStreams, a_violation_is_the_end_for_the_peer_too) {
+  Party party(*host);
+  party.feed(party.header(FrameKind::kConnect));
+  expect_violation(party);
+  EXPECT_TRUE(party.socket.send_ended && party.socket.ended);
+}
+
+// Of the second READ nothing has been sent when its memory goes: it can still be refused.
+TEST_F(TcpStreams, memory_that_goes_before_its_data_is_sent_refuses_the_read) {
+  Party party(*host);
+  party.run();
+  party.socket.send_room = 0;
+  party.feed(party.request(IBV_WR_RDMA_WRITE, 0, 8));
+  party.feed(party.request(IBV_WR_RDMA_READ, 1, 50'000));
+  party.feed(party.request(IBV_WR_RDMA_READ, 2, 50'000));
+  party.run();
+  ASSERT_EQ(party.end.executed.size(), 3u);
+  party.end.registered = false;
+  party.socket.send_room = SIZE_MAX;
+  (void)party.post(IBV_WR_RDMA_WRITE, 8);  // flushed by the end of it
+  EXPECT_EQ(party.end.refused, IBV_WC_REM_ACCESS_ERR);
+  const auto frames = party.sent();
+  ASSERT_EQ(frames.size(), 3u) << "ready, the error, gone";
+  EXPECT_EQ(static_cast<FrameKind>(frames[1].kind), FrameKind::kError);
+  EXPECT_EQ(frames[1].sequence, 1u);
+  EXPECT_EQ(frames[1].status, IBV_WC_REM_ACCESS_ERR);
+  EXPECT_EQ(party.last_kind(), FrameKind::kGone);
+  party.run();
+  EXPECT_EQ(party.events.why, Errc::kOk) << "the connection stands";
+}
+
+// Two ends that both read and write would wait for each other.
+TEST_F(TcpStreams, requests_behind_a_read_do_not_wait_for_its_data) {
+  Party party(*host);
+  party.socket.send_room = 1000;
+  party.feed(party.request(IBV_WR_RDMA_READ, 0, 50'000));
+  party.feed(party.request(IBV_WR_RDMA_WRITE, 1, 30'000));
+  party.feed(party.request(IBV_WR_SEND, 2, 100));
+  for (int i = 0; i < 5; ++i) party.run();
+  EXPECT_EQ(party.end.executed.size(), 3u);
+  EXPECT_TRUE(party.socket.incoming.empty());
+}
+
+TEST_F(TcpStreams, a_turn_sends_so_much_and_no_more) {
+  Party party(*host);
+  for (uint64_t i = 0; i < 16; ++i) party.feed(party.request(IBV_WR_RDMA_READ, i, 128 * 1024));
+  party.stream.run(&party.end, /*woken=*/true);
+  EXPECT_LE(party.socket.outgoing.size(), (1u << 20) + 4096);
+  EXPECT_TRUE(party.events.wants_write);
+  for (int i = 0; i < 3; ++i) party.run();
+  EXPECT_EQ(party.socket.outgoing.size(), 17 * sizeof(FrameHeader) + (2u << 20));
+}
+
+TEST_F(TcpStreams, more_reads_at_a_time_than_16_are_refused) {
+  Party party(*host);
+  party.socket.send_room = 10;
+  for (uint64_t i = 0; i < 17; ++i) {
+    const auto opcode = i % 2 == 0 ? IBV_WR_RDMA_READ : IBV_WR_ATOMIC_FETCH_AND_ADD;
+    party.feed(party.request(opcode, i, 8));
+  }
+  party.run();
+  EXPECT_EQ(party.end.executed.size(), 16u);
+  EXPECT_EQ(party.end.refused, IBV_WC_REM_INV_REQ_ERR);
+  Party slow(*host);
+  for (uint64_t i = 0; i < 100; ++i) {
+    slow.feed(slow.request(IBV_WR_RDMA_READ, i, 8));
+    slow.run();
+  }
+  EXPECT_EQ(slow.end.executed.size(), 100u) << "16 at a time";
+}
+
+TEST_F(TcpStreams, a_farewell_waits_for_a_full_socket) {
+  Party party(*host);
+  party.run();
+  party.socket.send_room = 0;
+  party.feed(party.request(IBV_WR_RDMA_WRITE, 0, 8));
+  party.feed(party.request(IBV_WR_RDMA_READ, 1, 8));
+  party.run();
+  party.end.closed = true;
+  party.stream.hang_up();
+  EXPECT_TRUE(party.stream.unsent());
+  EXPECT_FALSE(party.socket.send_ended);
+  EXPECT_TRUE(party.events.wants_write);
+  party.socket.send_room = 70;
+  party.run();
+  EXPECT_FALSE(party.socket.send_ended);
+  party.socket.send_room = SIZE_MAX;
+  party.run();
+  EXPECT_FALSE(party.stream.unsent());
+  EXPECT_TRUE(party.socket.send_ended);
+  const auto frames = party.sent();
+  ASSERT_EQ(frames.size(), 3u);
+  EXPECT_EQ(static_cast<FrameKind>(frames[1].kind), FrameKind::kGone);
+  EXPECT_EQ(static_cast<FrameKind>(frames[2].kind), FrameKind::kDisconnect);
+  EXPECT_EQ(frames[2].acknowledged, 2u) << "what was executed is told";
+  party.run();
+}
+
+TEST_F(TcpStreams, an_end_while_the_farewell_waits_is_the_end) {
+  Party party(*host);
+  party.run();
+  party.socket.send_room = 0;
+  party.end.closed = true;
+  party.stream.hang_up();
+  ASSERT_TRUE(party.stream.unsent());
+  party.socket.ended = true;
+  party.run();
+  EXPECT_FALSE(party.stream.unsent());
+  EXPECT_NE(party.events.why, Errc::kOk);
 }
 
 TEST_F(TcpStreams, a_request_without_receive_is_sent_again_with_all_behind_it) {
@@ -146,13 +262,16 @@ TEST_F(TcpStreams, an_acknowledgement_that_nothing_carries_goes_alone) {
 TEST_F(TcpStreams, requests_wait_while_their_answers_find_no_room) {
   Party party(*host);
   party.socket.send_room = 10;
-  for (uint64_t i = 0; i < 200; ++i) party.feed(party.request(IBV_WR_RDMA_READ, i, 64));
+  party.end.receives = 0;
+  for (uint64_t i = 0; i < 200; ++i) party.feed(party.request(IBV_WR_SEND, 0, 64));
   for (int i = 0; i < 10; ++i) party.run();
-  EXPECT_LT(party.end.executed.size(), 64u);
+  EXPECT_TRUE(party.stream.stuck());
+  EXPECT_FALSE(party.socket.incoming.empty()) << "what cannot be answered is not received";
   EXPECT_EQ(party.events.why, Errc::kOk);
   party.socket.send_room = SIZE_MAX;
   for (int i = 0; i < 10; ++i) party.run();
-  EXPECT_EQ(party.end.executed.size(), 200u);
+  EXPECT_FALSE(party.stream.stuck());
+  EXPECT_EQ(party.sent().size(), 201u) << "ready, and each is told";
 }
 
 TEST_F(TcpStreams, the_end_in_order_is_told_from_a_loss) {
@@ -176,7 +295,7 @@ TEST_F(TcpStreams, closing_in_the_middle_of_data_cuts_the_stream_rather_than_lie
   party.stream.close();
   party.socket.send_room = SIZE_MAX;
   party.run();
-  EXPECT_TRUE(party.socket.shut_down);
+  EXPECT_TRUE(party.socket.send_ended);
   EXPECT_LE(party.socket.outgoing.size(), 5000u);
 }
 
