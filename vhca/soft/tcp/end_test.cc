@@ -10,7 +10,9 @@
 
 #include "base/linux_host.h"
 #include "base/log.h"
+#include "vhca/soft/device.h"
 #include "vhca/soft/tcp/frames.h"
+#include "vhca/soft/tcp/wire.h"
 #include "vhca/soft_device.h"
 
 namespace braid::vhca::soft::tcp {
@@ -76,7 +78,8 @@ class TcpEnds : public ::testing::Test {
   static base::Task<void> accept(Listener& listener, base::Reactor& reactor, Qp& qp,
                                  std::unique_ptr<Connection>* to) {
     auto request = co_await listener.next();
-    const ConnectParameters parameters;
+    ConnectParameters parameters;
+    parameters.ack_timeout = 0;  // a peer that does not read is waited for
     auto connection = co_await (*request)->accept(reactor, qp, parameters);
     if (connection.ok()) *to = std::move(*connection);
   }
@@ -211,6 +214,30 @@ TEST_F(TcpEnds, a_peer_that_asks_and_does_not_read_costs_no_turns) {
   ASSERT_TRUE(hear(*peer, bytes));
   std::vector<std::byte> answers(400 * sizeof(FrameHeader));
   EXPECT_TRUE(hear(*peer, answers)) << "each is told that there is no receive";
+}
+
+// Posted receives are filled in place, by threads that are not the owner's.
+TEST_F(TcpEnds, memory_without_a_key_for_peers_waits_for_the_wire_too) {
+  auto made = std::make_unique<TcpWire>(*host, "");
+  TcpWire& wire = *made;
+  const auto other = std::move(*SoftDevice::create(*host, *reactor, "other", std::move(made)));
+  const auto of_other = std::move(*other->alloc_pd());
+  const std::shared_ptr<Activity> activity = wire.add_activity();
+  bool gone = false;
+  const auto deregister = [&] {
+    auto local = std::move(*of_other->reg_mr(memory->data(), 4096, IBV_ACCESS_LOCAL_WRITE));
+    of_other->dereg_mr(std::move(local),
+                       std::shared_ptr<void>(nullptr, [&gone](void*) { gone = true; }));
+  };
+  deregister();
+  EXPECT_TRUE(gone) << "nobody is at work";
+  gone = false;
+  activity->count = 1;
+  deregister();
+  settle();
+  EXPECT_FALSE(gone);
+  activity->count = 2;
+  EXPECT_TRUE(wait([&] { return gone; }));
 }
 
 TEST_F(TcpEnds, who_connects_and_says_nothing_locks_nobody_out) {
