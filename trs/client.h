@@ -28,6 +28,7 @@
 
 #include "base/intrusive_list.h"
 #include "base/reactor.h"
+#include "trs/keys.h"
 #include "vhca/device.h"
 
 namespace braid::trs {
@@ -202,6 +203,9 @@ struct ClientOptions {
   uint64_t admin_timeout_ns = 5 * base::kSecond;  // for one admin request; kNever: no limit
   /// What is offered to Braid servers (wire.h); less than all to be as an older version is.
   uint32_t features = kAllFeatures;
+  /// Each path proves that it has this, and is made only to a server that proves it too
+  /// (docs/authentication.md). Null: no server that asks for a key will do.
+  KeyPtr key;
 };
 
 /// What the server granted.

@@ -1,6 +1,7 @@
 #include "trs/connection.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "trs/imm.h"
 
@@ -63,8 +64,8 @@ base::Status Connection::build(vhca::Device& device, vhca::Pd& pd) {
     BRAID_TRY(headers_, reactor_.host().create_segment(size_bytes, "trs headers"));
     BRAID_TRY(header_mr_, pd.reg_mr(headers_->data(), size_bytes, IBV_ACCESS_LOCAL_WRITE));
   }
-  // One message receive, and one flush marker in each queue.
-  const uint32_t receive_wrs = options_.receive_depth + 2;
+  // The messages of the set-up, and one flush marker in each queue.
+  const uint32_t receive_wrs = options_.receive_depth + kMessagesMax + 1;
   const uint32_t send_wrs = options_.send_depth + 1;
   vhca::CqOptions cq_options;
   cq_options.capacity = static_cast<int>(send_wrs + receive_wrs);
@@ -88,10 +89,10 @@ base::Status Connection::build(vhca::Device& device, vhca::Pd& pd) {
   return to_init(*qp_);
 }
 
-base::Status Connection::post_receives(uint32_t message_bytes, bool take_answers) {
+base::Status Connection::post_receives(std::span<const uint32_t> message_bytes, bool take_answers) {
   take_answers_ = take_answers;
   control_bytes_ = std::max(options_.control_bytes, take_answers ? kAnswerBytes : 0);
-  if (message_bytes > 0) BRAID_CHECK(post_message_receive(message_bytes));
+  if (!message_bytes.empty()) BRAID_CHECK(post_message_receives(message_bytes));
   if (control_bytes_ > 0) BRAID_CHECK(prepare_buffers());
   receives_used_ = options_.receive_depth;
   while (receives_used_ > 0) {
@@ -100,21 +101,27 @@ base::Status Connection::post_receives(uint32_t message_bytes, bool take_answers
   return {};
 }
 
-base::Status Connection::post_message_receive(uint32_t message_bytes) {
-  message_.resize(message_bytes);
-  BRAID_TRY(message_mr_, pd_->reg_mr(message_.data(), message_bytes, IBV_ACCESS_LOCAL_WRITE));
-  vhca::Sge sge{};
-  sge.addr = reinterpret_cast<uint64_t>(message_.data());
-  sge.length = message_bytes;
-  sge.lkey = message_mr_->lkey;
-  vhca::RecvWr wr{};
-  wr.wr_id = wr_id(Kind::kMessage);
-  wr.sg_list = &sge;
-  wr.num_sge = 1;
-  const vhca::RecvWr* bad = nullptr;
-  const int err = qp_->post_recv(&wr, &bad);
-  if (err == 0) return {};
-  return base::sys_error(err, "posting the receive of the info exchange");
+base::Status Connection::post_message_receives(std::span<const uint32_t> message_bytes) {
+  BRAID_ASSERT(message_bytes.size() <= kMessagesMax);
+  messages_.resize(std::accumulate(message_bytes.begin(), message_bytes.end(), size_t{0}));
+  BRAID_TRY(message_mr_, pd_->reg_mr(messages_.data(), messages_.size(), IBV_ACCESS_LOCAL_WRITE));
+  size_t at = 0;
+  for (size_t i = 0; i < message_bytes.size(); ++i) {
+    message_of_[i] = std::span(messages_).subspan(at, message_bytes[i]);
+    at += message_bytes[i];
+    vhca::Sge sge{};
+    sge.addr = reinterpret_cast<uint64_t>(message_of_[i].data());
+    sge.length = message_bytes[i];
+    sge.lkey = message_mr_->lkey;
+    vhca::RecvWr wr{};
+    wr.wr_id = wr_id(Kind::kMessage, i);
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    const vhca::RecvWr* bad = nullptr;
+    const int err = qp_->post_recv(&wr, &bad);
+    if (err != 0) return base::sys_error(err, "posting the receives of the set-up");
+  }
+  return {};
 }
 
 base::Status Connection::prepare_buffers() {
@@ -220,11 +227,12 @@ void Connection::complete(const vhca::Wc& wc) {
 
 void Connection::completed_receive(const vhca::Wc& wc) {
   if (kind_of(wc.wr_id) == Kind::kMessage) {
-    if (wc.opcode != IBV_WC_RECV || wc.byte_len > message_.size()) {
+    const std::span<std::byte> message = message_of_[count_of(wc.wr_id)];
+    if (wc.opcode != IBV_WC_RECV || wc.byte_len > message.size()) {
       fail(make_error(Errc::kProtocol, "a write with immediate came before the info exchange"));
       return;
     }
-    user_.received_message(*this, std::span(message_).first(wc.byte_len));
+    user_.received_message(*this, message.first(wc.byte_len));
     return;
   }
   ++receives_used_;

@@ -8,7 +8,7 @@
 // never rewritten while the device may still read it: posted - completed <= send_depth.
 //
 // Receives are empty (what arrives are RDMA writes with immediate), except those of connection 0:
-// the first takes a message of the info exchange, the others a control message each. Those of a
+// the first take the messages of the set-up, the others a control message each. Those of a
 // client whose server gives its chunks new keys have room for the message that tells one.
 //
 // Thread: the reactor given; the creation too.
@@ -36,7 +36,7 @@ class ConnectionUser {
   /// An RDMA write with immediate of the peer (host order), whose data has `bytes`. While draining,
   /// what the device had completed before the fence still comes.
   virtual void received_imm(Connection& connection, uint32_t imm, uint32_t bytes) = 0;
-  /// A SEND: of the info exchange, or a control message after it. Valid during the call.
+  /// A SEND: of the set-up, or a control message after it. Valid during the call.
   virtual void received_message(Connection& connection, std::span<const std::byte> message) = 0;
   /// A SEND with immediate, of at most kAnswerBytes, to who asked for those. Valid during the call.
   virtual void received_answer(Connection& connection, uint32_t imm,
@@ -51,8 +51,7 @@ struct ConnectionOptions {
   uint32_t send_depth = 64;     // WRs under way, the flush marker apart
   uint32_t receive_depth = 64;  // empty receives
   uint32_t header_bytes = 0;    // per send slot
-  uint32_t message_bytes = 0;   // buffer of the message receive; 0: none
-  uint32_t control_bytes = 0;   // buffer of each other receive, for SENDs; 0: they are empty
+  uint32_t control_bytes = 0;   // buffer of each receive, for SENDs; 0: they are empty
   vhca::CompChannel* channel = nullptr;
   vhca::Td* td = nullptr;
 };
@@ -70,9 +69,10 @@ class Connection {
 
   vhca::Qp& qp() { return *qp_; }
   static constexpr uint32_t kAnswerBytes = 8;
-  /// Posts all receives. `message_bytes` replaces the option if that was not known at creation.
-  /// `take_answers`: SENDs with immediate may come too.
-  base::Status post_receives(uint32_t message_bytes, bool take_answers = false);
+  static constexpr size_t kMessagesMax = 3;
+  /// Posts all receives, before them one for each message of the set-up, of these lengths, at most
+  /// kMessagesMax. `take_answers`: SENDs with immediate may come too.
+  base::Status post_receives(std::span<const uint32_t> message_bytes, bool take_answers = false);
   /// Takes the established connection. `lost` runs when the peer ends it.
   void attach(std::unique_ptr<vhca::Connection> established, std::function<void()> lost);
   std::string peer_text() const;
@@ -111,7 +111,7 @@ class Connection {
   Connection(base::Reactor& reactor, const ConnectionOptions& options, ConnectionUser& user);
   base::Status build(vhca::Device& device, vhca::Pd& pd);
   bool repost_receives();
-  base::Status post_message_receive(uint32_t message_bytes);
+  base::Status post_message_receives(std::span<const uint32_t> message_bytes);
   base::Status prepare_buffers();
   void give_buffers(uint32_t count);
   void completed_send(const vhca::Wc& wc);
@@ -135,7 +135,8 @@ class Connection {
 
   vhca::Pd* pd_ = nullptr;
   std::unique_ptr<base::Segment> headers_;
-  std::vector<std::byte> message_;
+  std::vector<std::byte> messages_;  // those of the set-up, one behind the other
+  std::array<std::span<std::byte>, kMessagesMax> message_of_;
   std::vector<std::byte> control_;  // receive_depth buffers, used in turn
   uint32_t control_bytes_ = 0;      // of each
   bool take_answers_ = false;

@@ -62,7 +62,8 @@ class ServerSession {
   virtual size_t paths() const = 0;                         // that are up or coming up
   virtual std::vector<std::string> path_peers() const = 0;  // from where these come
   virtual bool takes_answer_words() const = 0;
-  void* context = nullptr;  // the user's
+  virtual std::string key_name() const = 0;  // which the client has proved to have; empty: none
+  void* context = nullptr;                   // the user's
 
  protected:
   ~ServerSession() = default;
@@ -98,13 +99,18 @@ struct ServerOptions {
   HeartbeatOptions heartbeat;
   /// What is offered to Braid clients (wire.h); less than all to be as an older version is.
   uint32_t features = kAllFeatures;
+  /// Who does not prove one of these is not let in (docs/authentication.md). Null: everybody is.
+  std::shared_ptr<const KeyRing> keys;
 };
 
 /// Since the server was made, but for `sessions`.
 struct ServerStatistics {
   uint64_t sessions = 0;  // at present, those that begin or end included
   uint64_t sessions_opened = 0;
+  uint64_t unproven = 0;  // at present: paths whose client has not proved its key, or was refused
   uint64_t connects_refused = 0;
+  /// Of clients that have not proved a key, by the reason: the words are fixed.
+  std::map<std::string, uint64_t> keys_refused;
   /// Sessions ended because their client broke the protocol, by what it did: the words are fixed.
   std::map<std::string, uint64_t> breaches;
 };
@@ -126,6 +132,10 @@ class Server {
   /// stay, since its memory is in use: stop again, or let the process end.
   virtual base::Task<base::Status> stop_within(uint64_t limit_ns) = 0;
   // --- home reactor
+  /// From now on these. Sessions whose key is not among them, or has another secret there, are
+  /// ended. kInvalid: null, for a server that has asked for keys never stops to; or a server made
+  /// without keys, whose sessions have proved nothing. How many sessions were ended.
+  virtual base::Result<size_t> set_keys(std::shared_ptr<const KeyRing> keys) = 0;
   virtual std::vector<ServerSession*> sessions() = 0;
   virtual ServerStatistics statistics() const = 0;
 };

@@ -341,7 +341,10 @@ class SessionRig : public ::testing::Test {
   void connect(const std::function<void(ClientOptions&)>& adjust = {}) {
     start_server();
     start_client();
-    client->open(adjust);
+    client->open([&](ClientOptions& options) {
+      options.key = client_key;
+      if (adjust) adjust(options);
+    });
     ASSERT_TRUE(until([&] { return client->opened || client->open_error.has_value(); }));
     ASSERT_TRUE(client->opened) << client->open_error->message();
   }
@@ -375,6 +378,7 @@ class SessionRig : public ::testing::Test {
   const size_t reactor_count;
   std::function<void(ServerOptions&)> adjust_server;
   std::vector<std::string> server_ips;  // further ones
+  KeyPtr client_key;                    // of connect()
   std::function<void(ClientProcess&)> adjust_client;
   base::sim::SimMachine* server_machine = nullptr;
   base::sim::SimMachine* client_machine = nullptr;

@@ -10,6 +10,7 @@
 #include "base/linux_host.h"
 #include "trs/client.h"
 #include "trs/server.h"
+#include "trs/test_keys.h"
 #include "vhca/soft_device.h"
 
 namespace braid::trs {
@@ -208,6 +209,8 @@ class SessionThreads : public ::testing::TestWithParam<std::tuple<size_t, size_t
     BRAID_ASSERT(device.ok());
     return std::move(*device);
   }
+  /// Half of the cases.
+  static bool with_keys() { return std::get<0>(GetParam()) > 1; }
   void start_server(uint16_t port) {
     on(server_threads_[0], [&] {
       ServerOptions options;
@@ -217,6 +220,7 @@ class SessionThreads : public ::testing::TestWithParam<std::tuple<size_t, size_t
       options.max_io_bytes = 64 << 10;
       options.heartbeat.interval_ns = kPatienceNs;
       options.endpoints.push_back({server_device_.get(), {"127.0.0.1", port_b_}});
+      if (with_keys()) options.keys = testing::test_ring({testing::test_key("threads")});
       auto server = Server::create(*server_device_, options, user_);
       ASSERT_TRUE(server.ok()) << server.error().message();
       server_ = std::move(*server);
@@ -244,6 +248,7 @@ class SessionThreads : public ::testing::TestWithParam<std::tuple<size_t, size_t
       if (two_paths) options.paths.push_back({{"127.0.0.1", port_b_}});
       options.reactors = client_threads_.list();
       options.heartbeat.interval_ns = kPatienceNs;
+      if (with_keys()) options.key = testing::test_key("threads");
       return ClientSession::open(*domain_, options, session_user_);
     });
     ASSERT_TRUE(opened.ok()) << opened.error().message();

@@ -130,6 +130,11 @@ base::Result<ConnRsp> parse_accept(std::span<const std::byte> private_data) {
   BRAID_TRY(const ConnRsp rsp, take<ConnRsp>(private_data, what));
   BRAID_CHECK(check_magic(rsp, what));
   BRAID_CHECK(check_reserved(rsp, rsp.reserved, false, what));
+  const bool proves =
+      rsp.braid_magic == kBraidMagic && (rsp.braid_features & kFeatureAuthentication) != 0;
+  if (!proves && rsp.braid_proof != Uuid()) {
+    return make_error(Errc::kProtocol, "{} with reserved bytes that are not zero", what);
+  }
   if (rsp.error != 0) {
     return make_error(Errc::kProtocol, "{} that accepts with error {}", what,
                       static_cast<int16_t>(uint16_t{rsp.error}));

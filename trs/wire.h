@@ -44,6 +44,9 @@ inline constexpr uint32_t kFeatureAnswerSlots = 1u << 3;
 /// A permit that is not for admin requests may be used on any connection but 0, whenever the former
 /// request of its chunk has been answered. Needs kFeatureSequenced.
 inline constexpr uint32_t kFeatureLentPermits = 1u << 5;
+/// Shown by a client that has a key, and by a server that takes nobody without (authentication.md).
+/// Follows from having one: it is none of those that an older version lacks by choice.
+inline constexpr uint32_t kFeatureAuthentication = 1u << 4;
 static_assert(kAllFeatures == (kFeaturePinnedPermits | kFeatureAdminPermits | kFeatureSequenced |
                                kFeatureAnswerSlots | kFeatureLentPermits));
 /// Of `offered` by both: those that can be had without the others they need.
@@ -107,7 +110,9 @@ struct ConnRsp {
   base::le32 flags;  // kNewRkey
   base::le32 braid_magic;
   base::le32 braid_features;
-  std::array<uint8_t, 28> reserved{};
+  // With kFeatureAuthentication: to a connection that joins an authenticated path.
+  Uuid braid_proof;
+  std::array<uint8_t, 12> reserved{};
 };
 inline constexpr uint32_t kNewRkey =
     2;  // the server gives each chunk a new rkey after each request
@@ -115,7 +120,8 @@ static_assert(sizeof(ConnRsp) == 56 && kIsWireStruct<ConnRsp>);
 static_assert(offsetof(ConnRsp, version) == 2 && offsetof(ConnRsp, error) == 4);
 static_assert(offsetof(ConnRsp, queue_depth) == 6 && offsetof(ConnRsp, max_io_size) == 8);
 static_assert(offsetof(ConnRsp, max_hdr_size) == 12 && offsetof(ConnRsp, flags) == 16);
-static_assert(offsetof(ConnRsp, braid_magic) == 20 && offsetof(ConnRsp, reserved) == 28);
+static_assert(offsetof(ConnRsp, braid_magic) == 20 && offsetof(ConnRsp, braid_proof) == 28 &&
+              offsetof(ConnRsp, reserved) == 44);
 
 // --- SENDs on connection 0
 
@@ -130,6 +136,11 @@ enum class MessageType : uint16_t {
   kSequencedRead = 17,
   kFencePath = 32,   // SEND on connection 0: end this path of the session
   kPathFenced = 33,  // the answer: nothing of it can land any more
+  // Between peers with kFeatureAuthentication, before the info exchange (wire_auth.h).
+  kAuthBegin = 34,
+  kAuthChallenge = 35,
+  kAuthProof = 36,
+  kAuthResult = 37,
 };
 
 struct InfoReq {

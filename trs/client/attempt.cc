@@ -15,6 +15,9 @@ base::Task<base::Status> Path::attempt(bool begins) {
   if (state_.is(ClientPathState::kReconnecting)) {
     state_.set(ClientPathState::kConnecting, "next attempt");
   }
+  handshake_.reset();
+  proof_.reset();
+  asked_.reset();
   info_.reset();
   const uint64_t deadline_ns = home_.host().now_ns() + session_.attempt_timeout_ns();
   base::Status status = co_await make_connections(begins, deadline_ns);
@@ -49,14 +52,83 @@ base::Task<base::Status> Path::make_connections(bool begins, uint64_t deadline_n
     if (lost_) co_return *why_;
     if (cid == 0) {
       granted_ = outcome.granted;
-      base::Status status = session_.accept_limits(granted_);
+      base::Status status;
+      if (session_.key() != nullptr) status = co_await prove(deadline_ns);
+      if (status.ok()) status = session_.accept_limits(granted_);
+      if (status.ok()) {
+        const PermitPlan plan{granted_.queue_depth, session_.limits().admin_permits};
+        status = session_.queue_of(0).prepare(options_.device, plan);
+      }
       if (!status.ok()) co_return status;
-    } else if (std::memcmp(&outcome.granted, &granted_, sizeof(granted_)) != 0) {
+      continue;
+    }
+    base::Status joined = check_joined(outcome);
+    if (!joined.ok()) co_return joined;
+    outcome.granted.braid_proof = {};
+    if (std::memcmp(&outcome.granted, &granted_, sizeof(granted_)) != 0) {
       co_return make_error(Errc::kProtocol, "the server grants connection {} other limits", cid);
     }
   }
   session_.set_known_to_server(true);
   co_return base::Status();
+}
+
+/// Both ends have the key, or the attempt is over.
+base::Task<base::Status> Path::prove(uint64_t deadline_ns) {
+  const bool asks = granted_.braid_magic == wire::kBraidMagic &&
+                    (granted_.braid_features & wire::kFeatureAuthentication) != 0;
+  if (!asks) {
+    co_return make_error(
+        Errc::kPermission,
+        "the server asks for no key, though we have key \"{}\": it has none, or it "
+        "is another server; without --key we would take it as it is",
+        session_.key()->name());
+  }
+  wire::Nonce nonce;
+  home_.host().random(std::as_writable_bytes(std::span(nonce)));
+  handshake_.emplace(session_.key(), request_, granted_, nonce);
+  if (!session_.queue_of(0).send_message(number_, wire::bytes_of(handshake_->begin()))) {
+    co_return make_error(Errc::kDisconnected, "connection 0 was lost before the proof of the key");
+  }
+  co_return co_await await_answer(proof_, deadline_ns,
+                                  "the server did not answer to the proof of our key");
+}
+
+void Path::take_proof(std::span<const std::byte> message) {
+  auto next = handshake_->received(message);
+  if (!next.ok()) {
+    const int rejected = handshake_->rejected_errno();
+    if (rejected == EKEYREJECTED) {
+      proof_ = make_error(Errc::kPermission,
+                          "the server refused our key \"{}\": it knows none by this name, or "
+                          "another one",
+                          session_.key()->name());
+    } else if (rejected == EACCES) {
+      proof_ = make_error(Errc::kPermission,
+                          "the server refused key \"{}\": the session is another key's",
+                          session_.key()->name());
+    } else {
+      proof_ =
+          rejected != 0 ? make_error(Errc::kRefused, "{}", reject_text(rejected)) : next.error();
+    }
+  } else if (!*next) {
+    proof_ = base::Status();
+  } else if (!session_.queue_of(0).send_message(number_, wire::bytes_of(**next))) {
+    proof_ = make_error(Errc::kDisconnected, "connection 0 was lost in the proof of the key");
+  }
+  session_.wake();
+}
+
+/// The server has proved by this connection too.
+base::Status Path::check_joined(const ConnectOutcome& outcome) const {
+  if (!handshake_) return {};
+  wire::ConnRsp granted = outcome.granted;
+  granted.braid_proof = {};
+  const wire::Uuid due = handshake_->secret().joined(request_, granted);
+  if (same_bytes(due.bytes, outcome.granted.braid_proof.bytes)) return {};
+  return make_error(Errc::kPermission,
+                    "connection {} was answered by somebody who does not have key \"{}\"",
+                    uint16_t{request_.cid}, session_.key()->name());
 }
 
 base::Task<ConnectOutcome> Path::connect_lane(uint16_t cid, uint32_t joins, uint64_t deadline_ns) {
@@ -70,6 +142,8 @@ base::Task<ConnectOutcome> Path::connect_lane(uint16_t cid, uint32_t joins, uint
   request.braid_magic = wire::kBraidMagic;
   request.braid_features = session_.features();
   wire::set_joined_epoch(request, joins);
+  request_ = request;
+  if (cid != 0 && handshake_) request.sess_uuid = handshake_->secret().join(request);
   const uint64_t now_ns = home_.host().now_ns();
   const uint64_t timeout_ns = deadline_ns > now_ns ? deadline_ns - now_ns : 1;
   outcome_.reset();
@@ -82,26 +156,49 @@ base::Task<ConnectOutcome> Path::connect_lane(uint16_t cid, uint32_t joins, uint
 }
 
 base::Task<base::Status> Path::exchange_info(uint64_t deadline_ns) {
-  const wire::InfoReq request = session_.info_request(granted_, options_.device);
-  if (!session_.queue_of(0).send_message(number_, wire::bytes_of(request))) {
+  asked_ = session_.info_request(granted_, options_.device);
+  const auto request = wire::bytes_of(*asked_);
+  std::vector<std::byte> message(request.begin(), request.end());
+  if (handshake_) {
+    const wire::Proof proof = handshake_->secret().info(*asked_);
+    const auto bytes = std::as_bytes(std::span(proof));
+    message.insert(message.end(), bytes.begin(), bytes.end());
+  }
+  if (!session_.queue_of(0).send_message(number_, message)) {
     co_return make_error(Errc::kDisconnected, "connection 0 was lost before the info exchange");
   }
+  co_return co_await await_answer(info_, deadline_ns,
+                                  "the server did not answer the info request (it may still be "
+                                  "busy with requests of the former path)");
+}
+
+base::Task<base::Status> Path::await_answer(const std::optional<base::Status>& answer,
+                                            uint64_t deadline_ns, const char* late) {
   base::Timer timer([](base::Timer& t) { static_cast<base::Signal*>(t.context)->notify_all(); },
                     session_.changed().get());
   home_.schedule(timer, deadline_ns);
-  while (!info_ && !lost_) {
-    if (home_.host().now_ns() >= deadline_ns) {
-      co_return make_error(Errc::kTimedOut,
-                           "the server did not answer the info request (it may still be busy with "
-                           "requests of the former path)");
-    }
+  while (!answer && !lost_) {
+    if (home_.host().now_ns() >= deadline_ns) co_return make_error(Errc::kTimedOut, "{}", late);
     co_await session_.changed()->wait();
   }
   if (lost_) co_return *why_;
-  co_return *info_;
+  co_return *answer;
 }
 
 void Path::take_info(std::span<const std::byte> message) {
+  if (handshake_) {
+    const size_t told_bytes = message.size() - std::min(message.size(), wire::kProofBytes);
+    const auto told = message.first(told_bytes);
+    wire::Proof proof{};
+    std::memcpy(proof.data(), message.data() + told_bytes, message.size() - told_bytes);
+    if (!same_bytes(proof, handshake_->secret().told(*asked_, told))) {
+      info_ = make_error(Errc::kPermission, "info answer without a proof of key \"{}\"",
+                         session_.key()->name());
+      session_.wake();
+      return;
+    }
+    message = told;
+  }
   const uint32_t chunk_bytes = granted_.max_io_size + granted_.max_hdr_size;
   map_ = std::make_shared<PathMap>(granted_.queue_depth);
   map_->braid_peer = granted_.braid_magic == wire::kBraidMagic;

@@ -8,6 +8,7 @@
 #include "trs/client/path.h"
 #include "trs/client/queue.h"
 #include "trs/client/session.h"
+#include "trs/wire_auth.h"
 
 namespace braid::trs::client {
 namespace {
@@ -21,7 +22,9 @@ constexpr uint32_t kServiceDepth = 48;
 constexpr uint32_t kSpareReceives = 16;
 constexpr uint32_t kHeaderStride = 1088;
 static_assert(kHeaderStride >= wire::kUserHeaderBytesMax + wire::kMessageBytesMax);
-static_assert(kHeaderStride >= sizeof(wire::InfoReq));
+static_assert(kHeaderStride >= wire::kProvenInfoReqBytes);
+
+}  // namespace
 
 std::string reject_text(int sys_errno) {
   switch (sys_errno) {
@@ -33,11 +36,26 @@ std::string reject_text(int sys_errno) {
       return "the server has not finished with the former session yet";
     case ENOMEM:
       return "the server has no room for another session";
+    case ENOKEY:
+      return "the server lets in only clients with a key, and we have none for it";
+    case EKEYREJECTED:
+      return "the server did not find the proof of our key right";
     case ECONNRESET:
       return "the server found the connect request invalid, or it came out of order";
     default:
       return fmt::format("the server refused the connection (errno {})", sys_errno);
   }
+}
+
+namespace {
+
+/// Of the messages that connection 0 takes before any other.
+std::vector<uint32_t> message_bytes(const wire::ConnRsp& granted, bool with_key) {
+  const auto info_bytes = static_cast<uint32_t>(sizeof(wire::InfoRsp) +
+                                                granted.queue_depth * sizeof(wire::SgDescriptor));
+  if (!with_key) return {info_bytes};
+  return {sizeof(wire::AuthChallenge), sizeof(wire::AuthResult),
+          info_bytes + static_cast<uint32_t>(wire::kProofBytes)};
 }
 
 }  // namespace
@@ -111,15 +129,9 @@ base::Task<ConnectOutcome> Lane::try_connect(wire::ConnReq request, uint64_t tim
     co_return outcome;
   }
   outcome.granted = *granted;
-  if (service) {
-    outcome.status = queue_.prepare(device_, {granted->queue_depth, admin_permits(*granted)});
-  }
-  if (outcome.status.ok()) {
-    const size_t answer_bytes =
-        sizeof(wire::InfoRsp) + granted->queue_depth * sizeof(wire::SgDescriptor);
-    outcome.status = connection_->post_receives(service ? static_cast<uint32_t>(answer_bytes) : 0,
-                                                (granted->flags & wire::kNewRkey) != 0);
-  }
+  std::vector<uint32_t> messages;
+  if (service) messages = message_bytes(*granted, queue_.session().key() != nullptr);
+  outcome.status = connection_->post_receives(messages, (granted->flags & wire::kNewRkey) != 0);
   if (!outcome.status.ok()) co_return outcome;
   connection_->attach(std::move(connected->connection), [this] {
     trouble(make_error(Errc::kDisconnected, "the server ended connection {}", queue_.cid()));

@@ -51,6 +51,9 @@ struct ConnectOutcome {
   wire::ConnRsp granted;
 };
 
+/// The errno of a server's refusal, in words.
+std::string reject_text(int sys_errno);
+
 class Lane final : private ConnectionUser, private HeartbeatOwner {
  public:
   Lane(Queue& queue, Path& path, LaneStatistics& statistics);

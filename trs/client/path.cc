@@ -212,6 +212,8 @@ void Path::lane_removed() {
 
 void Path::message_received(std::span<const std::byte> message) {
   if (lost_) return;
+  if (handshake_ && !proof_) return take_proof(message);
+  if (!info_ && !asked_) return lose(make_error(Errc::kProtocol, "a message that is not due"));
   if (!info_) return take_info(message);
   auto fence = wire::parse_fence(message, wire::MessageType::kPathFenced);
   if (!fence.ok()) {

@@ -15,6 +15,7 @@
 #include "base/reactor.h"
 #include "trs/client.h"
 #include "trs/client/lane.h"
+#include "trs/handshake.h"
 #include "trs/path_state.h"
 
 namespace braid::trs::client {
@@ -90,8 +91,13 @@ class Path {
   base::Task<void> move_requests();
   base::Task<base::Status> make_connections(bool begins, uint64_t deadline_ns);
   base::Task<ConnectOutcome> connect_lane(uint16_t cid, uint32_t joins, uint64_t deadline_ns);
+  base::Task<base::Status> prove(uint64_t deadline_ns);
+  void take_proof(std::span<const std::byte> message);
+  base::Status check_joined(const ConnectOutcome& outcome) const;
   base::Task<base::Status> exchange_info(uint64_t deadline_ns);
   void take_info(std::span<const std::byte> message);
+  base::Task<base::Status> await_answer(const std::optional<base::Status>& answer,
+                                        uint64_t deadline_ns, const char* late);
   void watch_peer();
 
   Session& session_;
@@ -105,7 +111,11 @@ class Path {
 
   uint16_t recon_cnt_ = 0;  // of the present attempt
   uint32_t joins_ = 0;      // of the present attempt
+  wire::ConnReq request_;   // the last connect of the present attempt, without proof
   wire::ConnRsp granted_;   // of the present attempt
+  std::optional<ClientHandshake> handshake_;  // of the present attempt, if there is a key
+  std::optional<base::Status> proof_;         // how it went
+  std::optional<wire::InfoReq> asked_;        // the info request that was sent
   std::shared_ptr<PathMap> map_;
   bool lost_ = false;      // the present path, or the present attempt
   bool disabled_ = false;  // by its operator

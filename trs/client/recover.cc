@@ -184,7 +184,7 @@ uint64_t Session::attempt_timeout_ns() const {
 
 uint32_t Session::shared_features(const wire::ConnRsp& granted) const {
   if (granted.braid_magic != wire::kBraidMagic) return 0;
-  return wire::usable_features(granted.braid_features & options_.features);
+  return wire::usable_features(granted.braid_features & features());
 }
 
 PermitPlan Session::permit_plan(const wire::ConnRsp& granted) const {

@@ -54,7 +54,12 @@ class Session final : public ClientSession {
 
   // --- for paths
   const wire::Uuid& uuid() const { return paths_uuid_; }
-  uint32_t features() const { return options_.features; }
+  /// What is offered.
+  uint32_t features() const {
+    return options_.features | (options_.key ? wire::kFeatureAuthentication : 0);
+  }
+  /// What both ends prove to have; null: nothing is proved.
+  const KeyPtr& key() const { return options_.key; }
   uint32_t shared_features(const wire::ConnRsp& granted) const;
   uint64_t attempt_timeout_ns() const;
   /// Counts the attempts of all paths.

@@ -9,9 +9,6 @@ using base::Errc;
 
 namespace {
 
-// A client that has all it needs sends its info request at once; this is for those who died.
-constexpr uint64_t kHalfOpenNs = 10 * base::kSecond;
-
 bool sends_invalidations(const vhca::Device& device) {
   constexpr unsigned kAny =
       IBV_DEVICE_MEM_MGT_EXTENSIONS | IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
@@ -21,23 +18,25 @@ bool sends_invalidations(const vhca::Device& device) {
 }  // namespace
 
 Path::Path(Session& session, size_t endpoint, std::unique_ptr<vhca::Pd> pd,
-           const wire::ConnReq& request, std::string peer_text)
+           const wire::ConnReq& request, std::string peer_text, bool proof_due)
     : session_(session),
       endpoint_(endpoint),
       home_(session.server().home()),
       log_(home_.log().child("trs-path")),
       state_(ServerPathState::kConnecting, log_),
+      number_(session.server().next_path_number()),
       peer_text_(std::move(peer_text)),
+      asked_(request),
       uuid_(request.sess_uuid),
-      recon_cnt_(request.recon_cnt),
       cid_num_(request.cid_num),
       invalidates_(sends_invalidations(session.server().device(endpoint))),
+      proven_(!proof_due),
       pd_(std::move(pd)),
       lent_(kLentMax),
       queues_(request.cid_num),
       half_open_timer_(&half_open, this),
       changed_(home_) {
-  home_.schedule_after(half_open_timer_, kHalfOpenNs);
+  home_.schedule_after(half_open_timer_, proof_due ? kUnprovenNs : kHalfOpenNs);
 }
 
 Path::~Path() {
@@ -47,23 +46,32 @@ Path::~Path() {
 
 KnownPath Path::known(uint16_t cid) const {
   KnownPath known;
-  known.recon_cnt = recon_cnt_;
+  known.recon_cnt = asked_.recon_cnt;
   known.cid_num = cid_num_;
   known.state = state_.state();
   known.cid_taken = cid < queues_.size() && queues_[cid] != nullptr;
   return known;
 }
 
-void Path::join(uint16_t cid, std::unique_ptr<vhca::ConnectRequest> request) {
+void Path::join(const wire::ConnReq& asked, std::unique_ptr<vhca::ConnectRequest> request) {
+  const uint16_t cid = asked.cid;
   ServerImpl& server = session_.server();
   const ServerOptions& options = server.options();
+  const bool proves = handshake_ || !proven_;
   wire::ConnRsp answer;
   answer.queue_depth = static_cast<uint16_t>(options.queue_depth);
   answer.max_io_size = options.max_io_bytes;
   answer.max_hdr_size = server.chunk_bytes() - options.max_io_bytes;
   if (session_.braid_peer()) {
     answer.braid_magic = wire::kBraidMagic;
-    answer.braid_features = options.features;
+    answer.braid_features = options.features | (proves ? wire::kFeatureAuthentication : 0);
+  }
+  if (handshake_) {
+    answer.braid_proof = handshake_->secret().joined(asked, answer);
+  } else if (!proven_) {
+    wire::Nonce nonce;
+    home_.host().random(std::as_writable_bytes(std::span(nonce)));
+    handshake_.emplace(server.keys(), asked, answer, nonce);
   }
   queues_[cid] = std::make_unique<Queue>(*this, session_.worker_of(cid), cid);
   queues_[cid]->accept(std::move(request), answer);
@@ -85,7 +93,8 @@ void Path::queue_opened() {
 
 void Path::message_received(std::span<const std::byte> message) {
   if (!live()) return;
-  if (!asked_) return info_requested(message);
+  if (!proven_) return authenticate(message);
+  if (!info_came_) return info_requested(message);
   auto fence = wire::parse_fence(message, wire::MessageType::kFencePath);
   if (!fence.ok()) return breach("malformed control message", fence.error().message());
   if (!session_.sequenced() || !connected() || fence->epoch != session_.epoch() ||
@@ -96,12 +105,18 @@ void Path::message_received(std::span<const std::byte> message) {
 }
 
 void Path::info_requested(std::span<const std::byte> message) {
+  if (handshake_) {
+    if (!check_info_proof(message)) {
+      return breach("info request without proof", "info request without a proof of the key");
+    }
+    message = message.first(sizeof(wire::InfoReq));
+  }
   auto info = wire::parse_info_req(message);
   if (!info.ok()) {
     breach("malformed info request", info.error().message());
     return;
   }
-  asked_ = true;
+  info_came_ = true;
   const uint32_t depth = session_.queue_depth();
   const uint32_t admin = session_.has(wire::kFeatureAdminPermits) ? info->admin_permits : 1;
   if (admin == 0 || admin >= depth) {
@@ -169,7 +184,15 @@ void Path::answer_info() {
   answer.region.address = reinterpret_cast<uint64_t>(chunks->data());
   answer.region.key = chunks_mr_->rkey;
   answer.region.length = static_cast<uint32_t>(chunks->size());
-  if (!queues_[0]->send_message(wire::bytes_of(answer))) {
+  std::array<std::byte, sizeof(answer) + wire::kProofBytes> message;
+  std::memcpy(message.data(), &answer, sizeof(answer));
+  size_t length = sizeof(answer);
+  if (handshake_) {
+    const wire::Proof proof = handshake_->secret().told(*info_, wire::bytes_of(answer));
+    std::memcpy(message.data() + length, proof.data(), proof.size());
+    length += proof.size();
+  }
+  if (!queues_[0]->send_message(std::span(message).first(length))) {
     close("connection 0 was lost in the info exchange");
     return;
   }
@@ -204,8 +227,14 @@ void Path::trouble(const base::Error& why) {
 }
 
 /// Ends the whole session: a client that breaks the protocol by one path is not believed by others.
+/// Who has not proved to be of the session ends nothing of it.
 void Path::breach(const char* reason, const std::string& detail) {
   if (!live()) return;
+  if (!proven_) {
+    session_.server().count_breach(reason);
+    session_.server().complain(fmt::format("{}: {}", peer_text_, detail));
+    return close(detail);
+  }
   ServerImpl& server = session_.server();
   server.count_breach(reason);
   server.complain(fmt::format("session '{}' of {}: {}", session_.name(), peer_text_, detail));
@@ -216,7 +245,8 @@ void Path::close(const std::string& why) {
   if (!live()) return;
   const bool was_connected = connected();
   state_.set(ServerPathState::kClosing, why);
-  log_.info("path of session '{}' from {} ends: {}", session_.name(), peer_text_, why);
+  log_.log(proven_ ? base::LogLevel::kInfo : base::LogLevel::kDebug,
+           "path of session '{}' from {} ends: {}", session_.name(), peer_text_, why);
   home_.cancel(half_open_timer_);
   changed_.notify_all();
   for (auto& queue : queues_) {
@@ -239,6 +269,11 @@ void Path::queue_quiet() {
 
 void Path::half_open(base::Timer& timer) {
   auto& self = *static_cast<Path*>(timer.context);
+  if (self.refused_) return self.close("it was refused");
+  if (!self.proven_) {
+    return self.end_unproven(refusal::kNoProofInTime, fmt::format("no proof of a key within {} s",
+                                                                  kUnprovenNs / base::kSecond));
+  }
   self.close(fmt::format("half open for {} s", kHalfOpenNs / base::kSecond));
 }
 

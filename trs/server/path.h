@@ -2,6 +2,10 @@
 //
 //   join() of each connection, info request -> connected -> close() -> drained -> ended
 //
+// At a server with keys a path is unproven at first: it has connection 0 and nothing else, nobody
+// finds it, and it changes nothing for others, until its client has proved its key and the server
+// lets it in (ServerImpl::admit_proven).
+//
 // A path never waits for the server's user: what came by it and is still there when it ends stays
 // with the session, to be answered by another path, or by none.
 //
@@ -16,6 +20,7 @@
 #include <vector>
 
 #include "base/reactor.h"
+#include "trs/handshake.h"
 #include "trs/path_state.h"
 #include "trs/server/admission.h"
 #include "trs/server/lent.h"
@@ -26,27 +31,44 @@ namespace braid::trs::server {
 
 class Session;
 
+/// A client that has all it needs sends its info request at once; this is for those who died.
+inline constexpr uint64_t kHalfOpenNs = 10 * base::kSecond;
+/// From the connect until the proof, where one is due.
+inline constexpr uint64_t kUnprovenNs = 5 * base::kSecond;
+/// A client that is refused goes by itself, once it has read why.
+inline constexpr uint64_t kRefusedNs = base::kSecond;
+
 class Path {
  public:
   /// `endpoint`: that of the server by which it came.
   Path(Session& session, size_t endpoint, std::unique_ptr<vhca::Pd> pd,
-       const wire::ConnReq& request, std::string peer_text);
+       const wire::ConnReq& request, std::string peer_text, bool proof_due);
   ~Path();
 
   const wire::Uuid& uuid() const { return uuid_; }
-  uint16_t recon_cnt() const { return recon_cnt_; }
+  /// Counts the paths of the server: which is older.
+  uint64_t number() const { return number_; }
+  const wire::ConnReq& asked() const { return asked_; }  // of connection 0
+  /// Its client has proved its key, or need not.
+  bool proven() const { return proven_; }
+  /// Whether a connect request, one with a proof in the place of sess_uuid, is of this path; then
+  /// its name is put there.
+  bool proves_join(wire::ConnReq& request) const;
+  uint16_t recon_cnt() const { return asked_.recon_cnt; }
   /// Whether it is this life of a path of its name, or an older one: serial numbers wrap.
   bool is_of(uint16_t recon_cnt) const {
-    return static_cast<int16_t>(static_cast<uint16_t>(recon_cnt - recon_cnt_)) >= 0;
+    return static_cast<int16_t>(static_cast<uint16_t>(recon_cnt - asked_.recon_cnt)) >= 0;
   }
   const std::string& peer_text() const { return peer_text_; }
   KnownPath known(uint16_t cid) const;
   bool connected() const { return state_.is(ServerPathState::kConnected); }
   bool live() const { return bringing_up() || connected(); }
   /// Takes the connection request for `cid`, which has been admitted.
-  void join(uint16_t cid, std::unique_ptr<vhca::ConnectRequest> request);
+  void join(const wire::ConnReq& asked, std::unique_ptr<vhca::ConnectRequest> request);
   /// Starts the end; once. When it is over: Session::path_ended.
   void close(const std::string& why);
+  /// The same for an unproven one, counted by one of the words of `refusal`.
+  void end_unproven(const char* reason, const std::string& why);
   /// Tells the client by connection 0 that another path has ended.
   void send_fenced(const wire::Uuid& path, uint16_t recon_cnt);
   /// Registers memory that the server lends / lets go of it.
@@ -89,6 +111,10 @@ class Path {
   void answer_info();
   bool bringing_up() const { return state_.is(ServerPathState::kConnecting); }
   void info_requested(std::span<const std::byte> message);
+  void authenticate(std::span<const std::byte> message);
+  void proved();
+  void refuse(int sys_errno, const std::string& why);
+  bool check_info_proof(std::span<const std::byte> message);
   static void half_open(base::Timer& timer);
 
   Session& session_;
@@ -96,18 +122,23 @@ class Path {
   base::Reactor& home_;
   base::Logger log_;
   StateMachine<ServerPathState> state_;
+  const uint64_t number_;
   const std::string peer_text_;
+  const wire::ConnReq asked_;
   const wire::Uuid uuid_;
-  const uint16_t recon_cnt_;
   const uint16_t cid_num_;
   const bool invalidates_;
+  bool proven_;
+  bool refused_ = false;                      // told so, and about to go
+  std::optional<ServerHandshake> handshake_;  // if there is something to prove
+  std::optional<wire::InfoReq> info_;         // as it came, if so
 
   const std::unique_ptr<vhca::Pd> pd_;           // nobody else's: its keys reach this session only
   std::vector<std::unique_ptr<vhca::Mr>> lent_;  // by LentMemory::slot()
   std::unique_ptr<vhca::Mr> chunks_mr_;
   std::optional<wire::ChunkRegion> answers_;
   std::vector<std::unique_ptr<Queue>> queues_;  // by cid; null until it is accepted
-  bool asked_ = false;                          // the info request has come
+  bool info_came_ = false;
   size_t accepted_ = 0;
   size_t opens_due_ = 0;
   size_t quiet_due_ = 0;

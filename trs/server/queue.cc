@@ -68,8 +68,8 @@ base::Task<base::Status> Queue::try_accept(vhca::ConnectRequest& request) {
   auto created = Connection::create(device, path_.pd(), worker_.reactor(), options, *this);
   if (!created.ok()) co_return created.error();
   connection_ = std::move(created).value();
-  const auto message_bytes = static_cast<uint32_t>(cid_ == 0 ? sizeof(wire::InfoReq) : 0);
-  base::Status posted = connection_->post_receives(message_bytes);
+  const std::vector<uint32_t> messages = setup_messages();
+  base::Status posted = connection_->post_receives(messages);
   if (!posted.ok()) co_return posted;
 
   vhca::ConnectParameters parameters;
@@ -82,6 +82,13 @@ base::Task<base::Status> Queue::try_accept(vhca::ConnectRequest& request) {
   });
   worker_.add(*this);
   co_return base::Status();
+}
+
+/// Lengths of what comes by connection 0 before anything else.
+std::vector<uint32_t> Queue::setup_messages() const {
+  if (cid_ != 0) return {};
+  if ((answer_.braid_features & wire::kFeatureAuthentication) == 0) return {sizeof(wire::InfoReq)};
+  return {sizeof(wire::AuthBegin), sizeof(wire::AuthProof), wire::kProvenInfoReqBytes};
 }
 
 void Queue::open() {

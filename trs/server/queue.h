@@ -10,6 +10,7 @@
 #include <atomic>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/intrusive_list.h"
 #include "trs/connection.h"
@@ -60,6 +61,7 @@ class Queue final : public base::ListNode, private ConnectionUser, private Heart
   void run_here(Function function);
   base::Task<void> run_accept(std::unique_ptr<vhca::ConnectRequest> request);
   base::Task<base::Status> try_accept(vhca::ConnectRequest& request);
+  std::vector<uint32_t> setup_messages() const;
   void begin_close();
   void request_arrived(RequestImm imm);
   const char* check_request(const RequestImm& imm) const;

@@ -41,6 +41,7 @@ ServerImpl::ServerImpl(vhca::Device& device, ServerOptions options, ServerUser& 
     : device_(device),
       options_(std::move(options)),
       chunk_bytes_(std::bit_ceil(options_.max_io_bytes + wire::kChunkBytesMin)),
+      keys_(options_.keys),
       user_(user),
       home_(*options_.reactors.front()),
       log_(home_.log().child("trs-server")),
@@ -98,18 +99,8 @@ void ServerImpl::handle(size_t endpoint, std::unique_ptr<vhca::ConnectRequest> r
     return;
   }
   Session* const session = newest(parsed->paths_uuid);
-  KnownSession known = session != nullptr ? session->known(*parsed) : KnownSession();
-  known.lives = lives_of(parsed->paths_uuid);
-  Room room;
-  room.session = sessions_.size() < options_.sessions_max;
-  room.of_client = options_.connections_max / 2;
-  room.connections = options_.connections_max;
-  for (const auto& each : sessions_) {
-    const size_t has = each->connections();
-    room.connections -= std::min(room.connections, has);
-    if (each->paths_uuid() == parsed->paths_uuid) known.connections += has;
-  }
-  const Admission admission = admit(*parsed, session != nullptr ? &known : nullptr, room);
+  if (keys_ != nullptr && !shows_proof(*parsed, session, *request)) return;
+  const Admission admission = judge(*parsed, session);
   if (admission.kind == Admission::Kind::kReject) {
     reject(*request, admission.sys_errno,
            fmt::format("connection {} of session {}", uint16_t{parsed->cid},
@@ -119,13 +110,29 @@ void ServerImpl::handle(size_t endpoint, std::unique_ptr<vhca::ConnectRequest> r
   take(endpoint, *parsed, session, admission.kind, std::move(request));
 }
 
+Admission ServerImpl::judge(const wire::ConnReq& asked, Session* session) const {
+  KnownSession known = session != nullptr ? session->known(asked) : KnownSession();
+  known.lives = lives_of(asked.paths_uuid);
+  Room room;
+  room.session = proven_sessions() < options_.sessions_max;
+  room.of_client = options_.connections_max / 2;
+  room.connections = options_.connections_max;
+  for (const auto& each : sessions_) {
+    const size_t has = each->connections();
+    room.connections -= std::min(room.connections, has);
+    if (each->paths_uuid() == asked.paths_uuid) known.connections += has;
+  }
+  return admit(asked, session != nullptr ? &known : nullptr, room);
+}
+
 void ServerImpl::take(size_t endpoint, const wire::ConnReq& asked, Session* session,
                       Admission::Kind kind, std::unique_ptr<vhca::ConnectRequest> request) {
   using Kind = Admission::Kind;
   if (kind == Kind::kJoin) {
-    session->live_path(asked.sess_uuid)->join(asked.cid, std::move(request));
+    session->live_path(asked.sess_uuid)->join(asked, std::move(request));
     return;
   }
+  if (keys_ != nullptr) return take_unproven(endpoint, asked, session, kind, std::move(request));
   auto pd = device(endpoint).alloc_pd();
   if (!pd.ok()) {
     reject(*request, ENOMEM, pd.error().message());
@@ -133,13 +140,13 @@ void ServerImpl::take(size_t endpoint, const wire::ConnReq& asked, Session* sess
   }
   if (kind == Kind::kReplace) session->close("its client came back");
   if (kind == Kind::kNew || kind == Kind::kReplace) {
-    sessions_.push_back(std::make_unique<Session>(*this, asked, request->peer_text()));
+    sessions_.push_back(std::make_unique<Session>(*this, asked, request->peer_text(), false));
     session = sessions_.back().get();
   }
   Path* const former = session->live_path(asked.sess_uuid);
   Path& path = session->add_path(endpoint, std::move(*pd), asked, request->peer_text());
   if (former != nullptr) former->close("its client made it anew");
-  path.join(asked.cid, std::move(request));
+  path.join(asked, std::move(request));
 }
 
 void ServerImpl::reject(vhca::ConnectRequest& request, int sys_errno, const std::string& why) {
@@ -152,26 +159,34 @@ void ServerImpl::reject(vhca::ConnectRequest& request, int sys_errno, const std:
 
 Session* ServerImpl::newest(const wire::Uuid& paths_uuid) {
   for (auto it = sessions_.rbegin(); it != sessions_.rend(); ++it) {
-    if ((*it)->paths_uuid() == paths_uuid) return it->get();
+    if ((*it)->paths_uuid() == paths_uuid && (*it)->proven()) return it->get();
   }
   return nullptr;
 }
 
 size_t ServerImpl::lives_of(const wire::Uuid& paths_uuid) const {
-  const auto its = [&](const auto& session) { return session->paths_uuid() == paths_uuid; };
+  const auto its = [&](const auto& session) {
+    return session->paths_uuid() == paths_uuid && session->proven();
+  };
   return static_cast<size_t>(std::count_if(sessions_.begin(), sessions_.end(), its));
+}
+
+size_t ServerImpl::proven_sessions() const {
+  const auto proven = [](const auto& session) { return session->proven(); };
+  return static_cast<size_t>(std::count_if(sessions_.begin(), sessions_.end(), proven));
 }
 
 ServerStatistics ServerImpl::statistics() const {
   ServerStatistics statistics = statistics_;
-  statistics.sessions = sessions_.size();
+  statistics.sessions = proven_sessions();
+  statistics.unproven = unproven().size();
   return statistics;
 }
 
 bool ServerImpl::has_predecessor(const Session& session) const {
   for (const auto& other : sessions_) {
     if (other.get() == &session) return false;
-    if (other->paths_uuid() == session.paths_uuid()) return true;
+    if (other->paths_uuid() == session.paths_uuid() && other->proven()) return true;
   }
   return false;
 }

@@ -28,6 +28,7 @@ class ServerImpl final : public Server {
   base::Task<base::Status> stop_within(uint64_t limit_ns) override;
   std::vector<ServerSession*> sessions() override;
   ServerStatistics statistics() const override;
+  base::Result<size_t> set_keys(std::shared_ptr<const KeyRing> keys) override;
 
   // --- for sessions and queues
   vhca::Device& device(size_t endpoint) { return *endpoints_[endpoint]->device; }
@@ -42,6 +43,12 @@ class ServerImpl final : public Server {
   base::Signal& session_changed() { return *changed_; }
   void count_opened() { ++statistics_.sessions_opened; }
   void count_breach(const char* reason) { ++statistics_.breaches[reason]; }
+  void count_refused_key(const char* reason) { ++statistics_.keys_refused[reason]; }
+  uint64_t next_path_number() { return ++paths_made_; }
+  /// Null: no client has to prove anything.
+  const std::shared_ptr<const KeyRing>& keys() const { return keys_; }
+  /// A path whose client has proved this key: it takes its place. 0, or why not, as an errno.
+  int admit_proven(Path& path, const KeyPtr& key);
   void session_ended(Session& session);
   const std::array<LentMemory*, kLentMax>& lent() const { return lent_; }
   void take_back(uint32_t slot);
@@ -59,6 +66,12 @@ class ServerImpl final : public Server {
   void handle(size_t endpoint, std::unique_ptr<vhca::ConnectRequest> request);
   void take(size_t endpoint, const wire::ConnReq& asked, Session* session, Admission::Kind kind,
             std::unique_ptr<vhca::ConnectRequest> request);
+  void take_unproven(size_t endpoint, const wire::ConnReq& asked, Session* session,
+                     Admission::Kind kind, std::unique_ptr<vhca::ConnectRequest> request);
+  bool shows_proof(wire::ConnReq& asked, Session* session, vhca::ConnectRequest& request);
+  Admission judge(const wire::ConnReq& asked, Session* session) const;
+  std::vector<Path*> unproven() const;
+  size_t proven_sessions() const;
   Session* newest(const wire::Uuid& paths_uuid);
   size_t lives_of(const wire::Uuid& paths_uuid) const;
   void reject(vhca::ConnectRequest& request, int sys_errno, const std::string& why);
@@ -69,12 +82,14 @@ class ServerImpl final : public Server {
   vhca::Device& device_;  // of the first endpoint
   const ServerOptions options_;
   const uint32_t chunk_bytes_;
+  std::shared_ptr<const KeyRing> keys_;
   ServerUser& user_;
   base::Reactor& home_;
   base::Logger log_;
   std::array<LentMemory*, kLentMax> lent_{};
   std::vector<std::unique_ptr<Worker>> workers_;
   ServerStatistics statistics_;
+  uint64_t paths_made_ = 0;
   bool stopping_ = false;
   bool workers_stopping_ = false;
   size_t stops_due_ = 0;

@@ -24,7 +24,8 @@ uint32_t random_epoch(base::Host& host) {
 
 }  // namespace
 
-Session::Session(ServerImpl& server, const wire::ConnReq& request, std::string peer_text)
+Session::Session(ServerImpl& server, const wire::ConnReq& request, std::string peer_text,
+                 bool proof_due)
     : server_(server),
       home_(server.home()),
       log_(home_.log().child("trs-session")),
@@ -36,6 +37,7 @@ Session::Session(ServerImpl& server, const wire::ConnReq& request, std::string p
       lends_(has(wire::kFeatureLentPermits) && cid_num_ > 2),
       epoch_(random_epoch(home_.host())),
       recon_cnt_(request.recon_cnt),
+      proven_(!proof_due),
       codec_(server.options().queue_depth) {}
 
 Session::~Session() = default;
@@ -48,8 +50,14 @@ uint32_t Session::max_io_bytes() const {
 }
 
 size_t Session::paths() const {
-  return static_cast<size_t>(
-      std::count_if(paths_.begin(), paths_.end(), [](const auto& path) { return path->live(); }));
+  return static_cast<size_t>(std::count_if(paths_.begin(), paths_.end(), [](const auto& path) {
+    return path->live() && path->proven();
+  }));
+}
+
+size_t Session::connections() const {
+  const auto proven = [](const auto& path) { return path->proven(); };
+  return static_cast<size_t>(std::count_if(paths_.begin(), paths_.end(), proven)) * cid_num_;
 }
 
 std::vector<std::string> Session::path_peers() const {
@@ -62,14 +70,15 @@ std::vector<std::string> Session::path_peers() const {
 
 KnownSession Session::known(const wire::ConnReq& request) const {
   KnownSession known;
-  known.live = state_ == State::kBeginning || state_ == State::kOpen;
+  known.live = live();
   known.open = state_ == State::kOpen;
   known.sequenced = sequenced();
   known.epoch = epoch_ & wire::kJoinedEpochMask;
   known.recon_cnt = recon_cnt_;
   known.cid_num = cid_num_;
-  known.paths = paths_.size();
   for (const auto& path : paths_) {
+    if (!path->proven()) continue;
+    ++known.paths;
     if (path->uuid() == request.sess_uuid) known.path = path->known(request.cid);
   }
   return known;
@@ -77,17 +86,42 @@ KnownSession Session::known(const wire::ConnReq& request) const {
 
 Path& Session::add_path(size_t endpoint, std::unique_ptr<vhca::Pd> pd, const wire::ConnReq& request,
                         std::string peer_text) {
-  recon_cnt_ = request.recon_cnt;
-  paths_.push_back(
-      std::make_unique<Path>(*this, endpoint, std::move(pd), request, std::move(peer_text)));
+  const bool proof_due = server_.keys() != nullptr;
+  if (!proof_due) recon_cnt_ = request.recon_cnt;
+  paths_.push_back(std::make_unique<Path>(*this, endpoint, std::move(pd), request,
+                                          std::move(peer_text), proof_due));
   return *paths_.back();
+}
+
+void Session::set_proven(KeyPtr key) {
+  proven_ = true;
+  key_ = std::move(key);
+}
+
+void Session::adopt(Path& path) {
+  recon_cnt_ = path.recon_cnt();
+  const auto is_it = [&](const auto& each) { return each.get() == &path; };
+  const auto at = std::find_if(paths_.begin(), paths_.end(), is_it);
+  std::rotate(at, at + 1, paths_.end());
+}
+
+Path* Session::joined_path(wire::ConnReq& request) {
+  const auto found = std::find_if(paths_.begin(), paths_.end(),
+                                  [&](const auto& path) { return path->proves_join(request); });
+  return found != paths_.end() ? found->get() : nullptr;
 }
 
 Path* Session::live_path(const wire::Uuid& uuid) {
   for (auto it = paths_.rbegin(); it != paths_.rend(); ++it) {
-    if ((*it)->uuid() == uuid && (*it)->live()) return it->get();
+    if ((*it)->uuid() == uuid && (*it)->live() && (*it)->proven()) return it->get();
   }
   return nullptr;
+}
+
+void Session::add_unproven(std::vector<Path*>& all) const {
+  for (const auto& path : paths_) {
+    if (!path->proven()) all.push_back(path.get());
+  }
 }
 
 std::span<std::byte> Session::chunk(uint32_t index) {
@@ -138,7 +172,9 @@ base::Status Session::make_chunks() {
 }
 
 base::Status Session::borrow(const LentMemory& memory) {
-  for (const auto& path : paths_) BRAID_CHECK(path->borrow(memory));
+  for (const auto& path : paths_) {
+    if (path->proven()) BRAID_CHECK(path->borrow(memory));  // others do with their info request
+  }
   return {};
 }
 
@@ -149,7 +185,7 @@ void Session::return_lent(uint32_t slot) {
 bool Session::has_older(const Path& path) const {
   for (const auto& other : paths_) {
     if (other.get() == &path) return false;
-    if (other->uuid() == path.uuid()) return true;
+    if (other->uuid() == path.uuid() && other->proven()) return true;
   }
   return false;
 }
@@ -164,7 +200,7 @@ void Session::fence(const wire::FenceMsg& asked, Path& asker) {
 void Session::answer_fences() {
   const auto there = [this](const PendingFence& fence) {
     return std::any_of(paths_.begin(), paths_.end(), [&](const auto& path) {
-      return path->uuid() == fence.path && path->is_of(fence.recon_cnt);
+      return path->uuid() == fence.path && path->is_of(fence.recon_cnt) && path->proven();
     });
   };
   std::erase_if(fences_, [&](const PendingFence& fence) {
@@ -203,7 +239,8 @@ void Session::path_ended(Path& path) {
 void Session::close(const std::string& why) {
   if (state_ == State::kClosing || state_ == State::kEnded) return;
   state_ = State::kClosing;
-  log_.info("session '{}' of {} ends: {}", name_, peer_text_, why);
+  log_.log(proven_ ? base::LogLevel::kInfo : base::LogLevel::kDebug, "session '{}' of {} ends: {}",
+           name_, peer_text_, why);
   for (size_t i = 0; i < paths_.size(); ++i) paths_[i]->close(why);
   for (const auto& slice : slices_) {
     ++quiet_due_;

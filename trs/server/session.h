@@ -30,7 +30,7 @@ class ServerImpl;
 
 class Session final : public ServerSession {
  public:
-  Session(ServerImpl& server, const wire::ConnReq& request, std::string peer_text);
+  Session(ServerImpl& server, const wire::ConnReq& request, std::string peer_text, bool proof_due);
   ~Session();
 
   // --- ServerSession
@@ -42,6 +42,14 @@ class Session final : public ServerSession {
   size_t paths() const override;
   std::vector<std::string> path_peers() const override;
   bool takes_answer_words() const override { return has(wire::kFeatureAnswerSlots); }
+  std::string key_name() const override { return key_ ? key_->name() : std::string(); }
+
+  /// Its client has proved a key, or need not. Before that nobody finds it.
+  bool proven() const { return proven_; }
+  const KeyPtr& key() const { return key_; }
+  void set_proven(KeyPtr key);
+  /// A path whose client has proved to have the session's key counts from now on; it is the newest.
+  void adopt(Path& path);
 
   const wire::Uuid& paths_uuid() const { return paths_uuid_; }
   /// What is known for a connect request.
@@ -51,10 +59,16 @@ class Session final : public ServerSession {
                  std::string peer_text);
   /// The newest path of this name that is live, or null.
   Path* live_path(const wire::Uuid& uuid);
+  /// Of the paths that have proved a key: that which the request joins, and whose name is put in
+  /// the place of the proof; or null.
+  Path* joined_path(wire::ConnReq& request);
+  void add_unproven(std::vector<Path*>& all) const;
+  bool live() const { return state_ == State::kBeginning || state_ == State::kOpen; }
   /// Starts the end of all paths; once. When it is over: ServerImpl::session_ended.
   void close(const std::string& why);
-  /// Of all paths, those that end and those that are promised included.
-  size_t connections() const { return paths_.size() * cid_num_; }
+  /// Of all paths, those that end and those that are promised included; unproven ones have a bound
+  /// of their own.
+  size_t connections() const;
   /// What keeps a session from ending that is being closed.
   std::string holdup() const;
   /// Registers memory that the server lends with every path / lets go of it.
@@ -124,6 +138,8 @@ class Session final : public ServerSession {
   const uint32_t epoch_;        // random
   uint32_t admin_permits_ = 1;  // on connection 0
   uint16_t recon_cnt_;          // of the newest path
+  bool proven_;
+  KeyPtr key_;  // null: none was asked for
   const ImmCodec codec_;
 
   std::shared_ptr<base::Segment> chunks_;
