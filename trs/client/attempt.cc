@@ -81,7 +81,7 @@ base::Task<base::Status> Path::prove(uint64_t deadline_ns) {
     co_return make_error(
         Errc::kPermission,
         "the server asks for no key, though we have key \"{}\": it has none, or it "
-        "is another server; without --key we would take it as it is",
+        "is another server; without a key we would take it as it is",
         session_.key()->name());
   }
   wire::Nonce nonce;
