@@ -36,6 +36,9 @@ class ChannelEnd : public std::enable_shared_from_this<ChannelEnd> {
   void close(bool silent);
 
   bool broken() const { return broken_; }
+  bool receive_missing() {
+    return peer_port_ != nullptr && fabric_.misses_receive(*peer_port_, port_);
+  }
   const FabricAddress& local() const { return local_; }
   const FabricAddress& peer() const { return peer_; }
   std::string peer_text() const;
@@ -105,6 +108,7 @@ class ChannelImpl final : public Channel {
   void set_handler(ChannelHandler* handler) override { end_->set_handler(handler); }
   void set_retry_budget(RetryBudget budget) override { end_->set_retry_budget(budget); }
   bool broken() const override { return end_->broken(); }
+  bool receive_missing() override { return end_->receive_missing(); }
   FabricAddress local() const override { return end_->local(); }
   FabricAddress peer() const override { return end_->peer(); }
   std::string peer_text() const override { return end_->peer_text(); }

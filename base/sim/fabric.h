@@ -77,6 +77,8 @@ class Channel {
   virtual void set_handler(ChannelHandler* handler) = 0;
   virtual void set_retry_budget(RetryBudget budget) = 0;
   virtual bool broken() const = 0;
+  /// By a fault the device has no receive for what the peer sends now. Counted when true.
+  virtual bool receive_missing() = 0;
   virtual FabricAddress local() const = 0;
   virtual FabricAddress peer() const = 0;
   /// For people: address, machine and process of the peer.
@@ -107,6 +109,8 @@ struct FabricFaults {
   uint64_t black_hole_both = 0;     // lost while both directions were cut
   uint64_t lost_answer = 0;         // the request was executed, its answer was lost
   uint64_t delayed = 0;             // held up by a delay spike
+  uint64_t held = 0;                // arrived late, by set_held_until
+  uint64_t receive_missing = 0;     // told that no receive is there
   uint64_t to_stopped_process = 0;  // answered by the NIC of a stopped process
   uint64_t retry_exceeded = 0;      // ends of channels that gave up
 };
@@ -141,7 +145,14 @@ class SimFabric {
   /// Every message from -> to takes up to this much longer (seeded). Order holds in a channel.
   virtual void set_extra_delay(const std::string& from_ip, const std::string& to_ip,
                                uint64_t max_ns) = 0;
-  virtual void heal_all() = 0;  // ends every fault above
+  /// What is sent from -> to from now on arrives after `until_ns` (0: as ever), behind it what
+  /// follows in the same channel: its sender may have given the channel up long before.
+  virtual void set_held_until(const std::string& from_ip, const std::string& to_ip,
+                              uint64_t until_ns) = 0;
+  /// What goes from -> to and needs a receive is told that there is none (RNR), though there is.
+  virtual void set_receive_missing(const std::string& from_ip, const std::string& to_ip,
+                                   bool on) = 0;
+  virtual void heal_all() = 0;  // ends every fault above; what is held comes when it was to come
   virtual const FabricFaults& faults() const = 0;
   /// Messages that faults of this way lost, held up or left without an answer.
   virtual uint64_t path_hits(const std::string& from_ip, const std::string& to_ip) = 0;

@@ -104,6 +104,16 @@ void FabricImpl::set_extra_delay(const std::string& from_ip, const std::string& 
   path(from_ip, to_ip).extra_delay_max_ns = max_ns;
 }
 
+void FabricImpl::set_held_until(const std::string& from_ip, const std::string& to_ip,
+                                uint64_t until_ns) {
+  path(from_ip, to_ip).held_until_ns = until_ns;
+}
+
+void FabricImpl::set_receive_missing(const std::string& from_ip, const std::string& to_ip,
+                                     bool on) {
+  path(from_ip, to_ip).receive_missing = on;
+}
+
 void FabricImpl::heal_all() {
   for (auto& [key, path] : paths_) {
     const uint64_t hits = path.hits;
@@ -138,6 +148,11 @@ std::optional<uint64_t> FabricImpl::carry(FabricPort& from, FabricPort& to, size
       ++faulty->hits;
       delay_ns += world_.random().below(faulty->extra_delay_max_ns);
     }
+    if (faulty->held_until_ns > world_.now_ns()) {
+      ++faults_.held;
+      ++faulty->hits;
+      delay_ns += faulty->held_until_ns - world_.now_ns();
+    }
   }
   return world_.now_ns() + delay_ns;
 }
@@ -147,6 +162,14 @@ bool FabricImpl::loses_answer(const FabricPort& from, const FabricPort& to) {
   if (faulty == nullptr || !faulty->lose_answers) return false;
   ++faulty->hits;
   ++faults_.lost_answer;
+  return true;
+}
+
+bool FabricImpl::misses_receive(const FabricPort& from, const FabricPort& to) {
+  PathFaults* const faulty = find_path(from, to);
+  if (faulty == nullptr || !faulty->receive_missing) return false;
+  ++faulty->hits;
+  ++faults_.receive_missing;
   return true;
 }
 

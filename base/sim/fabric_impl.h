@@ -60,6 +60,9 @@ class FabricImpl final : public SimFabric {
   void set_lose_answers(const std::string& from_ip, const std::string& to_ip, bool on) override;
   void set_extra_delay(const std::string& from_ip, const std::string& to_ip,
                        uint64_t max_ns) override;
+  void set_held_until(const std::string& from_ip, const std::string& to_ip,
+                      uint64_t until_ns) override;
+  void set_receive_missing(const std::string& from_ip, const std::string& to_ip, bool on) override;
   void heal_all() override;
   const FabricFaults& faults() const override { return faults_; }
   uint64_t path_hits(const std::string& from_ip, const std::string& to_ip) override {
@@ -78,6 +81,8 @@ class FabricImpl final : public SimFabric {
   std::optional<uint64_t> carry(FabricPort& from, FabricPort& to, size_t size_bytes);
   /// The answer to a request that went from -> to is lost by a fault of its own.
   bool loses_answer(const FabricPort& from, const FabricPort& to);
+  /// What goes from -> to finds no receive, by a fault of its own.
+  bool misses_receive(const FabricPort& from, const FabricPort& to);
   FabricListenerImpl* find_listener(const FabricPort& port, uint16_t number);
   FabricPort* find_port(const std::string& ip);
   void enter(ChannelEnd& end);
@@ -92,7 +97,9 @@ class FabricImpl final : public SimFabric {
   struct PathFaults {
     bool black_hole = false;
     bool lose_answers = false;
+    bool receive_missing = false;
     uint64_t extra_delay_max_ns = 0;
+    uint64_t held_until_ns = 0;
     uint64_t hits = 0;
   };
   using PathKey = std::pair<std::string, std::string>;

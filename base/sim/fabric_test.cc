@@ -246,5 +246,36 @@ TEST_F(Fabric, AHandlerMayDestroyItsChannel) {
   EXPECT_EQ(client.why, Errc::kDisconnected);
 }
 
+TEST_F(Fabric, HeldMessagesLandInOrderAfterTheirSenderHasGivenUp) {
+  connect();
+  world.run_for(kMillisecond);
+  const uint64_t until_ns = world.now_ns() + 2 * kBudgetNs;
+  world.fabric().set_held_until("10.0.0.1", "10.0.0.2", until_ns);
+  client_channel->send(bytes(2));
+  client_channel->send(bytes(3));
+  world.run_for(kMillisecond);
+  world.fabric().set_held_until("10.0.0.1", "10.0.0.2", 0);
+  client_channel->send(bytes(4));
+  world.run_for(kBudgetNs);
+  EXPECT_EQ(client.why, Errc::kTimedOut);
+  EXPECT_TRUE(server.requests.empty()) << "what follows waits behind it";
+  world.run_for(until_ns + kMillisecond - world.now_ns());
+  EXPECT_EQ(server.requests, (std::vector{2, 3, 4}));
+  EXPECT_EQ(server.why, std::nullopt);
+  EXPECT_GT(world.fabric().faults().held, 0u);
+  EXPECT_GT(world.fabric().path_hits("10.0.0.1", "10.0.0.2"), 0u);
+}
+
+TEST_F(Fabric, ReceivesAreMissingByFaultInOneDirectionOnly) {
+  connect();
+  world.run_for(kMillisecond);
+  world.fabric().set_receive_missing("10.0.0.1", "10.0.0.2", true);
+  EXPECT_TRUE(acceptor.channels[0]->receive_missing());
+  EXPECT_FALSE(client_channel->receive_missing());
+  EXPECT_EQ(world.fabric().path_hits("10.0.0.1", "10.0.0.2"), 1u);
+  world.fabric().heal_all();
+  EXPECT_FALSE(acceptor.channels[0]->receive_missing());
+}
+
 }  // namespace
 }  // namespace braid::base::sim

@@ -218,7 +218,9 @@ void FileDevice::advance(Slot& slot, Errc status) {
   if (status != Errc::kOk) return finish(slot, status);
   slot.done_bytes += slot.piece_bytes;
   if (slot.done_bytes < request.length_bytes) return step_range(slot);
-  if (request.force_unit_access) return flush(slot, Stage::kPostflush);
+  const bool flushes =
+      request.force_unit_access && !reactor_.host().mutant("acknowledged-before-flush");
+  if (flushes) return flush(slot, Stage::kPostflush);
   finish(slot, Errc::kOk);
 }
 

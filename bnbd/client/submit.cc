@@ -58,7 +58,9 @@ void DeviceImpl::begin(Op& op, BlockRequest& request) {
   op.durable = true;
   op.foreign = transfers(request.op) && !session_.registered(request.buffer);
   // A preflush is a flush of its own: the body must not reach the disk if it fails.
-  enter(op, request.preflush && request.op != BlockOp::kFlush ? Stage::kPreflush : Stage::kBody);
+  const bool preflush = request.preflush && request.op != BlockOp::kFlush &&
+                        !session_.home().host().mutant("preflush-skipped");
+  enter(op, preflush ? Stage::kPreflush : Stage::kBody);
 }
 
 void DeviceImpl::enter(Op& op, Stage stage) {

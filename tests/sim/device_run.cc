@@ -136,7 +136,7 @@ void DeviceRun::draw_range(OpDescription& op, uint64_t sectors_max) {
 void DeviceRun::submit(Slot& slot, const OpDescription& op) {
   slot.busy = true;
   ++in_flight_;
-  slot.id = judge().begin(context_.client, device_index_, op);
+  slot.id = judge().begin(context_.client, device_index_, op, path_());
   bnbd::BlockRequest& request = slot.request;
   request.force_unit_access = op.durable;
   request.preflush = op.preflush;

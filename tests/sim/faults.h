@@ -15,6 +15,9 @@ enum class FaultKind : uint8_t {
   kDropAndReturn,  // lost for less than the retry budget: retransmission bridges it
   kDelaySpike,     // messages are held up
   kLostAnswers,    // requests are executed, their acknowledgements are lost
+  kLateMessages,   // messages land when their path was given up long ago
+  kNoReceive,      // receiver not ready
+  kPartition,      // some clients and some servers, by all their paths
   kServerStopped,  // SIGSTOP, SIGCONT
   kClientStopped,
   kServerKilled,  // kill -9, started again
@@ -38,7 +41,7 @@ enum class FaultKind : uint8_t {
   kWritesLost,       // a power loss took sectors that were not flushed
   kLateReactor,      // a reactor comes late to its turn
 };
-inline constexpr size_t kFaultKinds = 28;
+inline constexpr size_t kFaultKinds = 31;
 /// Those that the injector draws; the others follow from them, or are the world's own doing.
 inline constexpr size_t kDrawnFaultKinds = static_cast<size_t>(FaultKind::kMemoryReplaced);
 std::string_view to_string(FaultKind kind);

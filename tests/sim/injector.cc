@@ -17,6 +17,16 @@ constexpr uint64_t kAimMaxNs = 300 * kMillisecond;           // nobody may be ab
 constexpr uint64_t kRequestNs = 300 * base::kMicrosecond;    // about what a request takes
 constexpr uint64_t kReconnectNs = 800 * base::kMicrosecond;  // from the first connection on
 
+constexpr uint64_t kMadeGoodNs = base::kSecond;
+
+std::string process_key(const SimHost& host) {
+  return "process " + host.name() + " of " + host.machine().name();
+}
+
+std::string path_key(const std::string& a, const std::string& b) {
+  return "path " + std::min(a, b) + " " + std::max(a, b);
+}
+
 }  // namespace
 
 std::string_view to_string(FaultKind kind) {
@@ -33,6 +43,12 @@ std::string_view to_string(FaultKind kind) {
       return "delay-spike";
     case FaultKind::kLostAnswers:
       return "lost-acknowledgement";
+    case FaultKind::kLateMessages:
+      return "late-messages";
+    case FaultKind::kNoReceive:
+      return "receiver-not-ready";
+    case FaultKind::kPartition:
+      return "partition";
     case FaultKind::kServerStopped:
       return "server-stopped";
     case FaultKind::kClientStopped:
@@ -133,9 +149,21 @@ Injector::Target Injector::draw_target() {
   return target;
 }
 
+/// In a gentle round only what costs no path.
+bool Injector::drawn(FaultKind kind) const {
+  static constexpr std::array kGentle = {
+      FaultKind::kDropAndReturn,  FaultKind::kDelaySpike,      FaultKind::kNoReceive,
+      FaultKind::kServerStopped,  FaultKind::kClientStopped,   FaultKind::kReactorHung,
+      FaultKind::kDiskError,      FaultKind::kDiskSlow,        FaultKind::kDiskStall,
+      FaultKind::kDeviceRemapped, FaultKind::kSessionRemapped, FaultKind::kHandedOver,
+      FaultKind::kContested,      FaultKind::kTakenAway};
+  return !plan_.gentle || std::find(kGentle.begin(), kGentle.end(), kind) != kGentle.end();
+}
+
 FaultKind Injector::deal() {
   if (deck_.empty()) {
-    for (size_t i = 0; i < kDrawnFaultKinds; ++i) deck_.push_back(static_cast<FaultKind>(i));
+    for (size_t i = 0; i < kDrawnFaultKinds; ++i)
+      if (drawn(static_cast<FaultKind>(i))) deck_.push_back(static_cast<FaultKind>(i));
     for (size_t i = deck_.size() - 1; i > 0; --i) std::swap(deck_[i], deck_[random_.below(i + 1)]);
   }
   const FaultKind kind = deck_.back();
@@ -169,7 +197,12 @@ bool Injector::inject(FaultKind kind, const Target& target) {
     case FaultKind::kDropAndReturn:
     case FaultKind::kDelaySpike:
     case FaultKind::kLostAnswers:
+    case FaultKind::kNoReceive:
       return network_fault(kind, target);
+    case FaultKind::kLateMessages:
+      return late_messages(target);
+    case FaultKind::kPartition:
+      return partition();
     case FaultKind::kServerStopped:
       return stop_server(target.server);
     case FaultKind::kClientStopped:
@@ -212,10 +245,19 @@ void Injector::for_a_while(FaultKind kind, const std::string& key, uint64_t dura
                            const std::function<uint64_t()>& effect) {
   const uint64_t before = effect();
   world_.after(duration_ns, [this, kind, key, end, effect, before] {
-    lasting_.erase(key);
+    release(key);
     if (effect() != before) count(kind);
     if (active_) end();
   });
+}
+
+/// In a gentle round the next of its kind waits until this one is made good.
+void Injector::release(const std::string& key) {
+  if (!plan_.gentle) {
+    lasting_.erase(key);
+    return;
+  }
+  world_.after(kMadeGoodNs, [this, key] { lasting_.erase(key); });
 }
 
 bool Injector::network_fault(FaultKind kind, const Target& target) {
@@ -228,7 +270,8 @@ bool Injector::network_fault(FaultKind kind, const Target& target) {
   const bool up = random_.one_in(2);
   const std::string from = up ? client : server;
   const std::string to = up ? server : client;
-  const uint64_t long_ns = random_.between(20, 3000) * kMillisecond;
+  const bool gentle = plan_.gentle;
+  const uint64_t long_ns = random_.between(20, gentle ? 200 : 3000) * kMillisecond;
   switch (kind) {
     case FaultKind::kPortDown:
       if (!begin("port " + from)) return true;
@@ -238,7 +281,10 @@ bool Injector::network_fault(FaultKind kind, const Target& target) {
           [&fabric, from] { return fabric.port_hits(from); });
       return true;
     case FaultKind::kDropAndReturn:
-      lose_path(kind, from, to, random_.between(1, 60) * kMillisecond);
+      lose_path(kind, from, to, random_.between(1, gentle ? 40 : 60) * kMillisecond);
+      return true;
+    case FaultKind::kNoReceive:
+      lose_path(kind, from, to, random_.between(1, gentle ? 100 : 300) * kMillisecond);
       return true;
     default:
       lose_path(kind, from, to, long_ns);
@@ -249,15 +295,18 @@ bool Injector::network_fault(FaultKind kind, const Target& target) {
 void Injector::lose_path(FaultKind kind, const std::string& from, const std::string& to,
                          uint64_t for_ns) {
   base::sim::SimFabric& fabric = world_.fabric();
-  const std::string key = "path " + std::min(from, to) + " " + std::max(from, to);
+  const std::string key = path_key(from, to);
   if (!begin(key)) return;
-  const bool both = kind == FaultKind::kBlackHole || kind == FaultKind::kDropAndReturn;
-  const uint64_t delay_ns = random_.between(1, 300) * kMillisecond;
+  const bool both = kind == FaultKind::kBlackHole || kind == FaultKind::kDropAndReturn ||
+                    kind == FaultKind::kPartition;
+  const uint64_t delay_ns = random_.between(1, plan_.gentle ? 20 : 300) * kMillisecond;
   const auto set = [&fabric, kind, both, from, to, delay_ns](bool on) {
     if (kind == FaultKind::kDelaySpike) {
       fabric.set_extra_delay(from, to, on ? delay_ns : 0);
     } else if (kind == FaultKind::kLostAnswers) {
       fabric.set_lose_answers(from, to, on);
+    } else if (kind == FaultKind::kNoReceive) {
+      fabric.set_receive_missing(from, to, on);
     } else {
       fabric.set_black_hole(from, to, on);
       if (both) fabric.set_black_hole(to, from, on);
@@ -269,13 +318,68 @@ void Injector::lose_path(FaultKind kind, const std::string& from, const std::str
       [&fabric, from, to] { return fabric.path_hits(from, to) + fabric.path_hits(to, from); });
 }
 
+/// What is sent for a short while lands after its sender has given the path up; mostly soon after,
+/// when what moved to another path is under way.
+bool Injector::late_messages(const Target& target) {
+  const ClientPlan& of_client = plan_.clients[target.client];
+  const ServerPlan& of_server = plan_.servers[target.server];
+  const bool second = !of_client.second_ip.empty() && random_.one_in(2);
+  const std::string client = second ? of_client.second_ip : of_client.ip;
+  const std::string server = second ? of_server.second_ip : of_server.ip;
+  const bool up = random_.below(4) != 0;
+  const std::string from = up ? client : server;
+  const std::string to = up ? server : client;
+  const std::string key = path_key(from, to);
+  if (!begin(key)) return true;
+  base::sim::SimFabric& fabric = world_.fabric();
+  const uint64_t late_ms =
+      random_.one_in(3) ? random_.between(250, 3000) : random_.between(120, 250);
+  fabric.set_held_until(from, to, world_.now_ns() + late_ms * kMillisecond);
+  for_a_while(
+      FaultKind::kLateMessages, key, random_.between(1, 100) * kMillisecond,
+      [&fabric, from, to] { fabric.set_held_until(from, to, 0); },
+      [&fabric, from, to] { return fabric.path_hits(from, to); });
+  return true;
+}
+
+/// Some clients and some servers do not reach each other, by whatever path.
+bool Injector::partition() {
+  const uint64_t for_ns = random_.between(20, 4000) * kMillisecond;
+  const auto draw_some = [this](size_t count) {
+    std::vector<bool> some(count);
+    some[random_.below(count)] = true;
+    for (size_t i = 0; i < count; ++i) some[i] = some[i] || random_.one_in(2);
+    return some;
+  };
+  const std::vector<bool> clients = draw_some(plan_.clients.size());
+  const std::vector<bool> servers = draw_some(plan_.servers.size());
+  for (size_t c = 0; c < clients.size(); ++c) {
+    for (size_t s = 0; s < servers.size(); ++s) {
+      if (clients[c] && servers[s]) lose_all_paths(FaultKind::kPartition, c, s, for_ns);
+    }
+  }
+  return true;
+}
+
+void Injector::lose_all_paths(FaultKind kind, size_t client, size_t server, uint64_t for_ns) {
+  const ClientPlan& of_client = plan_.clients[client];
+  const ServerPlan& of_server = plan_.servers[server];
+  lose_path(kind, of_client.ip, of_server.ip, for_ns);
+  if (of_client.second_ip.empty()) return;
+  lose_path(kind, of_client.second_ip, of_server.second_ip, for_ns);
+}
+
 // --- processes
 
 /// Stops it; how long.
-uint64_t Injector::stop(SimHost& host) {
-  const uint64_t for_ns = random_.between(1, 2500) * kMillisecond;
+uint64_t Injector::stop(SimHost& host, const std::string& key) {
+  if (!begin(key)) return 0;
+  const uint64_t for_ns = random_.between(1, plan_.gentle ? 200 : 2500) * kMillisecond;
   host.pause();
-  world_.after(for_ns, [&host] { host.resume(); });
+  world_.after(for_ns, [this, &host, key] {
+    host.resume();
+    release(key);
+  });
   return for_ns;
 }
 
@@ -283,7 +387,7 @@ bool Injector::stop_server(size_t server) {
   SimHost* const host = victims_.server(server);
   if (host == nullptr || host->paused()) return true;
   if (victims_.requests_at(server) != 0) count(FaultKind::kServerStopped);
-  if (stop(*host) <= kSilenceNoticedNs) return true;
+  if (stop(*host, process_key(*host)) <= kSilenceNoticedNs) return true;
   world_.after(kSilenceNoticedNs, [this, host, server] {
     if (active_ && victims_.server(server) == host) victims_.check_silence_noticed(server);
   });
@@ -294,7 +398,7 @@ bool Injector::stop_client(size_t client) {
   SimHost* const host = victims_.client(client);
   if (host == nullptr || host->paused()) return true;
   if (victims_.requests_of(client) != 0) count(FaultKind::kClientStopped);
-  stop(*host);
+  stop(*host, process_key(*host));
   return true;
 }
 
@@ -304,8 +408,12 @@ bool Injector::hang_reactor(const Target& target) {
   if (host == nullptr || host->reactors() == 0) return true;
   const size_t requests =
       at_server ? victims_.requests_at(target.server) : victims_.requests_of(target.client);
+  const std::string key = process_key(*host);
+  if (!begin(key)) return true;
   if (requests != 0) count(FaultKind::kReactorHung);
-  host->hang_reactor(random_.below(host->reactors()), random_.between(10, 1500) * kMillisecond);
+  const uint64_t for_ns = random_.between(10, plan_.gentle ? 200 : 1500) * kMillisecond;
+  host->hang_reactor(random_.below(host->reactors()), for_ns);
+  world_.after(for_ns, [this, key] { release(key); });
   return true;
 }
 
@@ -364,12 +472,7 @@ bool Injector::take_over(size_t device) {
   const std::optional<size_t> writer = board_.holder(device);
   if (!writer) return true;
   const uint64_t for_ns = random_.between(2500, 5000) * kMillisecond;
-  const ClientPlan& of_client = plan_.clients[*writer];
-  const ServerPlan& of_server = plan_.servers[plan.server];
-  lose_path(FaultKind::kBlackHole, of_client.ip, of_server.ip, for_ns);
-  if (!of_client.second_ip.empty()) {
-    lose_path(FaultKind::kBlackHole, of_client.second_ip, of_server.second_ip, for_ns);
-  }
+  lose_all_paths(FaultKind::kBlackHole, *writer, plan.server, for_ns);
   board_.set_contested(device, true);
   world_.after(for_ns, [this, device] { board_.set_contested(device, false); });
   return true;

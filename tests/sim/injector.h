@@ -69,6 +69,8 @@ class Injector {
   void fire(Target target);
   Target draw_target();
   FaultKind deal();
+  bool drawn(FaultKind kind) const;
+  void release(const std::string& key);
   /// False: this round has nothing that such a fault could hit.
   bool inject(FaultKind kind, const Target& target);
   void count(FaultKind kind) { ++counts_[static_cast<size_t>(kind)]; }
@@ -80,9 +82,12 @@ class Injector {
                    const std::function<void()>& end, const std::function<uint64_t()>& effect);
   bool network_fault(FaultKind kind, const Target& target);
   void lose_path(FaultKind kind, const std::string& from, const std::string& to, uint64_t for_ns);
+  void lose_all_paths(FaultKind kind, size_t client, size_t server, uint64_t for_ns);
+  bool late_messages(const Target& target);
+  bool partition();
   bool stop_server(size_t server);
   bool stop_client(size_t client);
-  uint64_t stop(base::sim::SimHost& host);
+  uint64_t stop(base::sim::SimHost& host, const std::string& key);
   bool hang_reactor(const Target& target);
   bool kill_server(FaultKind kind, size_t server);
   bool kill_client(FaultKind kind, size_t client);

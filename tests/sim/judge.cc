@@ -80,7 +80,7 @@ void Judge::supersede(size_t client, size_t device, uint64_t asked_ns) {
     if (op.client == client || !is_over(op.handle)) continue;
     if (!op.changes() || !op.in_history) continue;
     op.in_history = false;
-    op.history().end(op.id, false, {}, true);
+    op.history().end(op.id, false, {}, true, true);
   }
 }
 
@@ -95,7 +95,7 @@ DeviceHistory& Judge::history(size_t client, size_t device) {
 
 void Judge::end_orphans(size_t device) {
   for (const Operation& op : std::exchange(devices_[device].orphans, {}))
-    op.history().end(op.id, false, {}, true);
+    op.history().end(op.id, false, {}, true, true);
 }
 
 void Judge::client_dies(size_t client) {
@@ -127,13 +127,13 @@ void Judge::end_overtaken(const Operation& op) {
       continue;
     }
     orphans.erase(orphans.begin() + static_cast<std::ptrdiff_t>(i));
-    orphan.history().end(orphan.id, false, {}, true);
+    orphan.history().end(orphan.id, false, {}, true, true);
   }
 }
 
 // --- requests
 
-uint64_t Judge::begin(size_t client, size_t device, const OpDescription& what) {
+uint64_t Judge::begin(size_t client, size_t device, const OpDescription& what, uint64_t path) {
   Operation op;
   op.id = ++ids_;
   op.client = client;
@@ -141,6 +141,7 @@ uint64_t Judge::begin(size_t client, size_t device, const OpDescription& what) {
   op.handle = handles_.at({client, device});
   op.what = what;
   op.begin_ns = world_.now_ns();
+  op.path = path;
   op.calm = calm_;
   op.may_fail = devices_[device].disk_may_fail;
   op.rivalled = op.handle.rivalled;
@@ -193,7 +194,7 @@ void Judge::end(uint64_t id, Errc status, std::span<const std::byte> read_data, 
     return;
   }
   op.history().end(id, good, read_data,
-                   op.may_fail || op.rivalled || abandoned || flush_may_fail(op));
+                   op.may_fail || op.rivalled || abandoned || flush_may_fail(op), path != op.path);
 }
 
 void Judge::gave_up(const Operation& op) {
@@ -216,7 +217,8 @@ bool Judge::explained(const Operation& op, Errc status) {
 void Judge::succeeded(const Operation& op, uint64_t path) {
   const auto handle = handles_.find({op.client, op.device});
   if (handle != handles_.end() && handle->second.serial == op.handle.serial) {
-    handle->second.there_ns = world_.now_ns();
+    // Not now: what was at the disk is answered after an operator has closed the device.
+    handle->second.there_ns = std::max(handle->second.there_ns, op.begin_ns);
   }
   end_overtaken(op);
   if (op.begin_ns > op.handle.life->ended_ns)

@@ -41,8 +41,8 @@ class Judge {
   void client_dies(size_t client);
 
   // --- requests on an open handle
-  uint64_t begin(size_t client, size_t device, const OpDescription& op);
-  /// `path`: counts the paths that the client's session has had.
+  /// `path`: how often the client's session has begun anew after the loss of its last path.
+  uint64_t begin(size_t client, size_t device, const OpDescription& op, uint64_t path);
   void end(uint64_t id, base::Errc status, std::span<const std::byte> read_data, uint64_t path);
 
   // --- what happens to servers
@@ -86,7 +86,7 @@ class Judge {
     Wish as = Wish::kRead;
     uint64_t serial = 0;
     uint64_t opened_ns = 0;
-    uint64_t there_ns = 0;    // opened, or a request succeeded
+    uint64_t there_ns = 0;    // opened, or the begin of a request that succeeded
     bool rivalled = false;    // another client wanted to write since it was opened
     bool superseded = false;  // and was let in
     bool writes() const { return as != Wish::kRead; }
@@ -98,6 +98,7 @@ class Judge {
     Handle handle;
     OpDescription what;
     uint64_t begin_ns = 0;
+    uint64_t path = 0;        // see begin()
     uint64_t gave_up_ns = 0;  // of an orphan: when its device gave up; 0: it was cancelled
     bool calm = false;
     bool may_fail = false;    // a disk error fell into its time

@@ -26,7 +26,7 @@ ClientPlan draw_client(SimRandom& random, size_t index) {
   ClientPlan client;
   client.name = fmt::format("client{}", index);
   client.ip = fmt::format("10.0.1.{}", index + 1);
-  if (random.one_in(2)) client.second_ip = fmt::format("10.1.1.{}", index + 1);
+  if (!random.one_in(3)) client.second_ip = fmt::format("10.1.1.{}", index + 1);
   client.reactors = random.between(1, 2);
   client.depth = static_cast<uint32_t>(random.between(1, 16));
   client.pause_max_ns = random.between(20, 80) * kMillisecond;
@@ -69,7 +69,8 @@ Plan Plan::draw(SimRandom& random, uint64_t fault_phase_ns) {
   const size_t devices = random.between(std::max(servers, clients), 4);
   for (size_t i = 0; i < devices; ++i) plan.devices.push_back(draw_device(random, i, plan));
   plan.fault_phase_ns = fault_phase_ns;
-  plan.fault_gap_max_ns = random.between(500, 2000) * kMillisecond;
+  plan.fault_gap_max_ns = random.between(50, 600) * kMillisecond;
+  plan.gentle = random.one_in(8);
   return plan;
 }
 

@@ -55,6 +55,8 @@ struct Plan {
   std::vector<DevicePlan> devices;
   uint64_t fault_phase_ns = 0;
   uint64_t fault_gap_max_ns = 0;
+  /// Faults stay below what the hardware and the heartbeats bridge: no path may be lost.
+  bool gentle = false;
 
   static Plan draw(base::sim::SimRandom& random, uint64_t fault_phase_ns);
 };

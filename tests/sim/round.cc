@@ -191,6 +191,7 @@ void Round::start_server(size_t index) {
 
 void Round::kill_server(size_t index, bool power) {
   Server& server = servers_[index];
+  server.program->check_no_breach(judge_.violations());
   if (power) {
     server.machine->power_loss();
     judge_.server_lost_power(index);
@@ -328,6 +329,7 @@ void Round::come_to_rest() {
   world_.run_for(kSecond);
   check_servers(true);
   for (Server& server : servers_) {
+    server.program->check_no_breach(judge_.violations());
     server.program->stop();
     if (!world_.run_until([&] { return server.program->stopped(); }, kProgressBoundNs))
       judge_.violations().add("a server did not stop within its bound");

@@ -61,6 +61,11 @@ void ServerProgram::force_close(const std::string& name) {
   reactors_[0]->post([this, name] { (void)server_->force_close({name, ""}); });
 }
 
+void ServerProgram::check_no_breach(Violations& violations) const {
+  for (const auto& [what, count] : server_->transport_statistics().breaches)
+    violations.add("{}: a client broke the protocol {} times: {}", name_, count, what);
+}
+
 void ServerProgram::check_at_rest(Violations& violations, size_t sessions) const {
   if (server_->sessions().size() != sessions)
     violations.add("{}: {} sessions at rest, where {} clients have one", name_,

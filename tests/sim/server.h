@@ -26,6 +26,8 @@ class ServerProgram : public base::sim::SimProgram {
   bool stopped() const { return stopped_; }
   /// What its operator does to a client that hangs.
   void force_close(const std::string& name);
+  /// No client of ours breaks the protocol.
+  void check_no_breach(Violations& violations) const;
   /// So many sessions, and nobody else who holds a device.
   void check_at_rest(Violations& violations, size_t sessions) const;
 

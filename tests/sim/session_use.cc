@@ -69,6 +69,7 @@ bool SessionUse::must_close() {
 }
 
 base::Task<void> SessionUse::close() {
+  check_no_path_lost();
   const bool leave_open = context_.activity == Activity::kWork && context_.random.one_in(2);
   for (auto& use : uses_) use->end(leave_open);
   while (!std::all_of(uses_.begin(), uses_.end(), [](const auto& use) { return use->ended(); }))
@@ -102,7 +103,18 @@ bool SessionUse::connected() const {
   return session_ != nullptr && session_->state() == trs::SessionState::kConnected;
 }
 
+/// In a round without faults that would cost one.
+void SessionUse::check_no_path_lost() {
+  const trs::ClientStatistics statistics = session_->statistics();
+  if (!context_.plan.gentle || statistics.reconnects + statistics.resent == 0) return;
+  context_.judge.violations().add(
+      "{} to {}: lost its path {} times, with {} requests, by faults that the hardware bridges",
+      context_.me().name, context_.plan.servers[server_].name, statistics.reconnects,
+      statistics.resent);
+}
+
 void SessionUse::check_permits() {
+  check_no_path_lost();
   const trs::ClientStatistics statistics = session_->statistics();
   const std::string name =
       fmt::format("{} to {}", context_.me().name, context_.plan.servers[server_].name);

@@ -31,6 +31,7 @@ class SessionUse {
   size_t server() const { return server_; }
   /// At rest: are all permits of the session back?
   void check_permits();
+  void check_no_path_lost();
   std::string explain() const;
 
  private:

@@ -153,6 +153,7 @@ void Queue::fail_over(size_t path) {
     const uint64_t before = lane.statistics.in_flight.get();
     lane.statistics.failed_over.add(before);
     take_from(lane);
+    plant_in_failover();
     if (refuse_ != Errc::kOk) refuse_held();
     // Without numbers an admin request might be done twice, and has an asker who can ask again.
     const bool once = up_.empty() || up_.front()->map().sequenced;
@@ -161,6 +162,18 @@ void Queue::fail_over(size_t path) {
     }
     send_held();
   });
+}
+
+/// The planted bugs: what moves gets a new number, or another chunk.
+void Queue::plant_in_failover() {
+  const bool chunks = reactor_.host().mutant("chunk-reused");
+  if (service_ || (!chunks && !reactor_.host().mutant("renumbered"))) return;
+  for (ClientRequest* request = held_.front(); request != nullptr; request = held_.next(*request)) {
+    Permit other = chunks && request->sequence != 0 ? acquire() : Permit();
+    if (chunks && !other) continue;
+    request->sequence = 0;
+    if (chunks) request->permit = std::move(other);
+  }
 }
 
 void Queue::take_back() {
@@ -184,7 +197,7 @@ void Queue::take_back() {
 
 /// Nothing of the former one can be at the server, or come from it.
 void Queue::begin_incarnation(uint32_t epoch) {
-  epoch_ = epoch;
+  if (epoch_ == 0 || !reactor_.host().mutant("epoch-stale")) epoch_ = epoch;
   for (ClientRequest* request = held_.front(); request != nullptr; request = held_.next(*request)) {
     request->sequence = 0;
   }

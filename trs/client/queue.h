@@ -128,6 +128,7 @@ class Queue final : public ClientQueue, private base::Poller {
   uint32_t fill_sequenced(const ClientRequest& request, const Lane& lane, std::byte* at) const;
   void make_permits(PermitPlan plan);
   void begin_incarnation(uint32_t epoch);
+  void plant_in_failover();
   void take_from(Lane& lane);
   void hold(ClientRequest& request);
   void end_request(ClientRequest& request, base::Errc status);

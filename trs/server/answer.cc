@@ -174,12 +174,16 @@ const char* Queue::take_again(Request& request, const wire::ParsedRequest& parse
   if (busy) {
     request.queue = this;
     running_.push_back(request);
-  } else if (request.source.mr != nullptr) {
+  } else if (request.source.mr != nullptr || mutant("done-twice")) {
     begin(request, parsed);  // the memory that it was read from may have changed: read again
   } else {
     answer(request);
   }
   return nullptr;
+}
+
+bool Queue::mutant(const char* name) const {
+  return worker_.reactor().host().mutant(name);
 }
 
 void Queue::begin(Request& request, const wire::ParsedRequest& parsed) {

@@ -69,6 +69,7 @@ class Queue final : public base::ListNode, private ConnectionUser, private Heart
   const char* take_request(Request& request, const RequestImm& imm);
   const char* defer(Request& request, const RequestImm& imm);
   const char* take_sequenced(Request& request, const wire::ParsedRequest& parsed);
+  bool mutant(const char* name) const;
   const char* take_again(Request& request, const wire::ParsedRequest& parsed);
   void begin(Request& request, const wire::ParsedRequest& parsed);
   void send_answer(Request& request);

@@ -295,8 +295,9 @@ void SoftQp::no_receive(uint64_t sequence, uint8_t rnr_timer) {
     if (is_local(opcode)) --locals_sent_;
   }
   sent_ = sequence;
-  if (attr_.rnr_retry != kRnrRetryForEver) {
-    if (rnr_left_ == 0) {
+  const bool planted = device_.host().mutant("rnr-fatal");
+  if (attr_.rnr_retry != kRnrRetryForEver || planted) {
+    if (rnr_left_ == 0 || planted) {
       sq_entry(sequence).status = IBV_WC_RNR_RETRY_EXC_ERR;
       if (done_ == sequence) fail_at(sequence, IBV_WC_RNR_RETRY_EXC_ERR);
       return;

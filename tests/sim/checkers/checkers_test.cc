@@ -281,6 +281,52 @@ TEST_F(Device, ANewWriterIsNotToldWhatItsPredecessorLost) {
   EXPECT_TRUE(history.owes_report()) << "of its own writes it is";
 }
 
+// A write with a preflush is two things: the flush may be answered before a loss, the write behind
+// it be done after.
+TEST_F(Device, APreflushThatCoversAllMayHaveBeenAnsweredBeforeTheLoss) {
+  const uint64_t a = run(OpKind::kWrite, 0, 1);
+  history.begin(++ids, {OpKind::kWrite, 1, 1, false, true});
+  const uint64_t behind = ids;
+  history.power_loss();
+  EXPECT_TRUE(history.may_report_loss(behind)) << "it may as well have met the loss";
+  history.end(behind, true, {});
+  run(OpKind::kFlush);
+  EXPECT_EQ(violations.count(), 0u);
+  read(0, {a, behind});
+  EXPECT_EQ(violations.count(), 0u);
+  read(0, {kZeroes});
+  EXPECT_EQ(violations.count(), 1u) << "but then what it covers is durable";
+}
+
+TEST_F(Device, APreflushThatFailsHasReportedTheLoss) {
+  run(OpKind::kWrite, 0, 1);
+  history.begin(++ids, {OpKind::kWrite, 1, 1, false, true});
+  history.power_loss();
+  history.end(ids, false, {});
+  EXPECT_EQ(history.losses_reported(), 1u);
+  run(OpKind::kFlush);
+  read(0, {kZeroes});
+  EXPECT_EQ(violations.count(), 0u);
+}
+
+TEST_F(Device, APreflushFromBeforeAnAcknowledgementDoesNotCoverIt) {
+  history.begin(++ids, {OpKind::kWrite, 1, 1, false, true});
+  const uint64_t behind = ids;
+  run(OpKind::kWrite, 0, 1);
+  history.power_loss();
+  history.end(behind, true, {});
+  run(OpKind::kFlush);
+  EXPECT_EQ(violations.count(), 1u) << "the loss of the other write is owed";
+}
+
+TEST_F(Device, APreflushFromAfterTheLossMustReportIt) {
+  run(OpKind::kWrite, 0, 1);
+  history.power_loss();
+  history.begin(++ids, {OpKind::kWrite, 1, 1, false, true});
+  history.end(ids, true, {});
+  EXPECT_EQ(violations.count(), 1u);
+}
+
 TEST_F(Device, RefusesMoreConcurrencyThanItCanJudge) {
   for (size_t i = 0; i < BlockRegister::kBurstMax; ++i) {
     EXPECT_TRUE(history.admits(3, 1));

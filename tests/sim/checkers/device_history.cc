@@ -34,7 +34,7 @@ void DeviceHistory::begin(uint64_t id, const OpDescription& op) {
 }
 
 void DeviceHistory::end(uint64_t id, bool succeeded, std::span<const std::byte> read_data,
-                        bool otherwise_explained) {
+                        bool otherwise_explained, bool repeated) {
   const auto found = running_.find(id);
   if (found == running_.end()) return;  // CompletionChecker's business
   const Running running = found->second;
@@ -42,7 +42,7 @@ void DeviceHistory::end(uint64_t id, bool succeeded, std::span<const std::byte> 
   ++clock_;
   if (running.flushes()) check_flush(running, succeeded, otherwise_explained);
   if (running.op.kind == OpKind::kFlush) return;
-  end_sectors(id, running, succeeded, read_data);
+  end_sectors(id, running, succeeded, read_data, repeated);
   const bool wrote = running.op.kind == OpKind::kWrite || running.op.kind == OpKind::kZero;
   if (wrote && !succeeded) last_failed_ = clock_;
   if (wrote && succeeded && !running.op.durable) write_acknowledged(running);
@@ -65,7 +65,7 @@ bool DeviceHistory::may_report_loss(uint64_t id) const {
 }
 
 void DeviceHistory::end_sectors(uint64_t id, const Running& running, bool succeeded,
-                                std::span<const std::byte> read_data) {
+                                std::span<const std::byte> read_data, bool repeated) {
   const OpDescription& op = running.op;
   for (uint64_t i = 0; i < op.sectors; ++i) {
     const uint64_t sector = op.first_sector + i;
@@ -80,7 +80,7 @@ void DeviceHistory::end_sectors(uint64_t id, const Running& running, bool succee
       known = stamp.has_value();
       value = stamp.value_or(0);
     }
-    if (auto wrong = registers_[sector].end(id, known, value, op.durable, clock_, floor_))
+    if (auto wrong = registers_[sector].end(id, known, value, op.durable, clock_, floor_, repeated))
       violations_.add("device {} sector {}: {}", device_, sector, *wrong);
   }
 }

@@ -43,9 +43,10 @@ class DeviceHistory {
   /// `id` is unique among all operations of the world, from 1; a write's stamps bear it as version.
   void begin(uint64_t id, const OpDescription& op);
   /// `read_data`: what a successful read returned. `otherwise_explained`: it failed, and the disk
-  /// may be the reason; then the client may still owe the report of a loss.
+  /// may be the reason; then the client may still owe the report of a loss. `repeated`: its session
+  /// has lost its last path meanwhile, and may have sent it again.
   void end(uint64_t id, bool succeeded, std::span<const std::byte> read_data,
-           bool otherwise_explained = false);
+           bool otherwise_explained = false, bool repeated = false);
   /// The server's machine lost power: what was not flushed may be gone.
   void power_loss();
   /// The device's writer is a new process, which has been promised nothing yet: it owes no report
@@ -71,7 +72,7 @@ class DeviceHistory {
   void check_flush(const Running& flush, bool succeeded, bool otherwise_explained);
   void flush_succeeded(const Running& flush);
   void end_sectors(uint64_t id, const Running& running, bool succeeded,
-                   std::span<const std::byte> read_data);
+                   std::span<const std::byte> read_data, bool repeated);
 
   Violations& violations_;
   const uint64_t device_;

@@ -31,7 +31,8 @@ struct BlockRegister::Search {
   }
 
   bool may_be_next(size_t next, uint32_t done) const {
-    if ((done >> next & 1) != 0) return false;
+    const bool again = (done >> next & 1) != 0;
+    if (again && !ops[next].repeated) return false;
     for (size_t i = 0; i < ops.size(); ++i) {
       const bool is_done = (done >> i & 1) != 0;
       if (is_done && ops[i].begin > ops[next].end) return false;  // its time is over
@@ -131,7 +132,8 @@ void BlockRegister::begin(uint64_t id, Kind kind, uint64_t written, Instant now)
 }
 
 std::optional<std::string> BlockRegister::end(uint64_t id, bool succeeded, uint64_t value,
-                                              bool durable, Instant now, Instant floor) {
+                                              bool durable, Instant now, Instant floor,
+                                              bool repeated) {
   const auto op = std::find_if(burst_.begin(), burst_.end(), [id](const Op& o) {
     return o.id == id && o.kind != Kind::kPowerLoss && o.end == kForever;
   });
@@ -139,6 +141,7 @@ std::optional<std::string> BlockRegister::end(uint64_t id, bool succeeded, uint6
   op->end = now;
   op->certain = succeeded;
   op->durable = durable && succeeded;
+  op->repeated = repeated && op->kind == Kind::kWrite;
   if (op->kind == Kind::kRead) op->value = value;
   if (--pending_ != 0) return std::nullopt;
   if (burst_.size() == 1 && resolve_plain(now, floor)) return std::nullopt;

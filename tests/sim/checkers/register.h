@@ -14,6 +14,8 @@
 //   not there, so it is struck out; a flush that *fails* admits the loss, so it may stay.
 //
 // A write that failed, or whose client died, takes effect at one instant of its interval, or never.
+// One that was sent again when its session had lost its last path may take effect several times
+// within its interval: no number tells twice from once there (docs/trs.md).
 #pragma once
 
 #include <cstddef>
@@ -39,9 +41,10 @@ class BlockRegister {
 
   void begin(uint64_t id, Kind kind, uint64_t written, Instant now);
   /// `value`: what a read returned. `durable`: a successful FUA write. `floor`: start of the last
-  /// successful flush of the device. Returns what is wrong, if anything.
+  /// successful flush of the device. `repeated`: a write that may have been done several times.
+  /// Returns what is wrong, if anything.
   std::optional<std::string> end(uint64_t id, bool succeeded, uint64_t value, bool durable,
-                                 Instant now, Instant floor);
+                                 Instant now, Instant floor, bool repeated = false);
   /// What comes back of a value superseded before `writer_since` is nobody's broken promise: no
   /// flush strikes it out.
   void power_loss(Instant now, Instant floor, Instant writer_since = 0);
@@ -64,6 +67,7 @@ class BlockRegister {
     Kind kind;
     bool certain = false;  // ended with success (power losses too)
     bool durable = false;
+    bool repeated = false;
     std::vector<Candidate> restored;  // of a power loss: what may be there after it
   };
   struct Search;

@@ -15,8 +15,8 @@ using Kind = BlockRegister::Kind;
 class History {
  public:
   void begin(uint64_t id, Kind kind) { r_.begin(id, kind, id, ++now_); }
-  bool ok(uint64_t id, uint64_t value = 0, bool durable = false) {
-    return !r_.end(id, true, value, durable, ++now_, floor_);
+  bool ok(uint64_t id, uint64_t value = 0, bool durable = false, bool repeated = false) {
+    return !r_.end(id, true, value, durable, ++now_, floor_, repeated);
   }
   bool fail(uint64_t id) { return !r_.end(id, false, 0, false, ++now_, floor_); }
   bool write(uint64_t id, bool durable = false) {
@@ -261,6 +261,23 @@ TEST(BlockRegister, ZeroesAreAValueLikeAnyOther) {
   h.begin(2, Kind::kWrite);
   EXPECT_TRUE(h.ok(2));
   EXPECT_FALSE(h.read(0));
+}
+
+TEST(BlockRegister, OnlyAWriteThatWasSentAgainMayComeBackAndOnlyWithinItsTime) {
+  for (const bool repeated : {false, true}) {
+    History h;
+    h.begin(1, Kind::kWrite);
+    EXPECT_TRUE(h.read(1));
+    h.begin(2, Kind::kWrite);  // after a read that saw the first
+    h.begin(3, Kind::kRead);
+    EXPECT_TRUE(h.ok(3, 2));
+    EXPECT_TRUE(h.ok(2));
+    EXPECT_TRUE(h.read(1)) << "judged with its burst";
+    EXPECT_EQ(h.ok(1, 0, false, repeated), repeated);
+    if (!repeated) continue;
+    EXPECT_TRUE(h.write(4));
+    EXPECT_FALSE(h.read(1)) << "its time is over";
+  }
 }
 
 TEST(BlockRegister, AnEndWithoutABeginningIsCaught) {

@@ -1,5 +1,7 @@
 #include "vhca/soft/sim/sim_end.h"
 
+#include "vhca/soft/remote_check.h"
+
 namespace braid::vhca::soft::sim {
 namespace {
 
@@ -151,8 +153,15 @@ void SimEnd::respond(std::span<const std::byte> message, std::vector<std::byte>&
     encode_answer(Fate::kGone, {}, {}, answer);
     return;
   }
+  const Request& request = operation->request;
+  const bool next = request.sequence == executed_;
+  if (next && needs_receive(request.opcode) && channel_->receive_missing()) {
+    encode_answer(Fate::kNoReceive, {.rnr_timer = qp_->info().min_rnr_timer}, {}, answer);
+    return;
+  }
   std::span<const std::byte> read_result;
-  const Answer verdict = qp_->respond(operation->request, operation->payload, &read_result);
+  const Answer verdict = qp_->respond(request, operation->payload, &read_result);
+  if (next && verdict.kind == Answer::Kind::kAck) ++executed_;
   Fate fate = Fate::kAck;
   switch (verdict.kind) {
     case Answer::Kind::kAck:

@@ -89,6 +89,7 @@ class SimEnd final : public base::sim::ChannelHandler, public std::enable_shared
   Phase phase_ = Phase::kDeciding;
   base::Errc why_ = base::Errc::kOk;
   bool responding_ = false;
+  uint64_t executed_ = 0;  // of the peer's operations: the sequence of the next one
   LinkEnd* qp_ = nullptr;
   ConnectParameters parameters_;  // of offer(); without private data
   std::deque<Sent> sent_;         // requests without an answer, oldest first
