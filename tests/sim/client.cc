@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "tests/sim/server.h"
 #include "vhca/soft_device.h"
 
 namespace braid::sim {
@@ -11,6 +12,8 @@ namespace braid::sim {
 using base::Reactor;
 
 namespace {
+
+constexpr uint32_t kSequenced = 1 << 2;  // the feature bit, docs/trs-wire.md
 
 bool uses_server(const Plan& plan, size_t client, size_t server) {
   return std::any_of(plan.devices.begin(), plan.devices.end(), [&](const DevicePlan& device) {
@@ -28,20 +31,25 @@ ClientProgram::ClientProgram(base::sim::SimHost& host, const Plan& plan, size_t 
     reactors_.push_back(std::move(*Reactor::create(host, options)));
     host.drive(*reactors_.back());
   }
-  const vhca::SimDeviceOptions device{.name = "sim0", .ip = me.ip};
-  device_ = std::move(*vhca::create_sim_device(host, *reactors_[0], device));
-  if (!me.second_ip.empty()) {
-    const vhca::SimDeviceOptions second{.name = "sim1", .ip = me.second_ip};
-    second_device_ = std::move(*vhca::create_sim_device(host, *reactors_[0], second));
-  }
   base::sim::SimRandom seeds(seed);
   for (size_t server = 0; server < plan.servers.size(); ++server) {
     if (!uses_server(plan, client, server)) continue;
     Reactor& reactor = *reactors_[sessions_.size() % reactors_.size()];
-    sessions_.push_back(std::make_unique<SessionUse>(host, reactor, *device_, second_device_.get(),
-                                                     judge, board, plan, client, server,
+    const ServerPlan& to = plan.servers[server];
+    // Paths whose requests bear no numbers do not keep all promises (docs/trs.md).
+    const bool numbered = (me.features & to.features & kSequenced) != 0;
+    vhca::Device* const second =
+        me.second_ip.empty() || !numbered ? nullptr : &device(host, me.second_ip, to.second_tcp);
+    sessions_.push_back(std::make_unique<SessionUse>(host, reactor, device(host, me.ip, to.tcp),
+                                                     second, judge, board, plan, client, server,
                                                      seeds.next()));
   }
+}
+
+vhca::Device& ClientProgram::device(base::sim::SimHost& host, const std::string& ip, bool tcp) {
+  std::unique_ptr<vhca::Device>& its = devices_[{ip, tcp}];
+  if (its == nullptr) its = make_device(host, *reactors_[0], ip, tcp);
+  return *its;
 }
 
 void ClientProgram::set_activity(Activity activity) {

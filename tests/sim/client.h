@@ -6,8 +6,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/reactor.h"
@@ -35,8 +37,9 @@ class ClientProgram : public base::sim::SimProgram {
 
  private:
   std::vector<std::unique_ptr<base::Reactor>> reactors_;
-  std::unique_ptr<vhca::Device> device_;
-  std::unique_ptr<vhca::Device> second_device_;  // if the client has a second port
+  vhca::Device& device(base::sim::SimHost& host, const std::string& ip, bool tcp);
+
+  std::map<std::pair<std::string, bool>, std::unique_ptr<vhca::Device>> devices_;  // ip, TCP
   std::vector<std::unique_ptr<SessionUse>> sessions_;
 };
 

@@ -40,12 +40,15 @@ enum class FaultKind : uint8_t {
   kLateWrites,       // a write landed after the death of its process
   kWritesLost,       // a power loss took sectors that were not flushed
   kLateReactor,      // a reactor comes late to its turn
+  kUpgraded,         // a server came back as a newer version
 };
-inline constexpr size_t kFaultKinds = 31;
+inline constexpr size_t kFaultKinds = 32;
 /// Those that the injector draws; the others follow from them, or are the world's own doing.
 inline constexpr size_t kDrawnFaultKinds = static_cast<size_t>(FaultKind::kMemoryReplaced);
 std::string_view to_string(FaultKind kind);
 
 using FaultCounts = std::array<uint64_t, kFaultKinds>;
+/// Faults that were injected and hit something. (Of kContested the count is of refusals.)
+uint64_t injected(const FaultCounts& counts);
 
 }  // namespace braid::sim

@@ -92,9 +92,18 @@ std::string_view to_string(FaultKind kind) {
     case FaultKind::kWritesLost:
       return "writes-lost";
     case FaultKind::kLateReactor:
+      return "late-reactor";
+    case FaultKind::kUpgraded:
       break;
   }
-  return "late-reactor";
+  return "server-upgraded";
+}
+
+uint64_t injected(const FaultCounts& counts) {
+  uint64_t sum = 0;
+  for (size_t i = 0; i < kDrawnFaultKinds; ++i)
+    if (static_cast<FaultKind>(i) != FaultKind::kContested) sum += counts[i];
+  return sum;
 }
 
 Injector::Injector(base::sim::SimWorld& world, const Plan& plan, Board& board, Victims& victims,
@@ -235,6 +244,7 @@ bool Injector::inject(FaultKind kind, const Target& target) {
     case FaultKind::kLateWrites:
     case FaultKind::kWritesLost:
     case FaultKind::kLateReactor:
+    case FaultKind::kUpgraded:
       break;  // not drawn
   }
   return false;

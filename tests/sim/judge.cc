@@ -37,8 +37,10 @@ Judge::Judge(base::sim::SimWorld& world, const Plan& plan, base::Logger log)
 
 void Judge::begin_life(size_t device) {
   auto life = std::make_unique<Life>();
-  life->history =
-      std::make_unique<DeviceHistory>(violations_, device + 1, plan_.devices[device].sectors);
+  const DevicePlan& plan = plan_.devices[device];
+  const ServerPlan& server = plan_.servers[plan.server];
+  const bool may_tear = plan.memory && (server.tcp || server.second_tcp);
+  life->history = std::make_unique<DeviceHistory>(violations_, device + 1, plan.sectors, may_tear);
   devices_[device].lives.push_back(std::move(life));
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 namespace braid::sim {
 
@@ -10,6 +11,12 @@ using base::kMillisecond;
 using base::sim::SimRandom;
 
 namespace {
+
+/// What an older version offers, now and then.
+uint32_t draw_features(SimRandom& random) {
+  static constexpr std::array<uint32_t, 4> kOlder = {0x0, 0x1, 0x3, 0x7};
+  return random.one_in(4) ? kOlder[random.below(kOlder.size())] : trs::kAllFeatures;
+}
 
 ServerPlan draw_server(SimRandom& random, size_t index) {
   ServerPlan server;
@@ -19,6 +26,10 @@ ServerPlan draw_server(SimRandom& random, size_t index) {
   server.reactors = random.between(1, 3);
   server.queue_depth = static_cast<uint32_t>(random.between(2, 32));
   server.max_io_bytes = 8192u << random.below(4);
+  server.tcp = random.one_in(4);
+  server.second_tcp = random.one_in(4);
+  server.features = draw_features(random);
+  server.upgraded = random.one_in(2);
   return server;
 }
 
@@ -33,6 +44,7 @@ ClientPlan draw_client(SimRandom& random, size_t index) {
   client.device_queue_depth = static_cast<uint32_t>(random.between(2, 32));
   client.reconnect_max_ns = random.between(200, 2000) * kMillisecond;
   if (random.one_in(2)) client.give_up_after_ns = random.between(1000, 4000) * kMillisecond;
+  client.features = draw_features(random);
   return client;
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/sim.h"
+#include "trs/client.h"
 
 namespace braid::sim {
 
@@ -21,6 +22,9 @@ struct ServerPlan {
   size_t reactors = 1;
   uint32_t queue_depth = 32;  // permits per session
   uint32_t max_io_bytes = 64 << 10;
+  bool tcp = false, second_tcp = false;   // the wire of its ports
+  uint32_t features = trs::kAllFeatures;  // of its first process; fewer: an older version
+  bool upgraded = false;                  // the next ones are of the present version
 };
 
 struct DevicePlan {
@@ -47,6 +51,7 @@ struct ClientPlan {
   uint32_t device_queue_depth = 128;
   uint64_t reconnect_max_ns = 0;
   uint64_t give_up_after_ns = base::kNever;  // of each of its devices
+  uint32_t features = trs::kAllFeatures;     // fewer: an older version
 };
 
 struct Plan {

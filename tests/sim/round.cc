@@ -70,6 +70,7 @@ class Round : private Victims {
   struct Server : Process {
     ServerProgram* program = nullptr;
     uint64_t deaths = 0;
+    bool upgraded = false;
   };
   struct Client : Process {
     ClientProgram* program = nullptr;
@@ -117,6 +118,7 @@ class Round : private Victims {
   std::vector<Client> clients_;
   std::vector<SimDisk*> disks_;
   uint64_t rest_after_ns_ = 0;
+  uint64_t upgrades_ = 0;
   Injector injector_;
 };
 
@@ -184,7 +186,14 @@ void Round::start_server(size_t index) {
   Server& server = servers_[index];
   if (!server.machine->powered()) server.machine->power_on();
   server.host = &server.machine->start_process("braidd");
-  auto program = std::make_unique<ServerProgram>(*server.host, plan_, index);
+  const ServerPlan& plan = plan_.servers[index];
+  uint32_t features = plan.features;
+  if (server.deaths > 0 && plan.upgraded) {
+    upgrades_ += features != trs::kAllFeatures && !server.upgraded;
+    server.upgraded = true;
+    features = trs::kAllFeatures;
+  }
+  auto program = std::make_unique<ServerProgram>(*server.host, plan_, index, features);
   server.program = program.get();
   server.host->run(std::move(program));
 }
@@ -386,6 +395,7 @@ FaultCounts Round::count_faults() {
   set(FaultKind::kWritesLost, lost);
   set(FaultKind::kLateWrites, late);
   set(FaultKind::kLateReactor, world_.counters().late_turns);
+  set(FaultKind::kUpgraded, upgrades_);
   return counts;
 }
 

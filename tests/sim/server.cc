@@ -11,7 +11,8 @@ using base::Reactor;
 namespace {
 
 bnbd::ExportServerOptions export_options(const Plan& plan, size_t server,
-                                         std::vector<Reactor*> reactors, vhca::Device& second) {
+                                         std::vector<Reactor*> reactors, vhca::Device& second,
+                                         uint32_t features) {
   const ServerPlan& me = plan.servers[server];
   bnbd::ExportServerOptions options;
   options.root = kExportRoot;
@@ -25,6 +26,7 @@ bnbd::ExportServerOptions export_options(const Plan& plan, size_t server,
   options.transport.listen = {me.ip, kServerPort};
   options.transport.endpoints = {{&second, {me.second_ip, kServerPort}}};
   options.transport.reactors = std::move(reactors);
+  options.transport.features = features;
   options.transport.queue_depth = me.queue_depth;
   options.transport.max_io_bytes = me.max_io_bytes;
   return options;
@@ -32,7 +34,18 @@ bnbd::ExportServerOptions export_options(const Plan& plan, size_t server,
 
 }  // namespace
 
-ServerProgram::ServerProgram(base::sim::SimHost& host, const Plan& plan, size_t server)
+std::unique_ptr<vhca::Device> make_device(base::sim::SimHost& host, Reactor& control,
+                                          const std::string& ip, bool tcp) {
+  if (tcp) {
+    const vhca::TcpDeviceOptions options{.name = "tcp " + ip, .ip = ip};
+    return std::move(*vhca::create_tcp_device(host, control, options));
+  }
+  const vhca::SimDeviceOptions options{.name = "sim " + ip, .ip = ip};
+  return std::move(*vhca::create_sim_device(host, control, options));
+}
+
+ServerProgram::ServerProgram(base::sim::SimHost& host, const Plan& plan, size_t server,
+                             uint32_t features)
     : name_(plan.servers[server].name) {
   const ServerPlan& me = plan.servers[server];
   std::vector<Reactor*> borrowed;
@@ -42,12 +55,10 @@ ServerProgram::ServerProgram(base::sim::SimHost& host, const Plan& plan, size_t 
     host.drive(*reactors_.back());
     borrowed.push_back(reactors_.back().get());
   }
-  const vhca::SimDeviceOptions device{.name = "sim0", .ip = me.ip};
-  device_ = std::move(*vhca::create_sim_device(host, *reactors_[0], device));
-  const vhca::SimDeviceOptions second{.name = "sim1", .ip = me.second_ip};
-  second_device_ = std::move(*vhca::create_sim_device(host, *reactors_[0], second));
+  device_ = make_device(host, *reactors_[0], me.ip, me.tcp);
+  second_device_ = make_device(host, *reactors_[0], me.second_ip, me.second_tcp);
   server_ = std::move(*bnbd::ExportServer::create(
-      *device_, export_options(plan, server, borrowed, *second_device_)));
+      *device_, export_options(plan, server, borrowed, *second_device_, features)));
 }
 
 void ServerProgram::stop() {

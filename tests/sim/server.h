@@ -17,9 +17,14 @@ namespace braid::sim {
 inline constexpr uint16_t kServerPort = 1234;
 inline constexpr char kExportRoot[] = "/exports";
 
+/// On the simulated network of QPs, or on TCP streams of the simulated host.
+std::unique_ptr<vhca::Device> make_device(base::sim::SimHost& host, base::Reactor& control,
+                                          const std::string& ip, bool tcp);
+
 class ServerProgram : public base::sim::SimProgram {
  public:
-  ServerProgram(base::sim::SimHost& host, const Plan& plan, size_t server);
+  /// `features`: what it offers, see trs::ServerOptions.
+  ServerProgram(base::sim::SimHost& host, const Plan& plan, size_t server, uint32_t features);
 
   /// Ends all sessions; for the end of a round.
   void stop();

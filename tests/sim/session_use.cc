@@ -43,6 +43,7 @@ base::Task<void> SessionUse::open() {
     bnbd::RemoteSessionOptions options;
     options.transport.session_name = context_.me().name;
     options.transport.server = {server.ip, kServerPort};
+    options.transport.features = context_.me().features;
     options.transport.reactors = {&context_.reactor};
     options.transport.reconnect.delay_max_ns = context_.me().reconnect_max_ns;
     options.copy_pool_bytes = 512 << 10;

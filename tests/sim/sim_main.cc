@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <ctime>
@@ -31,6 +32,7 @@ struct Arguments {
   bool trace = false;
   std::string log;
   bool keep_going = false;
+  uint64_t trials = 0;
 };
 
 double real_seconds() {
@@ -91,6 +93,7 @@ void print_sum(const CampaignReport& sum, double seconds, double cpu_seconds) {
   line("losses reported", static_cast<double>(sum.losses_reported));
   line("reactor turns", static_cast<double>(sum.turns));
   line("events", static_cast<double>(sum.events));
+  line("faults that hit", static_cast<double>(injected(sum.faults)));
   for (size_t i = 0; i < kFaultKinds; ++i)
     line(to_string(static_cast<FaultKind>(i)), static_cast<double>(sum.faults[i]));
 }
@@ -154,6 +157,35 @@ int run(const Arguments& arguments) {
   return missing.empty() || sum.rounds == 1 ? 0 : 3;
 }
 
+/// How many seeds it takes to find a planted bug by its checker, so many times; then the median.
+int find_mutant(const Arguments& arguments) {
+  constexpr uint64_t kSeedsEach = 2000;
+  const auto mutant = std::find_if(kMutants.begin(), kMutants.end(), [&](const Mutant& each) {
+    return arguments.mutants.size() == 1 && each.name == arguments.mutants.front();
+  });
+  if (mutant == kMutants.end()) {
+    fmt::print(stderr, "--trials {}: needs one --mutant that a checker finds\n", arguments.trials);
+    return 2;
+  }
+  std::vector<uint64_t> took;
+  for (uint64_t trial = 0; trial < arguments.trials; ++trial) {
+    uint64_t seeds = 0;
+    for (bool found = false; !found && seeds < kSeedsEach;) {
+      const RoundReport round =
+          run_round(round_options(arguments, arguments.seed + trial * kSeedsEach + seeds++));
+      for (const std::string& text : round.violations)
+        found |= text.find(mutant->seen_as) != std::string::npos;
+      if (!found && seeds == kSeedsEach) ++seeds;  // not found
+    }
+    took.push_back(seeds);
+  }
+  std::sort(took.begin(), took.end());
+  fmt::print("{}: median {} seeds, least {}, most {}{}, of {} trials\n", mutant->name,
+             took[took.size() / 2], took.front(), took.back(),
+             took.back() > kSeedsEach ? " (not found)" : "", took.size());
+  return took.back() > kSeedsEach ? 1 : 0;
+}
+
 std::vector<std::string> mutant_names() {
   std::vector<std::string> names = {std::string(kCrashMutant)};
   for (const Mutant& mutant : kMutants) names.emplace_back(mutant.name);
@@ -181,7 +213,9 @@ int main(int argc, char** argv) {
                  "operation")
       ->check(CLI::IsMember({"info", "debug"}));
   app.add_flag("--keep-going", arguments.keep_going, "do not stop at the first violation");
+  app.add_option("--trials", arguments.trials,
+                 "with --mutant: so many times, how many seeds it takes to find it");
   app.footer("Example: braid-sim --seed 7 --hours 1");
   CLI11_PARSE(app, argc, argv);
-  return braid::sim::run(arguments);
+  return arguments.trials > 0 ? braid::sim::find_mutant(arguments) : braid::sim::run(arguments);
 }

@@ -137,6 +137,22 @@ TEST_F(Device, ReadsOfManySectorsAreCheckedOneByOne) {
   EXPECT_EQ(violations.count(), 1u) << "sector 2 is stale";
 }
 
+TEST_F(Device, OnlyMemoryThatIsLentMayTearAndOnlyUnderAWrite) {
+  for (const bool lent : {false, true}) {
+    Violations seen;
+    DeviceHistory its(seen, 5, 16, lent);
+    const std::vector<std::byte> torn(kSectorBytes, std::byte{7});
+    its.begin(1, {OpKind::kWrite, 0, 1, false, false});
+    its.begin(2, {OpKind::kRead, 0, 1, false, false});
+    its.end(2, true, torn);
+    its.end(1, true, {});
+    EXPECT_EQ(seen.count(), lent ? 0u : 1u);
+    its.begin(3, {OpKind::kRead, 0, 1, false, false});
+    its.end(3, true, torn);
+    EXPECT_EQ(seen.count(), lent ? 1u : 2u) << "nobody writes";
+  }
+}
+
 TEST_F(Device, AnotherDevicesDataIsCaught) {
   const uint64_t a = run(OpKind::kWrite, 0, 1);
   read(0, {a}, 6);

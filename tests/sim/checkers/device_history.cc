@@ -5,8 +5,9 @@
 
 namespace braid::sim {
 
-DeviceHistory::DeviceHistory(Violations& violations, uint64_t device, uint64_t size_sectors)
-    : violations_(violations), device_(device), registers_(size_sectors) {}
+DeviceHistory::DeviceHistory(Violations& violations, uint64_t device, uint64_t size_sectors,
+                             bool may_tear)
+    : violations_(violations), device_(device), may_tear_(may_tear), registers_(size_sectors) {}
 
 bool DeviceHistory::admits(uint64_t first_sector, uint64_t sectors) const {
   for (uint64_t s = first_sector; s < first_sector + sectors; ++s)
@@ -74,7 +75,8 @@ void DeviceHistory::end_sectors(uint64_t id, const Running& running, bool succee
     if (op.kind == OpKind::kRead && succeeded) {
       const auto stamp =
           read_stamp(read_data.subspan(i * kSectorBytes, kSectorBytes), device_, sector);
-      if (!stamp)
+      const bool torn = may_tear_ && registers_[sector].written_in_burst();
+      if (!stamp && !torn)
         violations_.add("device {} sector {}: read {} returned what was never written there",
                         device_, sector, id);
       known = stamp.has_value();

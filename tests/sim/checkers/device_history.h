@@ -32,7 +32,10 @@ struct OpDescription {
 
 class DeviceHistory {
  public:
-  DeviceHistory(Violations& violations, uint64_t device, uint64_t size_sectors);
+  /// `may_tear`: the server answers reads out of memory that writes change meanwhile, so a sector
+  /// that is read and written at once may come in two parts.
+  DeviceHistory(Violations& violations, uint64_t device, uint64_t size_sectors,
+                bool may_tear = false);
 
   uint64_t device() const { return device_; }
   uint64_t size_sectors() const { return registers_.size(); }
@@ -76,6 +79,7 @@ class DeviceHistory {
 
   Violations& violations_;
   const uint64_t device_;
+  const bool may_tear_;
   std::vector<BlockRegister> registers_;
   std::map<uint64_t, Running> running_;
   Instant clock_ = 0;

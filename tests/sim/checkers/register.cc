@@ -120,6 +120,11 @@ bool BlockRegister::being_written() const {
                      [](const Op& op) { return op.kind == Kind::kWrite && op.end == kForever; });
 }
 
+bool BlockRegister::written_in_burst() const {
+  return std::any_of(burst_.begin(), burst_.end(),
+                     [](const Op& op) { return op.kind == Kind::kWrite; });
+}
+
 void BlockRegister::begin(uint64_t id, Kind kind, uint64_t written, Instant now) {
   Op op;
   op.id = id;

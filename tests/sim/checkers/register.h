@@ -38,6 +38,8 @@ class BlockRegister {
   /// Operations in the present burst: a workload starts no new one when there are kBurstMax.
   size_t burst() const { return burst_.size(); }
   bool being_written() const;
+  /// A write overlaps with something of the present burst.
+  bool written_in_burst() const;
 
   void begin(uint64_t id, Kind kind, uint64_t written, Instant now);
   /// `value`: what a read returned. `durable`: a successful FUA write. `floor`: start of the last
