@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 
 #include "vhca/ibv/device.h"
 #include "vhca/ibv/words.h"
@@ -32,6 +33,13 @@ class OwnedHandle final : public base::Handle {
  private:
   const int fd_;
 };
+
+Status check_capacity(const IbvDevice& device, int capacity) {
+  const int max = device.query().max_cqe;
+  if (capacity >= 1 && capacity <= max) return base::ok_status();
+  return make_error(Errc::kInvalid, "a CQ of {} completions; {} has room for 1 to {}", capacity,
+                    device.info().name, max);
+}
 
 }  // namespace
 
@@ -93,11 +101,7 @@ void IbvCompChannel::unlink(IbvCq& cq) {
 // --- IbvCq
 
 Result<std::unique_ptr<Cq>> IbvCq::create(IbvDevice& device, const CqOptions& options) {
-  const int max = device.query().max_cqe;
-  if (options.capacity < 1 || options.capacity > max) {
-    return make_error(Errc::kInvalid, "a CQ of {} completions; {} has room for 1 to {}",
-                      options.capacity, device.info().name, max);
-  }
+  BRAID_CHECK(check_capacity(device, options.capacity));
   auto* const channel = static_cast<IbvCompChannel*>(options.channel);
   std::unique_ptr<IbvCq> cq(new IbvCq(device, channel, options.td != nullptr));
   cq->cq_ = device.library().verbs.create_cq(device.verbs(), options.capacity, cq.get(),
@@ -162,6 +166,14 @@ int IbvCq::poll_kept(std::span<Wc> out) {
   kept_.erase(kept_.begin(), kept_.begin() + static_cast<ptrdiff_t>(count));
   has_kept_.store(!kept_.empty(), std::memory_order_release);
   return static_cast<int>(count);
+}
+
+Status IbvCq::resize(int capacity) {
+  BRAID_CHECK(check_capacity(device_, capacity));
+  const int err = std::abs(device_.library().verbs.resize_cq(cq_, capacity));
+  if (err == 0) return base::ok_status();
+  return verbs_error(
+      err, fmt::format("giving a CQ of {} completions room for {}", this->capacity(), capacity));
 }
 
 void IbvCq::arm(bool solicited_only) {

@@ -83,6 +83,7 @@ class IbvCq final : public Cq, public base::ListNode {
   /// user.
   void ack_events(unsigned count) override { (void)count; }
   int capacity() const override { return cq_->cqe; }
+  base::Status resize(int capacity) override;
 
   ibv_cq* verbs() { return cq_; }
   /// Drops the completions of a QP that is destroyed or reset: drivers may leave them.

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/log.h"
+#include "vhca/ibv/memory.h"
 #include "vhca/ibv/qp.h"
 #include "vhca/ibv/srq.h"
 #include "vhca/ibv/words.h"
@@ -19,22 +20,6 @@ using base::Status;
 namespace {
 
 class IbvTd final : public Td {};
-
-class IbvMr final : public Mr {
- public:
-  IbvMr(std::shared_ptr<const Library> library, ibv_mr* mr)
-      : library_(std::move(library)), mr_(mr) {
-    lkey = mr->lkey;
-    rkey = mr->rkey;
-    address = static_cast<std::byte*>(mr->addr);
-    length_bytes = mr->length;
-  }
-  ~IbvMr() override { (void)library_->verbs.dereg_mr(mr_); }
-
- private:
-  const std::shared_ptr<const Library> library_;
-  ibv_mr* const mr_;
-};
 
 bool is_qp_event(ibv_event_type type) {
   switch (type) {
@@ -236,12 +221,19 @@ IbvPd::~IbvPd() {
 Result<std::unique_ptr<Mr>> IbvPd::reg_mr(std::byte* address, uint64_t length_bytes, int access) {
   ibv_mr* const raw = device_.library().verbs.reg_mr(pd_, address, length_bytes, access);
   if (raw == nullptr) {
-    return verbs_error(errno, fmt::format("registering {} bytes of memory with access {:#x}",
-                                          length_bytes, access));
+    // rxe 6.1 knows no paging on demand, and says that the call is wrong.
+    const bool unknown = errno == EINVAL && (access & IBV_ACCESS_ON_DEMAND) != 0;
+    return verbs_error(
+        unknown ? EOPNOTSUPP : errno,
+        fmt::format("registering {} bytes of memory with access {:#x}", length_bytes, access));
   }
-  auto mr = std::make_unique<IbvMr>(device_.shared_library(), raw);
+  auto mr = std::make_unique<IbvMr>(device_.shared_library(), device_.windows_lock(), raw);
   mr->access = access;
   return std::unique_ptr<Mr>(std::move(mr));
+}
+
+Result<std::unique_ptr<Mw>> IbvPd::alloc_mw(ibv_mw_type type) {
+  return IbvMw::create(device_.windows_lock(), pd_, type);
 }
 
 Result<std::unique_ptr<Srq>> IbvPd::create_srq(const SrqOptions& options) {

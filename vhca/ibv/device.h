@@ -51,6 +51,8 @@ class IbvDevice final : public Device {
   const Library& library() const { return *library_; }
   const std::shared_ptr<const Library>& shared_library() const { return library_; }
   ibv_context* verbs() { return context_; }
+  /// Of who knows whom among windows and memory.
+  const std::shared_ptr<std::mutex>& windows_lock() const { return windows_lock_; }
   /// The IP addresses of its ports, each once. Empty on InfiniBand, whose GIDs are none.
   std::vector<std::string> addresses() const;
   // --- QPs by number, for what the device says of them
@@ -82,6 +84,7 @@ class IbvDevice final : public Device {
   ibv_context* const context_;
   const DeviceInfo info_;
   DeviceAttr attr_{};
+  const std::shared_ptr<std::mutex> windows_lock_ = std::make_shared<std::mutex>();
   const BorrowedHandle async_handle_;
   base::Watch async_watch_;
   std::unique_ptr<base::Event> async_event_;
@@ -99,6 +102,7 @@ class IbvPd final : public Pd {
                                            int access) override;
   base::Result<std::unique_ptr<Qp>> create_qp(const QpOptions& options) override;
   base::Result<std::unique_ptr<Srq>> create_srq(const SrqOptions& options) override;
+  base::Result<std::unique_ptr<Mw>> alloc_mw(ibv_mw_type type) override;
   IbvDevice& device() { return device_; }
   ibv_pd* verbs() { return pd_; }
 

@@ -70,6 +70,7 @@ Status find_verbs(const std::string& name, VerbsCalls& calls) {
   library.find(calls.destroy_comp_channel, "ibv_destroy_comp_channel", kV10);
   library.find(calls.create_cq, "ibv_create_cq", kV11);
   library.find(calls.destroy_cq, "ibv_destroy_cq", kV11);
+  library.find(calls.resize_cq, "ibv_resize_cq", kV11);
   library.find(calls.get_cq_event, "ibv_get_cq_event", kV11);
   library.find(calls.ack_cq_events, "ibv_ack_cq_events", kV11);
   library.find(calls.create_srq, "ibv_create_srq", kV11);

@@ -35,6 +35,7 @@ struct VerbsCalls {
   decltype(&::ibv_destroy_comp_channel) destroy_comp_channel = nullptr;
   decltype(&::ibv_create_cq) create_cq = nullptr;
   decltype(&::ibv_destroy_cq) destroy_cq = nullptr;
+  decltype(&::ibv_resize_cq) resize_cq = nullptr;
   decltype(&::ibv_get_cq_event) get_cq_event = nullptr;
   decltype(&::ibv_ack_cq_events) ack_cq_events = nullptr;
   decltype(&::ibv_create_srq) create_srq = nullptr;

@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "vhca/ibv/device.h"
+#include "vhca/ibv/memory.h"
 #include "vhca/ibv/srq.h"
 #include "vhca/ibv/words.h"
 #include "vhca/qp_state.h"
@@ -94,8 +95,37 @@ int IbvQp::post_send(const SendWr* wr, const SendWr** bad) {
     *bad = wr;
     return EINVAL;
   }
+  for (const SendWr* each = wr; each != nullptr; each = each->next) {
+    if (each->opcode == IBV_WR_BIND_MW) [[unlikely]]
+      return post_with_binds(wr, bad);
+  }
   // The library's prototypes want writable requests; drivers only read them.
   return std::abs(ibv_post_send(qp_, const_cast<ibv_send_wr*>(wr), const_cast<ibv_send_wr**>(bad)));
+}
+
+/// A bind names our objects, of which the driver knows nothing: one by one, with its own.
+int IbvQp::post_with_binds(const SendWr* wr, const SendWr** bad) {
+  for (; wr != nullptr; wr = wr->next) {
+    IbvMw* const window = wr->opcode == IBV_WR_BIND_MW && wr->bind_mw.mw != nullptr
+                              ? static_cast<IbvMw*>(static_cast<Mw*>(wr->bind_mw.mw))
+                              : nullptr;
+    SendWr drivers = *wr;
+    int err = 0;
+    if (window != nullptr) {
+      err = window->translate(*wr, drivers);
+    } else if (wr->opcode == IBV_WR_BIND_MW) {
+      err = EINVAL;
+    }
+    drivers.next = nullptr;
+    ibv_send_wr* refused = nullptr;
+    if (err == 0) err = std::abs(ibv_post_send(qp_, &drivers, &refused));
+    if (err != 0) {
+      *bad = wr;
+      return err;
+    }
+    if (window != nullptr) window->posted(wr->bind_mw.rkey);
+  }
+  return 0;
 }
 
 int IbvQp::post_recv(const RecvWr* wr, const RecvWr** bad) {

@@ -77,6 +77,7 @@ class IbvQp final : public Qp {
  private:
   IbvQp(IbvDevice& device, const QpOptions& options);
   void flush_again();
+  int post_with_binds(const SendWr* wr, const SendWr** bad);
   void drop_completions();
   void end_hold();
 
