@@ -79,6 +79,8 @@ void FileDevice::submit(BlockRequest& request) {
   const Errc status = check(info_, request);
   if (status != Errc::kOk) {
     rejected_.end(request, status);
+  } else if (hold_beyond(request)) {
+    return;
   } else if (Slot* slot = free_.pop_front()) {
     start(*slot, request);
   } else {
@@ -253,8 +255,10 @@ void FileDevice::finish(Slot& slot, Errc status) {
   give_bounce_back(slot);
   slot.request = nullptr;
   BlockRequest* next = waiting_.pop_front();
-  while (next != nullptr && check(info_, *next) != Errc::kOk) {  // the device shrank meanwhile
-    rejected_.end(*next, Errc::kOutOfRange);
+  while (next != nullptr) {
+    const bool fits = check(info_, *next) == Errc::kOk;
+    if (!fits) rejected_.end(*next, Errc::kOutOfRange);  // the device shrank meanwhile
+    if (fits && !hold_beyond(*next)) break;
     next = waiting_.pop_front();
   }
   if (next != nullptr) {

@@ -69,6 +69,8 @@ class FileDevice : public BlockDevice {
   base::Status check_size(uint64_t size_bytes) const;
   base::Task<base::Status> end_beyond(uint64_t size_bytes);
   bool works_beyond(uint64_t size_bytes) const;
+  bool hold_beyond(BlockRequest& request);
+  void judge_beyond();
 
   base::Reactor& reactor_;
   base::Logger log_;
@@ -77,12 +79,14 @@ class FileDevice : public BlockDevice {
   const std::string name_;
   BlockInfo info_;
   bool resizing_ = false;
+  uint64_t cut_bytes_ = UINT64_MAX;  // while resizing_: what goes beyond waits in beyond_
   BlockStatistics statistics_;
 
   std::vector<Slot> slots_;
   base::IntrusiveList<Slot> free_;
   base::IntrusiveList<Slot> bounce_waiters_;
   base::IntrusiveList<BlockRequest> waiting_;  // for a slot
+  base::IntrusiveList<BlockRequest> beyond_;   // until it is decided where the end is
   DeferredEnd rejected_;
   std::vector<std::byte*> bounce_free_;
   // What the medium turned out not to do, at run time.

@@ -46,6 +46,20 @@ bool FileDevice::works_beyond(uint64_t size_bytes) const {
   });
 }
 
+/// While it is open whether the device ends before the request does.
+bool FileDevice::hold_beyond(BlockRequest& request) {
+  if (request.offset_bytes + request.length_bytes <= cut_bytes_) return false;
+  beyond_.push_back(request);
+  return true;
+}
+
+void FileDevice::judge_beyond() {
+  cut_bytes_ = UINT64_MAX;
+  base::IntrusiveList<BlockRequest> held;
+  held.take_all(beyond_);
+  while (BlockRequest* const request = held.pop_front()) submit(*request);
+}
+
 /// A write that landed after the cut would make the file longer again, with a hole before it.
 base::Task<Status> FileDevice::end_beyond(uint64_t size_bytes) {
   for (const uint64_t began_ns = reactor_.now_ns(); works_beyond(size_bytes);) {
@@ -66,8 +80,8 @@ base::Task<Status> FileDevice::resize(uint64_t size_bytes) {
   const uint64_t before = info_.size_bytes;
   if (size_bytes == before) co_return base::ok_status();
   resizing_ = true;
-  info_.size_bytes = std::min(before, size_bytes);  // nothing goes beyond that from here on
-  Status status = co_await end_beyond(info_.size_bytes);
+  cut_bytes_ = std::min(before, size_bytes);  // nothing goes beyond that from here on
+  Status status = co_await end_beyond(cut_bytes_);
   if (status.ok()) {
     const auto set = std::make_shared<SizeSet>();
     std::function<void()> work = [set, file = file_, size_bytes] {
@@ -78,8 +92,9 @@ base::Task<Status> FileDevice::resize(uint64_t size_bytes) {
     if (!status.ok()) status = status.error().with("'{}'", name_);
   }
   if (status.ok()) file_->adopt_size(size_bytes);
-  info_.size_bytes = status.ok() ? size_bytes : before;
+  if (status.ok()) info_.size_bytes = size_bytes;
   resizing_ = false;
+  judge_beyond();
   co_return status;
 }
 

@@ -36,6 +36,11 @@ class FileResize : public testing::Test {
     return process_.run(*device_, read) == Errc::kOk && read.all(value);
   }
 
+  static base::Task<void> try_resize(BlockDevice& device, uint64_t size_bytes, bool& refused) {
+    const base::Status status = co_await device.resize(size_bytes);
+    refused = !status.ok();
+  }
+
   base::sim::SimWorld world_;
   base::sim::SimMachine& machine_;
   base::sim::SimDisk* disk_ = nullptr;
@@ -88,6 +93,24 @@ TEST_F(FileResize, a_disk_that_hangs_keeps_the_device_as_long_as_it_is) {
   EXPECT_EQ(refused.code(), Errc::kTimedOut);
   EXPECT_EQ(device_->info().size_bytes, kSize);
   EXPECT_EQ(process_.wait(write), Errc::kOk);
+}
+
+TEST_F(FileResize, a_cut_that_fails_has_failed_nobodys_request) {
+  disk_->faults.stalled_until_ns = world_.now_ns() + 12 * base::kSecond;
+  Io stuck(BlockOp::kWrite, kSize - 4096, 4096, 1);
+  process_.submit(*device_, stuck);
+  world_.run_for(base::kMicrosecond);
+  bool refused = false;
+  process_.reactor().spawn(try_resize(*device_, kSize / 2, refused));
+  process_.reactor().wake();
+  world_.run_for(base::kSecond);
+  Io meanwhile(BlockOp::kWrite, kSize - 8192, 4096, 2);
+  process_.submit(*device_, meanwhile);
+  world_.run_for(base::kSecond);
+  EXPECT_EQ(device_->info().size_bytes, kSize) << "who opens it now is told what holds";
+  EXPECT_EQ(process_.wait(meanwhile), Errc::kOk);
+  EXPECT_TRUE(refused);
+  EXPECT_EQ(process_.wait(stuck), Errc::kOk);
 }
 
 TEST_F(FileResize, sizes_that_cannot_be_are_refused_and_change_nothing) {

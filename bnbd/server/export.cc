@@ -265,7 +265,10 @@ void ExportTable::take_tenure(SessionDevice& holder, uint64_t claimed) {
 }
 
 Errc ExportTable::settle_flush(SessionDevice& holder, const BlockRequest& block, Errc status) {
-  if (status == Errc::kNotSupported) return status;  // nothing was done, and nothing asked of pages
+  // Nothing was done, and nothing asked of pages.
+  if (status == Errc::kNotSupported || status == Errc::kOutOfRange || status == Errc::kInvalid) {
+    return status;
+  }
   uint64_t& failed = *holder.exported.flushes_failed;
   if (status != Errc::kOk) {
     ++failed;

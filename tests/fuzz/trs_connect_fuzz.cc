@@ -48,6 +48,13 @@ void fuzz_rkey_rsp(std::span<const std::byte> bytes) {
   }
 }
 
+void fuzz_fence(std::span<const std::byte> bytes) {
+  const auto asked = wire::parse_fence(bytes, wire::MessageType::kFencePath);
+  const auto told = wire::parse_fence(bytes, wire::MessageType::kPathFenced);
+  require(!(asked.ok() && told.ok()));
+  if (asked.ok() || told.ok()) require(bytes.size() == sizeof(wire::FenceMsg));
+}
+
 /// Two bytes say how many chunks are due.
 void fuzz_info_rsp(std::span<const std::byte> bytes) {
   if (bytes.size() < 2) return;
@@ -65,7 +72,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   // Of the exact length, so that a read beyond it is seen.
   const std::vector<std::uint8_t> copy(data + 1, data + size_bytes);
   const auto bytes = std::as_bytes(std::span(copy));
-  switch (data[0] % 6) {
+  switch (data[0] % 7) {
     case 0:
       fuzz_conn_req(bytes);
       break;
@@ -79,6 +86,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     }
     case 3:
       fuzz_info_req(bytes);
+      break;
+    case 6:
+      fuzz_fence(bytes);
       break;
     case 5:
       fuzz_rkey_rsp(bytes);

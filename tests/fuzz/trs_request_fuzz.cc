@@ -45,6 +45,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const char* const wrong =
         wire::parse_request(chunk, static_cast<uint32_t>(offset), kMaxIoBytes, user_header, out);
     if (wrong != nullptr) continue;
+    require(!out.sequenced || out.sequence != 0);
+    require(out.sequenced || !out.has_words);
     require(out.data_bytes <= kMaxIoBytes && out.data_bytes <= chunk.size());
     require(out.user_header_bytes <= wire::kUserHeaderBytesMax);
     require(uint64_t{out.data_bytes} + out.user_header_bytes <= offset);
