@@ -101,8 +101,7 @@ TEST_F(FileResize, a_cut_that_fails_has_failed_nobodys_request) {
   process_.submit(*device_, stuck);
   world_.run_for(base::kMicrosecond);
   bool refused = false;
-  process_.reactor().spawn(try_resize(*device_, kSize / 2, refused));
-  process_.reactor().wake();
+  process_.on_reactor([&] { process_.reactor().spawn(try_resize(*device_, kSize / 2, refused)); });
   world_.run_for(base::kSecond);
   Io meanwhile(BlockOp::kWrite, kSize - 8192, 4096, 2);
   process_.submit(*device_, meanwhile);
