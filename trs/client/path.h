@@ -110,7 +110,6 @@ class Path {
   std::vector<std::unique_ptr<LaneStatistics>> statistics_;  // by cid
 
   uint16_t recon_cnt_ = 0;  // of the present attempt
-  uint32_t joins_ = 0;      // of the present attempt
   wire::ConnReq request_;   // the last connect of the present attempt, without proof
   wire::ConnRsp granted_;   // of the present attempt
   std::optional<ClientHandshake> handshake_;  // of the present attempt, if there is a key
