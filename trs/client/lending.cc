@@ -111,7 +111,7 @@ void Queue::take_loan(const Loan& loan) {
     ask_pause_ns_ = 0;
     ask_again_at_ns_ = reactor_.now_ns() + kAskPauseMinNs;
     serve_waiters();
-    // The timer may fire before that time, and must not be the last: nothing else wakes who is
+    // The timer may fire before that time, and must not be the last: only heartbeats wake who is
     // short while all that he has in flight hangs.
     if (!waiters_.empty() && lends_) reactor_.schedule(ask_timer_, ask_again_at_ns_);
   });
