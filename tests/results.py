@@ -2,6 +2,7 @@
 """What ctest's JUnit file tells.
 
 results.py skipped RESULTS.xml   which tests did not run here, and why
+results.py sum RESULTS.xml [AGAIN.xml]   how many passed, failed and were skipped in the end
 results.py again RESULTS.xml     why the failed tests may not run again; exit code 0: they may
 """
 
@@ -65,7 +66,19 @@ def print_final(path):
     return 1 if final else 0
 
 
+def print_sum(path, again=None):
+    status = {
+        case.get("name"): case.get("status")
+        for file in filter(None, [path, again])
+        for case in tree.parse(file).getroot().iter("testcase")
+    }
+    count = list(status.values()).count  # The disabled ones are parts of others: not counted.
+    print(f"{count('run')} passed, {count('fail')} failed, {count('notrun')} skipped")
+
+
 if sys.argv[1] == "skipped":
     print_skipped(sys.argv[2])
+elif sys.argv[1] == "sum":
+    print_sum(*sys.argv[2:])
 else:
     sys.exit(print_final(sys.argv[2]))

@@ -50,6 +50,9 @@ def _line_rules(path, kind):
         yield "tab", r"\t", "a tab", False
     if kind == ".h":
         yield "using", r"^\s*using\s+namespace\b", "using namespace in a header", True
+    if kind == ".sh":
+        # The writer may die of SIGPIPE, and pipefail then takes a match for none.
+        yield "early_end", r"\|\s*grep\s+-\w*q", "a pipe whose reader ends early; use <<<", False
     if _is_test(path) and kind in _SLEEPS:
         yield "sleep", _SLEEPS[kind], "a test that sleeps", True
 

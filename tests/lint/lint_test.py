@@ -307,6 +307,7 @@ class HouseRules(unittest.TestCase):
             ("tests/system/lib.sh", "if x; then usleep 5; fi\n", "sleeps"),
             ("tests/sim/a.cc", "void f() { ::poll(nullptr, 0, 50); }\n", "sleeps"),
             ("tests/system/script", "#!/usr/bin/env bash\nsleep 1\n", "sleeps"),
+            ("tests/system/a.sh", "ctl list | grep -qF x\n", "ends early"),
             ("CMakeLists.txt", "#" * 101 + "\n", "101 columns"),
             ("base/a.cc", "// TODO: later\n", "kind"),
             ("base/a.cc", "// TODO(me): later\n", "kind"),

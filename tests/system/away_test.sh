@@ -85,4 +85,4 @@ done
 # It fails in its own time, and leaves nothing behind.
 ! wait "$hung_map" || fail "a disk of a stopped server was mapped"
 grep -qF "127.0.0.1:$hung_port" "$work/hung-map.log" || fail "the server that hangs is not named"
-ctl list --json | grep -q '"devices": \[\]' || fail "a device is left"
+grep -q '"devices": \[\]' <<<"$(ctl list --json)" || fail "a device is left"

@@ -22,7 +22,7 @@ map_and_stop() {
   done
   kill -STOP "$server_pid"
 }
-nothing_is_mapped() { ctl list --json | grep -q '"devices": \[\]'; }
+nothing_is_mapped() { grep -q '"devices": \[\]' <<<"$(ctl list --json)"; }
 
 for ((attempt = 1; attempt <= 20 && rounds_met < 4; ++attempt)); do
   map_and_stop

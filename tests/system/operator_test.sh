@@ -24,13 +24,13 @@ device=$(ctl map "127.0.0.1:$port/disk.img" --name disk --json | field device)
 has_size() { [[ $(ctl show disk --json | field size_bytes) == "$1" ]]; }
 # A kernel that cannot follow is named.
 kernel_has_size() { [[ $(blockdev --getsize64 "$device") == "$1" ]] || says "map it again"; }
-says() { ctl why disk | grep -qF -- "$1"; }
+says() { grep -qF -- "$1" <<<"$(ctl why disk)"; }
 is_now() {
   wait_for 30 "the size of $1 bytes" has_size "$1"
   wait_for 30 "the size of $1 bytes in the kernel" kernel_has_size "$1"
 }
 
-srv sessions | grep -qF "disk.img (rw)" || fail "sessions: $(srv sessions)"
+grep -qF "disk.img (rw)" <<<"$(srv sessions)" || fail "sessions: $(srv sessions)"
 session=$(srv sessions --json |
   python3 -c 'import json,sys; print(json.load(sys.stdin)["sessions"][0]["name"])')
 
@@ -51,6 +51,6 @@ wait_for 30 "a request that is held" says "1 requests are held"
 ctl remap disk >"$work/out" || fail "remap: $(cat "$work/out")"
 wait "$reading" || fail "what was held failed"
 refused "is open" ctl remap disk
-srv close disk.img --json | grep -q '"closed": 1' || fail "close"
+grep -q '"closed": 1' <<<"$(srv close disk.img --json)" || fail "close"
 wait_for 30 "the news of the close" says "operator"
 ctl unmap disk --force >/dev/null

@@ -5,7 +5,9 @@ source "$(dirname "$0")/lib.sh"
 need_root
 need fio python3 ldd
 [[ -e /dev/fuse && -e /dev/loop-control ]] || skip "needs /dev/fuse and /dev/loop-control"
-if ldd "$braidd" | grep -qE 'lib(asan|tsan|ubsan)'; then skip "the programs have sanitizers"; fi
+if grep -qE 'lib(asan|tsan|ubsan)' <<<"$(ldd "$braidd")"; then
+  skip "the programs have sanitizers"
+fi
 
 mkdir "$work/root"
 truncate -s 256M "$work/root/disk.img"

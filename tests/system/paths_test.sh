@@ -71,8 +71,8 @@ ctl map "10.214.0.2,10.214.1.1@10.214.1.2/ram" --front-end fuse --json >"$work/m
 device=$(field device <"$work/map.json")
 wait_for 60 "both paths" is 'p[0]["connected"] and p[1]["connected"]'
 [[ $(value 'p[1]["path"]') == 10.214.1.1@10.214.1.2:1234 ]] || fail "path 1 is $(value 'p[1]')"
-ctl list | grep -q " 2/2 " || fail "list does not count the paths: $(ctl list)"
-at_server sessions | grep -q "10.214.0.1.*, 10.214.1.1" || fail "$(at_server sessions)"
+grep -q " 2/2 " <<<"$(ctl list)" || fail "list does not count the paths: $(ctl list)"
+grep -q "10.214.0.1.*, 10.214.1.1" <<<"$(at_server sessions)" || fail "$(at_server sessions)"
 
 refuse "no path \"7\"" ctl path remove ram 7
 refuse "already, as path 0" ctl path add ram 10.214.0.2
@@ -104,7 +104,7 @@ is 'p[0]["writes"] > 0 and p[1]["writes"] > 0' || fail "one path idles: $(value 
 pull 1
 wait_for 60 "the loss of path 1" is 'not p[1]["connected"]'
 flows "I/O over the path that is left"
-ctl why ram | grep -q "by 1 of 2 paths" || fail "why: $(ctl why ram)"
+grep -q "by 1 of 2 paths" <<<"$(ctl why ram)" || fail "why: $(ctl why ram)"
 plug 1
 ctl path reconnect ram 1 >/dev/null # at once, instead of with the next attempt
 wait_for 60 "the return of path 1" is 'p[1]["connected"]'
