@@ -35,10 +35,17 @@ std::optional<trs::PathStatus> status_of(const SharedSession& shared, size_t id)
   return std::nullopt;
 }
 
-const SharedPath* find_same(const SharedSession& shared, const PathSpec& spec) {
+SharedPath* find_same(SharedSession& shared, const PathSpec& spec) {
   const auto found = std::find_if(shared.paths.begin(), shared.paths.end(),
                                   [&](const SharedPath& path) { return path.spec == spec; });
   return found == shared.paths.end() ? nullptr : &*found;
+}
+
+bool has_one_of(SharedSession& shared, const Paths& paths) {
+  return std::any_of(paths.begin(), paths.end(), [&](const PathSpec& spec) {
+    const SharedPath* const same = find_same(shared, spec);
+    return same != nullptr && !same->stranger;
+  });
 }
 
 std::string known_paths(const SharedSession& shared) {
@@ -100,22 +107,43 @@ Result<vhca::Device*> NodeState::device_for(const PathSpec& path) {
 
 /// With those of the paths that the session does not have yet.
 Task<Result<SessionPtr>> NodeState::join_session(std::vector<PathSpec> paths) {
-  for (const SessionPtr& shared : sessions_) {
-    const bool same = std::any_of(paths.begin(), paths.end(), [&](const PathSpec& path) {
-      return find_same(*shared, path) != nullptr;
-    });
-    if (!same) continue;
-    const SessionPtr joined = shared;
-    ++joined->users;
-    if (!joined->session && joined->opened.ok()) co_await joined->tried.wait();
-    // Else whoever tried has put it out of the list.
-    if (!joined->opened.ok()) co_return joined->opened.error();
-    const Status added = co_await add_missing(joined, std::move(paths));
-    if (added.ok()) co_return joined;
-    co_await leave_session(joined);
-    co_return added.error();
+  const auto found = std::find_if(sessions_.begin(), sessions_.end(),
+                                  [&](const SessionPtr& one) { return has_one_of(*one, paths); });
+  if (found == sessions_.end()) co_return co_await open_session(std::move(paths));
+  const SessionPtr joined = *found;
+  ++joined->users;
+  if (!joined->session && joined->opened.ok()) co_await joined->tried.wait();
+  // Else whoever tried has put it out of the list.
+  if (!joined->opened.ok()) co_return joined->opened.error();
+  Status joins = co_await leads_there(joined, paths);
+  if (joins.ok()) joins = co_await add_missing(joined, std::move(paths));
+  if (joins.ok()) co_return joined;
+  co_await leave_session(joined);
+  co_return joins.error();
+}
+
+/// That one of the paths is known to lead to the session's server: the name of a disk means another
+/// disk at another one. Of a session without any path that is up it is found out later, by the
+/// identity of each device.
+Task<Status> NodeState::leads_there(SessionPtr shared, std::vector<PathSpec> paths) {
+  std::string down;
+  for (const PathSpec& spec : paths) {
+    const SharedPath* const same = find_same(*shared, spec);
+    if (same == nullptr) continue;
+    const size_t id = same->id;
+    BRAID_CO_CHECK(co_await fits(shared, id, kMapPatienceNs));
+    const std::optional<trs::PathStatus> status = status_of(*shared, id);
+    if (status && status->connected) co_return Status();
+    down += fmt::format("{}{} ({})", down.empty() ? "" : ", ", path_text(spec),
+                        !status               ? "removed"
+                        : status->why.empty() ? "no answer"
+                                              : status->why);
   }
-  co_return co_await open_session(std::move(paths));
+  if (shared->session->state() != trs::SessionState::kConnected) co_return Status();
+  co_return make_error(Errc::kDisconnected,
+                       "no answer at {}; the session to {} has that path and is up by others: "
+                       "name one of those, if the disk is to come from there",
+                       down, shared->key);
 }
 
 Status NodeState::options_for(const std::vector<PathSpec>& paths,
@@ -151,8 +179,11 @@ Task<Result<SessionPtr>> NodeState::open_session(std::vector<PathSpec> paths) {
   shared->tried.notify_all();
   if (!session.ok()) co_return session.error();
   Status fit;
-  for (size_t id = 0; id < paths.size() && fit.ok() && paths.size() > 1; ++id)
+  for (size_t id = 0; id < paths.size() && fit.ok() && paths.size() > 1; ++id) {
     fit = co_await fits(shared, id, kMapPatienceNs);
+    if (!fit.ok()) (void)co_await remove_path(shared, id);  // others may have joined meanwhile
+  }
+  watch(shared);
   if (fit.ok()) co_return shared;
   co_await leave_session(shared);
   co_return fit.error();
@@ -167,7 +198,7 @@ Task<void> NodeState::leave_session(SessionPtr session) {
 }
 
 /// Waits until a path is up or is known not to come up now. An error if another server is there;
-/// a path that is only down is none: it is tried again and again, and looked after.
+/// a path that is only down is none: it is tried again and again, and watched.
 Task<Status> NodeState::fits(SessionPtr shared, size_t id, uint64_t patience_ns) {
   const uint64_t until_ns = reactor_.now_ns() + patience_ns;
   for (;;) {
@@ -177,35 +208,43 @@ Task<Status> NodeState::fits(SessionPtr shared, size_t id, uint64_t patience_ns)
       for (const SharedPath& path : shared->paths)
         if (path.id == id) co_return another_server(*shared, path.spec);
     }
-    if (is_settled(*status) || reactor_.now_ns() >= until_ns) break;
+    if (is_settled(*status) || reactor_.now_ns() >= until_ns) co_return Status();
     co_await reactor_.sleep_ns(kLookNs);
   }
-  reactor_.spawn(watch_path(shared, id));
-  co_return Status();
 }
 
-/// Until the path has been up once: should it lead to another server it is taken down for good, as
-/// the session would move there when its other paths are lost.
-Task<void> NodeState::watch_path(std::weak_ptr<SharedSession> session, size_t id) {
-  uint64_t stranger_since_ns = 0;
+/// As long as the session has several paths: one that turns out to lead to another server is taken
+/// down for good, as the session would move there when its other paths are lost.
+void NodeState::watch(const SessionPtr& shared) {
+  if (shared->watched || shared->paths.size() < 2) return;
+  shared->watched = true;
+  reactor_.spawn(watch_paths(shared));
+}
+
+Task<void> NodeState::watch_paths(std::weak_ptr<SharedSession> session) {
   for (;;) {
     co_await reactor_.sleep_ns(kWatchNs);
     const SessionPtr shared = session.lock();
     if (!shared || !shared->session) co_return;
-    const std::optional<trs::PathStatus> status = status_of(*shared, id);
-    if (!status || status->connected) co_return;
-    const bool up = shared->session->state() == trs::SessionState::kConnected;
-    if (!status->unknown_there || !up) {
-      stranger_since_ns = 0;
-      continue;
-    }
-    if (stranger_since_ns == 0) stranger_since_ns = reactor_.now_ns();
-    if (reactor_.now_ns() - stranger_since_ns < options_.stranger_after_ns) continue;
-    reactor_.log().warning("session to {}: path {} to {} is taken down: another server is there",
-                           shared->key, id, address_text(status->server));
-    (void)shared->session->disconnect_path(id);
-    co_return;
+    for (SharedPath& path : shared->paths) look_for_stranger(*shared, path);
+    shared->watched = shared->paths.size() > 1;
+    if (!shared->watched) co_return;
   }
+}
+
+void NodeState::look_for_stranger(SharedSession& shared, SharedPath& path) {
+  const std::optional<trs::PathStatus> status = status_of(shared, path.id);
+  if (!status || path.stranger) return;
+  const bool up = shared.session->state() == trs::SessionState::kConnected;
+  if (!status->unknown_there || !up) {
+    path.stranger_since_ns = 0;
+    return;
+  }
+  if (path.stranger_since_ns == 0) path.stranger_since_ns = reactor_.now_ns();
+  if (reactor_.now_ns() - path.stranger_since_ns < options_.stranger_after_ns) return;
+  reactor_.log().warning("session to {}: path {} to {} is taken down: another server is there",
+                         shared.key, path.id, address_text(status->server));
+  path.stranger = shared.session->disconnect_path(path.id).ok();
 }
 
 /// One more path; its id. What fails leaves no path.
@@ -221,6 +260,7 @@ Task<Result<size_t>> NodeState::add_path(SessionPtr shared, PathSpec path, bool 
   BRAID_CO_TRY(way.device, device_for(path));
   BRAID_CO_TRY(const size_t id, shared->session->add_path(way));
   shared->paths.push_back({path, id});
+  watch(shared);
   Status fit = co_await fits(shared, id, must_connect ? kAddPatienceNs : kMapPatienceNs);
   const std::optional<trs::PathStatus> status = status_of(*shared, id);
   const bool session_up = shared->session->state() == trs::SessionState::kConnected;
@@ -234,7 +274,10 @@ Task<Result<size_t>> NodeState::add_path(SessionPtr shared, PathSpec path, bool 
 
 Task<Status> NodeState::add_missing(SessionPtr shared, std::vector<PathSpec> paths) {
   for (const PathSpec& path : paths) {
-    if (find_same(*shared, path) != nullptr) continue;
+    if (const SharedPath* const same = find_same(*shared, path)) {
+      if (same->stranger) co_return another_server(*shared, path);
+      continue;
+    }
     const auto added = co_await add_path(shared, path, /*must_connect=*/false);
     if (!added.ok() && added.code() != Errc::kExists) co_return added.error();
   }
@@ -319,7 +362,11 @@ Task<Status> NodeState::change_path(SessionPtr shared, json params) {
     co_return Status();
   }
   BRAID_CO_TRY(const size_t id, path_named(*shared, name));
-  if (action == "reconnect") co_return shared->session->reconnect_path(id);
+  if (action == "reconnect") {
+    for (SharedPath& path : shared->paths)
+      if (path.id == id) path.stranger = false;
+    co_return shared->session->reconnect_path(id);
+  }
   const bool removes = action == "remove";
   if (!removes && action != "disconnect")
     co_return make_error(Errc::kNotSupported,

@@ -52,6 +52,9 @@ class NodePaths : public testing::Test {
   }
   json session() { return (*daemon_->call("status", json::object()))["sessions"].at(0); }
   size_t sessions() { return (*daemon_->call("status", json::object()))["sessions"].size(); }
+  static size_t clients_of(Node& server) {
+    return (*server.call("status", json::object()))["server"]["session_list"].size();
+  }
   size_t connected() {
     size_t up = 0;
     const json now = session();
@@ -169,9 +172,39 @@ TEST_F(NodePaths, that_are_down_at_first_come_up_later) {
   const auto stranger =
       serve({{"127.0.0.4", static_cast<uint16_t>(std::stoi(there.substr(colon + 1)))}});
   ASSERT_NE(stranger, nullptr);
-  ASSERT_TRUE(
-      until([&] { return session()["paths"][0]["state"] == "disconnected by its operator"; }));
+  ASSERT_TRUE(until(
+      [&] { return session()["paths"][0]["state"] == "taken down: another server is there"; }));
   EXPECT_EQ(connected(), 1u);
+  // Nor do names lead to this server's disks: who asks the other one gets the other one's.
+  expect_refused(map(at_[0] + "," + there, "more"), Errc::kStale, "another server listens there");
+  ASSERT_TRUE(map(there, "more").ok());
+  EXPECT_EQ(sessions(), 2u);
+  EXPECT_EQ(clients_of(*stranger), 1u);
+  EXPECT_EQ(clients_of(*server_), 1u);
+}
+
+TEST_F(NodePaths, that_are_down_are_not_taken_for_the_server) {
+  const auto later = serve({{"127.0.0.4", 0}});
+  ASSERT_NE(later, nullptr);
+  const std::string there = endpoints(*later).front();
+  ASSERT_TRUE(stop(*later, true).ok());
+  ASSERT_TRUE(map(there + "," + at_[0]).ok());
+  expect_refused(map(there, "more"), Errc::kDisconnected, "no answer at " + there);
+  ASSERT_TRUE(map(there + "," + at_[0], "more").ok()) << "another path tells which server it is";
+  EXPECT_EQ(sessions(), 1u);
+}
+
+TEST_F(NodePaths, of_a_refused_mapping_do_not_stay_with_who_joined_it) {
+  const auto other = serve({{"127.0.0.1", 0}});
+  ASSERT_NE(other, nullptr);
+  const std::string there = endpoints(*other).front();
+  std::thread refused([&] {
+    expect_refused(map(at_[0] + "," + there), Errc::kStale, "another server listens there");
+  });
+  auto joins = map(at_[0], "more");
+  refused.join();
+  ASSERT_TRUE(joins.ok()) << joins.error().message();
+  EXPECT_EQ(session()["paths"].size(), 1u) << session()["paths"];
 }
 
 TEST_F(NodePaths, of_several_targets_are_shared) {

@@ -30,7 +30,9 @@ namespace braid::cli {
 /// A path as its operator named it.
 struct SharedPath {
   PathSpec spec;
-  size_t id = 0;  // of trs::PathStatus
+  size_t id = 0;                   // of trs::PathStatus
+  bool stranger = false;           // taken down, as another server is there
+  uint64_t stranger_since_ns = 0;  // seen to be one since then; 0: not
 };
 using Paths = std::vector<PathSpec>;
 
@@ -42,6 +44,7 @@ struct SharedSession {
   std::vector<SharedPath> paths;
   std::unique_ptr<bnbd::RemoteSession> session;  // null while it is being opened
   unsigned users = 0;                            // devices, and maps under way
+  bool watched = false;                          // its paths are: it has several
   base::Status opened;                           // once `tried` was notified
   base::Signal tried;
 };
@@ -125,7 +128,10 @@ class NodeState {
   base::Task<base::Result<SessionPtr>> open_session(Paths paths);
   base::Task<void> leave_session(SessionPtr session);
   base::Task<base::Status> fits(SessionPtr shared, size_t id, uint64_t patience_ns);
-  base::Task<void> watch_path(std::weak_ptr<SharedSession> session, size_t id);
+  base::Task<base::Status> leads_there(SessionPtr shared, Paths paths);
+  void watch(const SessionPtr& shared);
+  base::Task<void> watch_paths(std::weak_ptr<SharedSession> session);
+  void look_for_stranger(SharedSession& shared, SharedPath& path);
   base::Task<base::Result<size_t>> add_path(SessionPtr shared, PathSpec path, bool must_connect);
   base::Task<base::Status> add_missing(SessionPtr shared, Paths paths);
   static base::Task<base::Status> remove_path(SessionPtr shared, size_t id);

@@ -128,9 +128,14 @@ json NodeState::session_status(const SharedSession& shared) const {
   for (const trs::PathStatus& status : session.paths()) {
     PathSpec spec;
     spec.server = status.server;
-    for (const SharedPath& path : shared.paths)
-      if (path.id == status.id) spec = path.spec;
+    bool stranger = false;
+    for (const SharedPath& path : shared.paths) {
+      if (path.id != status.id) continue;
+      spec = path.spec;
+      stranger = path.stranger;
+    }
     paths.push_back(path_status(status, spec));
+    if (stranger) paths.back()["state"] = "taken down: another server is there";
     if (spec.source.empty()) paths.back()["device"] = hca_to(address_text(spec.server));
   }
   json devices = json::array();
