@@ -80,6 +80,7 @@ struct SessionStatus {
   std::string peer;
   std::vector<std::string> path_peers;  // from where each of its paths comes
   bool braid_peer = false;
+  std::string key;  // the name of that which it has proved to have; empty: none was asked for
   uint64_t opened_for_ns = 0;
   std::vector<Device> devices;
 };
@@ -116,6 +117,8 @@ class ExportServer {
   virtual std::vector<ExportStatus> exports() const = 0;
   virtual ExportServerStatistics statistics() const = 0;
   virtual trs::ServerStatistics transport_statistics() const = 0;
+  /// trs::Server::set_keys(): who may come from now on.
+  virtual base::Result<size_t> set_keys(std::shared_ptr<const trs::KeyRing> keys) = 0;
   virtual std::vector<trs::ServerSession*> sessions() const = 0;
   virtual std::vector<SessionStatus> session_statuses() const = 0;
 

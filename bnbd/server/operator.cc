@@ -33,6 +33,7 @@ SessionStatus ServerImpl::describe(Session& session) {
   status.peer = session.peer();
   status.path_peers = session.transport().path_peers();
   status.braid_peer = session.braid_peer();
+  status.key = session.key_name();
   const auto add = [&](const SessionDevice& device, bool ending) {
     const uint64_t now_ns = device.exported.table.now_ns();
     status.devices.push_back({device.exported.name, std::string(wire::to_string(device.mode)),

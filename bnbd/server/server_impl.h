@@ -31,6 +31,9 @@ class ServerImpl final : public ExportServer, private trs::ServerUser {
   std::vector<ExportStatus> exports() const override;
   ExportServerStatistics statistics() const override;
   trs::ServerStatistics transport_statistics() const override { return transport_->statistics(); }
+  base::Result<size_t> set_keys(std::shared_ptr<const trs::KeyRing> keys) override {
+    return transport_->set_keys(std::move(keys));
+  }
   std::vector<trs::ServerSession*> sessions() const override { return transport_->sessions(); }
   std::vector<SessionStatus> session_statuses() const override;
   base::Result<unsigned> force_close(const ForceClose& what) override;

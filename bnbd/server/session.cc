@@ -23,7 +23,8 @@ Session::Session(ServerImpl& server, trs::ServerSession& transport,
       transport_(transport),
       name_(transport.name()),
       peer_(transport.peer_text()),
-      braid_peer_(transport.braid_peer()) {
+      braid_peer_(transport.braid_peer()),
+      key_name_(transport.key_name()) {
   for (base::Reactor* reactor : reactors) {
     pools_.push_back(
         std::make_unique<SlotPool>(server, *this, *reactor, transport.queue_depth() + kSpareSlots));

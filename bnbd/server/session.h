@@ -77,6 +77,7 @@ class Session {
   const std::string& name() const { return name_; }
   const std::string& peer() const { return peer_; }
   bool braid_peer() const { return braid_peer_; }
+  const std::string& key_name() const { return key_name_; }
   uint32_t transport_max_io() const { return transport_.max_io_bytes(); }
   const std::vector<std::unique_ptr<SessionDevice>>& devices() const { return devices_; }
 
@@ -113,6 +114,7 @@ class Session {
   const std::string name_;  // copies, as the transport's may be gone when they are shown
   const std::string peer_;
   const bool braid_peer_;
+  const std::string key_name_;
   struct ClosedDevice {
     uint64_t news = 0;
     uint32_t id = 0;
