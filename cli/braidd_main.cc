@@ -2,6 +2,7 @@
 // to.
 #include <CLI/CLI.hpp>
 #include <array>
+#include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -14,8 +15,8 @@
 
 namespace {
 
-constexpr std::array kHowToServe = {"--listen", "--read-only", "--block-devices", "--queue-depth",
-                                    "--max-io"};
+constexpr std::array kHowToServe = {"--listen",      "--read-only", "--block-devices",
+                                    "--queue-depth", "--max-io",    "--keys"};
 
 std::string first_given_of(const CLI::App& app, std::span<const char* const> options) {
   for (const char* option : options)
@@ -36,6 +37,8 @@ int run(braid::cli::Context& context, int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--serve", arguments.root, "export the files beneath this directory");
   arguments.add_to(app);
+  std::string key;
+  app.add_option("--key", key, "file with the key of maps that name none");
   add_device_option(app, context);
   app.footer(
       "It stays in the foreground; Ctrl-C unmaps all and ends it.\n"
@@ -52,6 +55,7 @@ int run(braid::cli::Context& context, int argc, char** argv) {
   NodeOptions options;
   options.name = context.node_name;
   options.role = "daemon";
+  if (!key.empty()) options.key_file = std::filesystem::absolute(key);
   options.io_process = true;
   options.tcp_within_host = arguments.tcp_within_host();
   if (arguments.any()) {

@@ -6,6 +6,7 @@
 #include <future>
 
 #include "base/linux_host.h"
+#include "cli/key_file.h"
 #include "cli/node_state.h"
 #include "vhca/ibv_device.h"
 
@@ -58,12 +59,17 @@ Status NodeState::start_server() {
   server.transport.reactors = {&reactor_};
   server.transport.queue_depth = serve.queue_depth;
   server.transport.max_io_bytes = serve.max_io_bytes;
+  if (!serve.keys_file.empty()) {
+    BRAID_TRY(server.transport.keys, read_keys(serve.keys_file));
+    if (server.transport.keys->size() == 0)
+      reactor_.log().warning("key file \"{}\" has no key: nobody is let in", serve.keys_file);
+  }
   BRAID_TRY(server_, bnbd::ExportServer::create(hca_, std::move(server)));
   const bool soft = options_.device.empty() || options_.device == kSoftDevice;
   for (const vhca::Address& address : server_->addresses()) {
-    if (!soft || !serve.listen_tcp || is_loopback(address.ip)) continue;
+    if (!soft || !serve.listen_tcp || is_loopback(address.ip) || !serve.keys_file.empty()) continue;
     reactor_.log().warning(
-        "TCP peers are not authenticated yet: whoever can reach {} can use all exports",
+        "without --keys nobody is authenticated: whoever can reach {} can use all exports",
         address_text(address));
   }
   return {};
@@ -77,9 +83,10 @@ Task<Result<json>> NodeState::call(std::string method, json params, CallerGone g
   if (method == "path") co_return co_await path_call(std::move(params));
   if (method == "close") co_return close_exports(params);
   if (method == "resize") co_return co_await resize_export(std::move(params));
+  if (method == "reload_keys") co_return co_await reload_keys();
   co_return make_error(Errc::kNotSupported,
-                       "unknown method \"{}\": want status, map, unmap, remap, path, close or "
-                       "resize",
+                       "unknown method \"{}\": want status, map, unmap, remap, path, close, "
+                       "resize or reload_keys",
                        method);
 }
 

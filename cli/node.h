@@ -37,6 +37,8 @@ struct ServeOptions {
   std::vector<SyntheticExport> null;
   bool read_only = false;
   bool block_devices = false;  // also export block devices that lie beneath the root
+  /// Of the clients that are let in (cli/key_file.h); empty: everybody is.
+  std::string keys_file;
   uint32_t queue_depth = 128;  // requests in flight per session
   uint32_t max_io_bytes = 1 << 20;
 };
@@ -49,6 +51,8 @@ struct NodeOptions {
   /// The device to use: of list_ibv_devices(), or kSoftDevice. Empty: kSoftDevice.
   std::string device;
   std::string role;  // "daemon", "server", "device"
+  /// The key of maps that name none (cli/key_file.h); empty: they have none.
+  std::string key_file;
   std::optional<ServeOptions> serve;
   /// Servers at addresses of this machine are reached by TCP, as all others are.
   bool tcp_within_host = false;
@@ -79,8 +83,8 @@ class Node {
   static base::Result<std::unique_ptr<Node>> start(NodeOptions options);
   virtual ~Node() = default;  // stops by force what has not been stopped
 
-  /// A control call: "status", "map", "unmap", "remap", "path"; of a server "close", "resize".
-  /// Blocks until it is done.
+  /// A control call: "status", "map", "unmap", "remap", "path"; of a server "close", "resize",
+  /// "reload_keys". Blocks until it is done.
   virtual base::Result<nlohmann::json> call(std::string_view method,
                                             const nlohmann::json& params) = 0;
   /// Unmaps every device and closes every session; `done` is called on the reactor's thread.

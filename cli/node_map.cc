@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "cli/key_file.h"
 #include "cli/node_params.h"
 #include "cli/node_state.h"
 
@@ -68,12 +69,15 @@ Task<Result<json>> NodeState::map(json params, CallerGone gone) {
   BRAID_CO_TRY(options.give_up_after_ns, parse_duration(limit));
   BRAID_CO_CHECK(may_map(name));
   BRAID_CO_TRY(std::vector<Paths> ways, co_await ways_to(target.paths));
+  BRAID_CO_TRY(std::string key_file, text_param(params, "key", options_.key_file.c_str()));
+  BRAID_CO_TRY(trs::KeyPtr key, co_await key_for(std::move(key_file)));
   BRAID_CO_CHECK(may_map(name));  // time has passed
 
   const auto device = std::make_shared<MappedDevice>(reactor_, &NodeState::patience_tick, this);
   device->name = name;
   device->export_name = target.export_name;
   device->target = fmt::format("{}/{}", paths_text(target.paths), target.export_name);
+  device->key = std::move(key);
   device->since_ns = reactor_.now_ns();
   device->mapper_gone = std::move(gone);
   devices_.push_back(device);
@@ -167,6 +171,19 @@ Task<Result<std::vector<Paths>>> NodeState::ways_to(Paths paths) {
   co_return ways;
 }
 
+/// On a worker thread: the file may lie on a disk that hangs. Empty: none.
+Task<Result<trs::KeyPtr>> NodeState::key_for(std::string path) {
+  if (path.empty()) co_return trs::KeyPtr();
+  if (!path.starts_with('/'))
+    co_return make_error(Errc::kInvalid,
+                         "key file \"{}\": want its absolute path, as node \"{}\" reads it", path,
+                         options_.name);
+  const auto read = std::make_shared<Result<trs::KeyPtr>>(trs::KeyPtr());
+  std::function<void()> work = [read, file = std::move(path)] { *read = read_key(file); };
+  co_await reactor_.offload(std::move(work));
+  co_return std::move(*read);
+}
+
 Status NodeState::given_up(const MappedDevice& device) const {
   const bool gone = device.mapper_gone && device.mapper_gone();
   if (!stopping_ && !device.force && !gone) return {};
@@ -181,7 +198,7 @@ Task<Status> NodeState::join_one_of(DevicePtr device, std::vector<Paths> ways) {
   std::optional<Error> first;
   std::string tried;
   for (const Paths& way : ways) {
-    auto session = co_await join_session(way);
+    auto session = co_await join_session(way, device->key);
     if (session.ok()) {
       device->session = std::move(*session);
       device->target = fmt::format("{}/{}", paths_text(way), device->export_name);

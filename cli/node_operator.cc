@@ -1,5 +1,6 @@
 // What operators ask for besides mapping: take devices from clients, back from the server, and
 // other sizes, which the kernel's devices follow.
+#include "cli/key_file.h"
 #include "cli/node_params.h"
 #include "cli/node_state.h"
 
@@ -52,6 +53,27 @@ Task<Result<json>> NodeState::resize_export(json params) {
   server_gone_.notify_all();
   if (!resized.ok()) co_return resized.error();
   co_return json{{"export", name}, {"size_bytes", *resized}};
+}
+
+/// The clients whose key is gone, or is another one now, lose their sessions.
+Task<Result<json>> NodeState::reload_keys() {
+  BRAID_CO_CHECK(check_serves());
+  const std::string& path = options_.serve->keys_file;
+  if (path.empty())
+    co_return make_error(Errc::kInvalid, "node \"{}\" was started without --keys", options_.name);
+  using Keys = Result<std::shared_ptr<const trs::KeyRing>>;
+  const auto read = std::make_shared<Keys>(std::shared_ptr<const trs::KeyRing>());
+  std::function<void()> work = [read, path] { *read = read_keys(path); };
+  ++server_users_;
+  co_await reactor_.offload(std::move(work));
+  --server_users_;
+  server_gone_.notify_all();
+  if (!read->ok()) co_return read->error();
+  BRAID_CO_CHECK(check_serves());
+  const std::vector<std::string> names = (**read)->names();
+  BRAID_CO_TRY(const size_t ended, server_->set_keys(**read));
+  reactor_.log().info("{} keys read from \"{}\"; {} sessions ended", names.size(), path, ended);
+  co_return json{{"file", path}, {"keys", names}, {"sessions_ended", ended}};
 }
 
 void NodeState::watch_size(const DevicePtr& device) {

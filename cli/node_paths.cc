@@ -59,7 +59,7 @@ Error another_server(const SharedSession& shared, const PathSpec& spec) {
   return make_error(Errc::kStale,
                     "path {}: another server listens there than at {}, it does not know the "
                     "session; all paths of a session lead to one server",
-                    path_text(spec), shared.key);
+                    path_text(spec), shared.server);
 }
 
 Result<trs::PathPolicy> parse_policy(const std::string& text) {
@@ -105,11 +105,12 @@ Result<vhca::Device*> NodeState::device_for(const PathSpec& path) {
   return device.get();
 }
 
-/// With those of the paths that the session does not have yet.
-Task<Result<SessionPtr>> NodeState::join_session(std::vector<PathSpec> paths) {
-  const auto found = std::find_if(sessions_.begin(), sessions_.end(),
-                                  [&](const SessionPtr& one) { return has_one_of(*one, paths); });
-  if (found == sessions_.end()) co_return co_await open_session(std::move(paths));
+/// With those of the paths that the session does not have yet. Another key is another session.
+Task<Result<SessionPtr>> NodeState::join_session(std::vector<PathSpec> paths, trs::KeyPtr key) {
+  const auto found = std::find_if(sessions_.begin(), sessions_.end(), [&](const SessionPtr& one) {
+    return has_one_of(*one, paths) && one->proves(key);
+  });
+  if (found == sessions_.end()) co_return co_await open_session(std::move(paths), std::move(key));
   const SessionPtr joined = *found;
   ++joined->users;
   if (!joined->session && joined->opened.ok()) co_await joined->tried.wait();
@@ -143,7 +144,7 @@ Task<Status> NodeState::leads_there(SessionPtr shared, std::vector<PathSpec> pat
   co_return make_error(Errc::kDisconnected,
                        "no answer at {}; the session to {} has that path and is up by others: "
                        "name one of those, if the disk is to come from there",
-                       down, shared->key);
+                       down, shared->server);
 }
 
 Status NodeState::options_for(const std::vector<PathSpec>& paths,
@@ -161,11 +162,13 @@ Status NodeState::options_for(const std::vector<PathSpec>& paths,
   return {};
 }
 
-Task<Result<SessionPtr>> NodeState::open_session(std::vector<PathSpec> paths) {
+Task<Result<SessionPtr>> NodeState::open_session(std::vector<PathSpec> paths, trs::KeyPtr key) {
   bnbd::RemoteSessionOptions options;
   vhca::Device* device = nullptr;
   BRAID_CO_CHECK(options_for(paths, options, device));
-  const auto shared = std::make_shared<SharedSession>(address_text(paths.front().server), reactor_);
+  options.transport.key = key;
+  const auto shared =
+      std::make_shared<SharedSession>(address_text(paths.front().server), std::move(key), reactor_);
   for (const PathSpec& path : paths) shared->paths.push_back({path, shared->paths.size()});
   shared->users = 1;
   sessions_.push_back(shared);
@@ -243,7 +246,7 @@ void NodeState::look_for_stranger(SharedSession& shared, SharedPath& path) {
   if (path.stranger_since_ns == 0) path.stranger_since_ns = reactor_.now_ns();
   if (reactor_.now_ns() - path.stranger_since_ns < options_.stranger_after_ns) return;
   reactor_.log().warning("session to {}: path {} to {} is taken down: another server is there",
-                         shared.key, path.id, address_text(status->server));
+                         shared.server, path.id, address_text(status->server));
   path.stranger = shared.session->disconnect_path(path.id).ok();
 }
 
@@ -251,10 +254,10 @@ void NodeState::look_for_stranger(SharedSession& shared, SharedPath& path) {
 Task<Result<size_t>> NodeState::add_path(SessionPtr shared, PathSpec path, bool must_connect) {
   if (const SharedPath* const same = find_same(*shared, path))
     co_return make_error(Errc::kExists, "the session to {} has the path {} already, as path {}",
-                         shared->key, path_text(path), same->id);
+                         shared->server, path_text(path), same->id);
   if (shared->paths.size() >= kPathsMax)
     co_return make_error(Errc::kNoMemory, "the session to {} has {} paths; that is the most",
-                         shared->key, shared->paths.size());
+                         shared->server, shared->paths.size());
   bnbd::RemotePath way;
   way.server = path.server;
   BRAID_CO_TRY(way.device, device_for(path));
@@ -298,6 +301,7 @@ Result<SessionPtr> NodeState::session_named(const std::string& name) const {
   }
   auto path = parse_path(name);
   std::string there;
+  SessionPtr found;
   for (const SessionPtr& shared : sessions_) {
     if (!shared->session) continue;
     const bool fit =
@@ -305,9 +309,15 @@ Result<SessionPtr> NodeState::session_named(const std::string& name) const {
         std::any_of(shared->paths.begin(), shared->paths.end(), [&](const SharedPath& one) {
           return one.spec.server.ip == path->server.ip && one.spec.server.port == path->server.port;
         });
-    if (fit || shared->key == name) return shared;
-    there += (there.empty() ? "" : ", ") + shared->key;
+    if ((fit || shared->server == name) && found)
+      return make_error(Errc::kInvalid,
+                        "several sessions lead to \"{}\", by different keys: name a device of the "
+                        "one that is meant",
+                        name);
+    if (fit || shared->server == name) found = shared;
+    there += (there.empty() ? "" : ", ") + shared->server;
   }
+  if (found) return found;
   return make_error(Errc::kNotFound, "no session \"{}\"; there {}: {}", name,
                     there.empty() ? "are" : "is", there.empty() ? "none" : there);
 }
@@ -324,7 +334,7 @@ Result<size_t> NodeState::path_named(const SharedSession& shared, const std::str
   }
   if (found.size() == 1) return found.front();
   return make_error(found.empty() ? Errc::kNotFound : Errc::kInvalid,
-                    "the session to {} has {} path \"{}\"; it has {}", shared.key,
+                    "the session to {} has {} path \"{}\"; it has {}", shared.server,
                     found.empty() ? "no" : "more than one", name, known_paths(shared));
 }
 
@@ -389,14 +399,14 @@ Status NodeState::may_lose(const SharedSession& shared, size_t id, bool for_good
     others_up = others_up || status.connected;
   }
   if (for_good && !others)
-    return make_error(Errc::kInvalid,
-                      "path {} is the last one of the session to {}{}: unmap its devices instead",
-                      id, shared.key, shared.paths.size() > 1 ? " that is not disconnected" : "");
+    return make_error(
+        Errc::kInvalid, "path {} is the last one of the session to {}{}: unmap its devices instead",
+        id, shared.server, shared.paths.size() > 1 ? " that is not disconnected" : "");
   if (!up || others_up || force) return {};
   return make_error(Errc::kBusy,
                     "path {} is the only one of the session to {} that is connected: without it "
                     "all I/O waits; --force does it all the same",
-                    id, shared.key);
+                    id, shared.server);
 }
 
 }  // namespace braid::cli

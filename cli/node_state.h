@@ -38,9 +38,14 @@ using Paths = std::vector<PathSpec>;
 
 /// A session to one server, shared by the devices from there.
 struct SharedSession {
-  SharedSession(std::string server, base::Reactor& reactor)
-      : key(std::move(server)), tried(reactor) {}
-  const std::string key;  // "ip:port" of its first path
+  SharedSession(std::string first_server, trs::KeyPtr proof, base::Reactor& reactor)
+      : server(std::move(first_server)), key(std::move(proof)), tried(reactor) {}
+  bool proves(const trs::KeyPtr& other) const {
+    if (!key || !other) return !key && !other;
+    return key->name() == other->name() && key->same_secret(*other);
+  }
+  const std::string server;  // "ip:port" of its first path
+  const trs::KeyPtr key;     // null: none
   std::vector<SharedPath> paths;
   std::unique_ptr<bnbd::RemoteSession> session;  // null while it is being opened
   unsigned users = 0;                            // devices, and maps under way
@@ -70,6 +75,7 @@ struct MappedDevice {
   std::string target;  // "ip:port[,ip:port...]/export"; until a session is there, with the name as
                        // it was given
   std::string path;    // "/dev/loop3"; empty until the kernel has had it
+  trs::KeyPtr key;     // that its session is to prove; null: none
   SessionPtr session;
   std::unique_ptr<bnbd::RemoteDevice> remote;
   std::unique_ptr<bnbd::KernelDevice> kernel;
@@ -113,6 +119,7 @@ class NodeState {
   base::Task<base::Result<Paths>> addresses_of(PathSpec path);
   static base::Error several_addresses(const PathSpec& path, const Paths& found);
   base::Task<base::Result<std::vector<Paths>>> ways_to(Paths paths);
+  base::Task<base::Result<trs::KeyPtr>> key_for(std::string path);
   base::Task<base::Status> join_one_of(DevicePtr device, std::vector<Paths> ways);
   base::Status given_up(const MappedDevice& device) const;
   base::Task<base::Status> give_to_kernel(DevicePtr device, std::vector<Paths> ways,
@@ -122,10 +129,10 @@ class NodeState {
 
   // node_paths.cc
   base::Result<vhca::Device*> device_for(const PathSpec& path);
-  base::Task<base::Result<SessionPtr>> join_session(Paths paths);
+  base::Task<base::Result<SessionPtr>> join_session(Paths paths, trs::KeyPtr key);
   base::Status options_for(const Paths& paths, bnbd::RemoteSessionOptions& options,
                            vhca::Device*& first);
-  base::Task<base::Result<SessionPtr>> open_session(Paths paths);
+  base::Task<base::Result<SessionPtr>> open_session(Paths paths, trs::KeyPtr key);
   base::Task<void> leave_session(SessionPtr session);
   base::Task<base::Status> fits(SessionPtr shared, size_t id, uint64_t patience_ns);
   base::Task<base::Status> leads_there(SessionPtr shared, Paths paths);
@@ -146,6 +153,7 @@ class NodeState {
   base::Result<nlohmann::json> close_exports(const nlohmann::json& params);
   base::Task<base::Result<nlohmann::json>> resize_export(nlohmann::json params);
   base::Status check_serves() const;
+  base::Task<base::Result<nlohmann::json>> reload_keys();
   void watch_size(const DevicePtr& device);
   base::Task<void> follow_size(DevicePtr device);
 

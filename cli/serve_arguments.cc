@@ -66,6 +66,9 @@ void ServeArguments::add_to(CLI::App& app) {
   app.add_option("--memory", memory, "NAME=SIZE: also export memory, lost when the server ends");
   app.add_option("--null", null,
                  "NAME=SIZE: also export a disk that forgets writes and reads zeroes");
+  app.add_option("--keys", keys,
+                 "file of the keys of clients that are let in (braid key new); without it whoever "
+                 "reaches the address is");
   app.add_flag("--read-only", read_only, "refuse to open anything for writing");
   app.add_flag("--block-devices", block_devices,
                "also export block devices that lie beneath the root");
@@ -83,6 +86,7 @@ Result<ServeOptions> ServeArguments::options() const {
   ServeOptions options;
   // The node leaves the working directory.
   if (!root.empty()) options.root = std::filesystem::absolute(root);
+  if (!keys.empty()) options.keys_file = std::filesystem::absolute(keys);
   options.read_only = read_only;
   options.block_devices = block_devices;
   options.queue_depth = queue_depth;

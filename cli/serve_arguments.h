@@ -20,6 +20,7 @@ struct ServeArguments {
   std::string wire = "auto";
   std::vector<std::string> memory;  // NAME=SIZE
   std::vector<std::string> null;    // NAME=SIZE
+  std::string keys;                 // a file; empty: none
   bool read_only = false;
   bool block_devices = false;
   uint32_t queue_depth = 128;

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -27,6 +28,7 @@ struct MapArguments {
   std::string access = "rw";
   bool read_only = false;
   std::string give_up_after = "never";
+  std::string key;  // a file; empty: none
   bool foreground = false;
   std::string wire = "auto";
 };
@@ -43,11 +45,14 @@ void print_mapped(const Context& context, const json& device) {
 }
 
 json to_params(const MapArguments& arguments) {
-  return {{"target", arguments.target},
-          {"name", arguments.name},
-          {"front_end", arguments.front_end},
-          {"give_up_after", arguments.give_up_after},
-          {"access", arguments.read_only ? "ro" : arguments.access}};
+  json params{{"target", arguments.target},
+              {"name", arguments.name},
+              {"front_end", arguments.front_end},
+              {"give_up_after", arguments.give_up_after},
+              {"access", arguments.read_only ? "ro" : arguments.access}};
+  // The node leaves its working directory, and reads the file itself: no secret goes to it.
+  if (!arguments.key.empty()) params["key"] = std::filesystem::absolute(arguments.key).string();
+  return params;
 }
 
 void map(Context& context, const MapArguments& arguments) {
@@ -149,6 +154,9 @@ void add_map(CLI::App& app, Context& context) {
   verb->add_option("--give-up-after", arguments->give_up_after,
                    "let I/O fail when the server is away for so long: 500ms, 30s, 5m, 1h or never")
       ->capture_default_str();
+  verb->add_option("--key", arguments->key,
+                   "file with this client's key, which the server has to prove to have, too "
+                   "(default: that of braidd --key, if any)");
   verb->add_option("--wire", arguments->wire,
                    "with --foreground: auto, or tcp for a server of another user of this host (a "
                    "daemon is told when it starts)")
@@ -165,6 +173,7 @@ void add_map(CLI::App& app, Context& context) {
       "  braid map 10.0.0.1,10.1.0.1/disk.img     by two paths; see braid path\n"
       "  braid map 10.0.0.1/disk.img --give-up-after 30s\n"
       "  braid map 10.0.0.1/vm/a.img --access migration   where the virtual machine moves to\n"
+      "  braid map 10.0.0.1/disk.img --key /etc/braid/vm7.key\n"
       "  braid map --foreground localhost/disk.img");
   verb->callback([&context, arguments] { map(context, *arguments); });
 }

@@ -57,11 +57,12 @@ void sessions(Context& context) {
   auto nodes = ask_nodes(context);
   if (!nodes.ok()) return report(context, nodes.error());
   json all = json::array();
-  Table table({"SESSION", "FROM", ">PATHS", ">FOR", "DEVICES", "NODE"});
+  Table table({"SESSION", "FROM", "KEY", ">PATHS", ">FOR", "DEVICES", "NODE"});
   for (const json& node : nodes->answered) {
     for (json session : items(node.at("server"), "session_list")) {
       if (!session.is_object()) continue;
       table.row({text_of(member(session, "name")), peers_text(session),
+                 text_of(member(session, "key")),
                  std::to_string(std::max<size_t>(items(session, "paths").size(), 1)),
                  text_of(member(session, "open_for_s")) + " s", devices_text(session),
                  text_of(node.at("node"))});

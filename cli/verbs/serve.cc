@@ -39,6 +39,7 @@ void add_serve(CLI::App& app, Context& context) {
       "Examples:\n"
       "  braid serve /srv/disks                        then: braid map HOST/disk.img\n"
       "  braid serve /srv/disks --listen 10.0.0.1:1234 --read-only\n"
+      "  braid serve /srv/disks --listen 10.0.0.1 --keys /etc/braid/keys\n"
       "  braid serve --memory ram=1G --listen 127.0.0.1:0\n"
       "  braid serve /srv/disks --listen 10.0.0.1 --listen 10.1.0.1    two paths for clients\n"
       "  braid serve /srv/disks --device mlx5_0");
