@@ -67,6 +67,12 @@ DevicePlan draw_device(SimRandom& random, size_t index, const Plan& plan) {
 
 }  // namespace
 
+trs::KeyPtr key_of(const std::string& client) {
+  std::vector<uint8_t> secret(trs::kSecretBytesMin, 1);
+  secret[0] = static_cast<uint8_t>(client.back());
+  return *trs::Key::create(client, secret);
+}
+
 bool DevicePlan::used_by(size_t client) const {
   return writer == client || heir == client ||
          std::find(readers.begin(), readers.end(), client) != readers.end();

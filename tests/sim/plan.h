@@ -12,6 +12,7 @@
 
 #include "base/sim.h"
 #include "trs/client.h"
+#include "trs/keys.h"
 
 namespace braid::sim {
 
@@ -25,7 +26,13 @@ struct ServerPlan {
   bool tcp = false, second_tcp = false;   // the wire of its ports
   uint32_t features = trs::kAllFeatures;  // of its first process; fewer: an older version
   bool upgraded = false;                  // the next ones are of the present version
+
+  /// Half of the servers let in only clients with a key. Not drawn: a seed's round stays what it
+  /// was.
+  bool asks_for_keys() const { return queue_depth % 2 == 0; }
 };
+/// That of a client of such a server, by its name.
+trs::KeyPtr key_of(const std::string& client);
 
 struct DevicePlan {
   std::string name;

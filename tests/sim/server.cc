@@ -29,6 +29,11 @@ bnbd::ExportServerOptions export_options(const Plan& plan, size_t server,
   options.transport.features = features;
   options.transport.queue_depth = me.queue_depth;
   options.transport.max_io_bytes = me.max_io_bytes;
+  if (me.asks_for_keys()) {
+    auto keys = std::make_shared<trs::KeyRing>();
+    for (const ClientPlan& client : plan.clients) BRAID_ASSERT(keys->add(key_of(client.name)).ok());
+    options.transport.keys = std::move(keys);
+  }
   return options;
 }
 
@@ -46,7 +51,7 @@ std::unique_ptr<vhca::Device> make_device(base::sim::SimHost& host, Reactor& con
 
 ServerProgram::ServerProgram(base::sim::SimHost& host, const Plan& plan, size_t server,
                              uint32_t features)
-    : name_(plan.servers[server].name) {
+    : name_(plan.servers[server].name), asks_for_keys_(plan.servers[server].asks_for_keys()) {
   const ServerPlan& me = plan.servers[server];
   std::vector<Reactor*> borrowed;
   for (size_t i = 0; i < me.reactors; ++i) {
@@ -81,6 +86,12 @@ void ServerProgram::check_at_rest(Violations& violations, size_t sessions) const
   if (server_->sessions().size() != sessions)
     violations.add("{}: {} sessions at rest, where {} clients have one", name_,
                    server_->sessions().size(), sessions);
+  for (const bnbd::SessionStatus& session : server_->session_statuses()) {
+    const std::string key = asks_for_keys_ ? session.name : "";
+    if (session.key != key)
+      violations.add("{}: session {} is here with key \"{}\", where \"{}\" is right", name_,
+                     session.name, session.key, key);
+  }
   size_t holders = 0;
   for (const bnbd::ExportStatus& its : server_->exports()) holders += its.holders.size();
   if (sessions == 0 && holders != 0)

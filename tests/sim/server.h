@@ -40,6 +40,7 @@ class ServerProgram : public base::sim::SimProgram {
   base::Task<void> stop_task();
 
   const std::string name_;
+  const bool asks_for_keys_;
   std::vector<std::unique_ptr<base::Reactor>> reactors_;
   std::unique_ptr<vhca::Device> device_;
   std::unique_ptr<vhca::Device> second_device_;
