@@ -13,6 +13,7 @@ namespace {
 
 constexpr uint64_t kAnswerBytes = 30;                  // an acknowledgement on the wire, for timing
 constexpr uint64_t kFarewellMaxNs = 3 * kMillisecond;  // until the kernel has cleaned up
+constexpr unsigned kDoublingsMax = 20;
 
 }  // namespace
 
@@ -78,21 +79,35 @@ void ChannelEnd::transmit(Pending& pending) {
                    message = pending.message] { from->first_arrived(sequence, message); });
 }
 
+uint64_t ChannelEnd::wait_ns() const {
+  if (budget_.doubled_up_to_ns == 0) return budget_.ack_timeout_ns;
+  const uint64_t doubled_ns = budget_.ack_timeout_ns << std::min(timeouts_, kDoublingsMax);
+  const uint64_t wait_ns = std::min(doubled_ns, budget_.doubled_up_to_ns);
+  if (budget_.give_up_ns == kNever) return wait_ns;
+  const uint64_t sent_ns = pending_.front().sent_ns;
+  const uint64_t end_ns = (timeouts_ == 0 ? sent_ns : stalled_since_ns_) + budget_.give_up_ns;
+  return std::min(wait_ns, end_ns - std::min(sent_ns, end_ns));
+}
+
 void ChannelEnd::arm_timer() {
   if (timer_armed_ || pending_.empty()) return;
   timer_armed_ = true;
   SimWorld& world = fabric_.world();
   const uint64_t slack_ns = world.random().below(budget_.ack_timeout_ns / 8 + 1);
-  const uint64_t at_ns = pending_.front().sent_ns + budget_.ack_timeout_ns + slack_ns;
+  const uint64_t at_ns = pending_.front().sent_ns + wait_ns() + slack_ns;
   world.push(std::max(at_ns, world.now_ns()), EventKind::kMessage, subject_,
-             [self = shared_from_this()] { self->timer_due(); });
+             [self = shared_from_this(), arming = ++timer_armings_] {
+               if (arming == self->timer_armings_) self->timer_due();
+             });
 }
 
 void ChannelEnd::timer_due() {
   timer_armed_ = false;
   if (!open() || pending_.empty()) return;
-  if (fabric_.world().now_ns() >= pending_.front().sent_ns + budget_.ack_timeout_ns) {
-    if (timeouts_ >= budget_.retry_count) {
+  const uint64_t now_ns = fabric_.world().now_ns();
+  if (now_ns >= pending_.front().sent_ns + wait_ns()) {
+    if (timeouts_ == 0) stalled_since_ns_ = pending_.front().sent_ns;
+    if (timeouts_ >= budget_.retry_count || now_ns - stalled_since_ns_ >= budget_.give_up_ns) {
       ++fabric_.count().retry_exceeded;
       fail(Errc::kTimedOut);
       return;
@@ -108,7 +123,10 @@ void ChannelEnd::answer_arrived(uint64_t sequence, const SharedBytes& answer) {
   // Another one than the oldest is a repetition, or follows one that was lost and will be repeated.
   if (pending_.empty() || pending_.front().sequence != sequence) return;
   pending_.pop_front();
-  timeouts_ = 0;
+  if (std::exchange(timeouts_, 0) != 0 && budget_.doubled_up_to_ns != 0) {
+    timer_armed_ = false;  // the next one is not to wait for as long as this one had to
+    arm_timer();
+  }
   if (other_ != nullptr) other_->forget_answers(sequence);
   const bool first_message = initiator_ && sequence == 1;
   if (!first_message && handler_ != nullptr) handler_->answered(*answer);

@@ -63,6 +63,8 @@ class ChannelEnd : public std::enable_shared_from_this<ChannelEnd> {
 
   // requester
   void transmit(Pending& pending);
+  /// From the last attempt of the oldest to the next one.
+  uint64_t wait_ns() const;
   void arm_timer();
   void timer_due();
   void answer_arrived(uint64_t sequence, const SharedBytes& answer);
@@ -94,6 +96,8 @@ class ChannelEnd : public std::enable_shared_from_this<ChannelEnd> {
   uint64_t next_sequence_ = 1;
   unsigned timeouts_ = 0;  // in a row, since the last answer
   bool timer_armed_ = false;
+  uint64_t timer_armings_ = 0;     // an event of a former one does nothing
+  uint64_t stalled_since_ns_ = 0;  // if timeouts_: when the oldest was sent first
 
   uint64_t expected_ = 1;
   std::deque<SharedBytes> held_;  // expected_, expected_ + 1 ...: came while there was no handler

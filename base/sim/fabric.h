@@ -47,10 +47,14 @@ struct FabricAddress {
   uint16_t port = 0;
 };
 
-/// How long a channel's end tries, and how often. Total: ack_timeout_ns * (retry_count + 1).
+/// How long a channel's end tries, and how often. As of an RC queue pair each attempt waits for
+/// ack_timeout_ns; total: ack_timeout_ns * (retry_count + 1). As of TCP, each waits for twice the
+/// time of the one before, and the end comes after give_up_ns, whatever the count.
 struct RetryBudget {
   uint64_t ack_timeout_ns = 4096ull << 12;  // 4.096 us * 2^n, n = 12
   unsigned retry_count = 6;
+  uint64_t doubled_up_to_ns = 0;  // TCP: the longest wait; 0: all are equal
+  uint64_t give_up_ns = kNever;   // TCP: from the sending of the oldest
 };
 
 /// What happens to one end of a channel.

@@ -16,9 +16,16 @@ enum class Segment : uint8_t { kAccepted = 1, kData = 2, kRead = 3, kEnd = 4 };
 constexpr uint64_t kWindowMinBytes = 4 * 1024;
 constexpr uint64_t kWindowMaxBytes = 256 * 1024;
 constexpr uint64_t kSegmentsPerSendMax = 3;
-// Before anybody says otherwise, as Linux: the first repetition after 200 ms, and then for seconds.
-constexpr RetryBudget kFirstBudget{.ack_timeout_ns = 200 * kMillisecond, .retry_count = 20};
-constexpr unsigned kRetries = 5;
+
+/// As Linux repeats what is lost: after 200 ms, then after twice the time, up to two minutes.
+constexpr RetryBudget repetitions(uint64_t user_timeout_ns) {
+  return {.ack_timeout_ns = 200 * kMillisecond,
+          .retry_count = UINT_MAX,
+          .doubled_up_to_ns = 120 * kSecond,
+          .give_up_ns = user_timeout_ns};
+}
+
+constexpr RetryBudget kFirstBudget = repetitions(4 * kSecond);  // before anybody says otherwise
 
 std::vector<std::byte> segment(Segment kind, size_t extra = 0) {
   std::vector<std::byte> message(1 + extra);
@@ -161,14 +168,9 @@ void SimStream::shut_down() {
 
 void SimStream::set_user_timeout(uint64_t timeout_ns) {
   if (channel_ == nullptr) return;
-  if (timeout_ns == 0) {
-    user_timeout_ns_ = kNever;
-    return channel_->set_retry_budget(
-        {.ack_timeout_ns = kFirstBudget.ack_timeout_ns, .retry_count = UINT_MAX});
-  }
-  user_timeout_ns_ = std::max(timeout_ns, StreamSocket::kUserTimeoutMinNs);
-  channel_->set_retry_budget(
-      {.ack_timeout_ns = user_timeout_ns_ / (kRetries + 1), .retry_count = kRetries});
+  user_timeout_ns_ =
+      timeout_ns == 0 ? kNever : std::max(timeout_ns, StreamSocket::kUserTimeoutMinNs);
+  channel_->set_retry_budget(repetitions(user_timeout_ns_));
 }
 
 /// Data waits and the window is full: unless the peer's process reads within the user time-out, the

@@ -138,8 +138,27 @@ TEST_P(SimStreams, without_a_user_timeout_everything_is_waited_for) {
   ASSERT_EQ(send(*client), Errc::kOk);
   world.run_for(100 * kSecond);
   world.fabric().heal_all();
-  world.run_for(kSecond);
+  world.run_for(120 * kSecond);  // what it waits at most before it repeats
   EXPECT_EQ(receive(*server), Errc::kOk);
+}
+
+// As Linux: after 200 ms at the least, then after twice the time, whatever the user time-out is.
+TEST_P(SimStreams, what_is_lost_is_repeated_soon_and_then_ever_more_slowly) {
+  client->set_user_timeout(StreamSocket::kUserTimeoutMinNs);
+  const auto lose_for = [&](uint64_t lost_ns, uint64_t repeated_ns) {
+    world.fabric().set_black_hole("10.0.0.1", "10.0.0.2", true);
+    EXPECT_EQ(send(*client), Errc::kOk);
+    world.run_for(lost_ns);
+    world.fabric().heal_all();
+    const uint64_t missing_ns = repeated_ns - lost_ns;
+    EXPECT_FALSE(world.run_until([&] { return receive(*server) == Errc::kOk; }, missing_ns));
+    EXPECT_TRUE(world.run_until([&] { return receive(*server) == Errc::kOk; }, missing_ns));
+    world.run_for(kMillisecond);
+  };
+  lose_for(10 * kMillisecond, 190 * kMillisecond);
+  lose_for(300 * kMillisecond, 590 * kMillisecond);
+  lose_for(10 * kMillisecond, 190 * kMillisecond);
+  lose_for(kSecond, 1390 * kMillisecond);
 }
 
 TEST_P(SimStreams, shut_down_is_heard_by_whoever_watches_and_by_the_peer) {

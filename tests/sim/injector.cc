@@ -27,6 +27,10 @@ std::string path_key(const std::string& a, const std::string& b) {
   return "path " + std::min(a, b) + " " + std::max(a, b);
 }
 
+double milliseconds(uint64_t ns) {
+  return static_cast<double>(ns) / static_cast<double>(kMillisecond);
+}
+
 }  // namespace
 
 std::string_view to_string(FaultKind kind) {
@@ -323,6 +327,10 @@ void Injector::lose_path(FaultKind kind, const std::string& from, const std::str
     }
   };
   set(true);
+  log_.info("fault: {} from {} to {}{} for {:.1f} ms{}", to_string(kind), from, to,
+            both ? " and back" : "", milliseconds(for_ns),
+            kind == FaultKind::kDelaySpike ? fmt::format(", {:.1f} ms each", milliseconds(delay_ns))
+                                           : "");
   for_a_while(
       kind, key, for_ns, [set] { set(false); },
       [&fabric, from, to] { return fabric.path_hits(from, to) + fabric.path_hits(to, from); });
@@ -385,6 +393,7 @@ void Injector::lose_all_paths(FaultKind kind, size_t client, size_t server, uint
 uint64_t Injector::stop(SimHost& host, const std::string& key) {
   if (!begin(key)) return 0;
   const uint64_t for_ns = random_.between(1, plan_.gentle ? 200 : 2500) * kMillisecond;
+  log_.info("fault: {} stopped for {:.1f} ms", key, milliseconds(for_ns));
   host.pause();
   world_.after(for_ns, [this, &host, key] {
     host.resume();
@@ -422,7 +431,9 @@ bool Injector::hang_reactor(const Target& target) {
   if (!begin(key)) return true;
   if (requests != 0) count(FaultKind::kReactorHung);
   const uint64_t for_ns = random_.between(10, plan_.gentle ? 200 : 1500) * kMillisecond;
-  host->hang_reactor(random_.below(host->reactors()), for_ns);
+  const size_t reactor = random_.below(host->reactors());
+  log_.info("fault: reactor {} of {} hung for {:.1f} ms", reactor, key, milliseconds(for_ns));
+  host->hang_reactor(reactor, for_ns);
   world_.after(for_ns, [this, key] { release(key); });
   return true;
 }
