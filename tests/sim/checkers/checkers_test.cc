@@ -297,6 +297,21 @@ TEST_F(Device, ANewWriterIsNotToldWhatItsPredecessorLost) {
   EXPECT_TRUE(history.owes_report()) << "of its own writes it is";
 }
 
+// Seed 4196: in the burst that a reader keeps open who is held up.
+TEST_F(Device, ANewWriterIsNotToldWhileAReaderIsHeldUp) {
+  const uint64_t held_up = ++ids;
+  history.begin(held_up, {OpKind::kRead, 0, 1, false, false});
+  run(OpKind::kWrite, 0, 1);
+  history.writer_restarted();
+  const uint64_t flush = ++ids;
+  history.begin(flush, {OpKind::kFlush, 0, 0, false, false});
+  history.power_loss();
+  history.end(flush, true, {});
+  history.end(held_up, false, {});
+  read(0, {kZeroes});
+  EXPECT_EQ(violations.count(), 0u);
+}
+
 // A write with a preflush is two things: the flush may be answered before a loss, the write behind
 // it be done after.
 TEST_F(Device, APreflushThatCoversAllMayHaveBeenAnsweredBeforeTheLoss) {

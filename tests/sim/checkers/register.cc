@@ -258,19 +258,20 @@ void BlockRegister::power_loss(Instant now, Instant floor, Instant writer_since)
   loss.begin = loss.end = now;
   loss.kind = Kind::kPowerLoss;
   loss.certain = true;
-  restore(loss, floor);
+  restore(loss, floor, writer_since);
   burst_.push_back(std::move(loss));
 }
 
 /// What may be there after a loss in the midst of a burst: all that was ever there, but for what a
 /// flush or a durable write had surely replaced for good.
-void BlockRegister::restore(Op& loss, Instant floor) const {
+void BlockRegister::restore(Op& loss, Instant floor, Instant writer_since) const {
   const auto durably_after = [this](Instant at) {
     return std::any_of(burst_.begin(), burst_.end(),
                        [at](const Op& op) { return op.durable && op.begin > at; });
   };
   const auto restored = [&](uint64_t value, Instant written, Instant until) {
-    if (until > floor && !durably_after(written)) add(loss.restored, {value, until});
+    if (until <= floor || durably_after(written)) return;
+    add(loss.restored, {value, until <= writer_since ? kForever : until});
   };
   for (const Candidate& c : past_) restored(c.value, 0, c.until);
   const Instant superseded = superseded_at(nullptr, kForever);

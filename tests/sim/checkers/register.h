@@ -79,7 +79,7 @@ class BlockRegister {
   /// The only operation of its burst on a known value, the usual case. False: look closer.
   bool resolve_plain(Instant now, Instant floor);
   std::optional<std::string> resolve(Instant now, Instant floor);
-  void restore(Op& loss, Instant floor) const;
+  void restore(Op& loss, Instant floor, Instant writer_since) const;
   Instant superseded_at(const Op* write, Instant burst_end) const;
   bool overwritten_durably(const Op* write) const;
   void retire(const std::vector<Candidate>& before, Instant now, Instant floor);
