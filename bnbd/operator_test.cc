@@ -1,6 +1,7 @@
 // What an operator at the server does to clients: takes devices away. And how users get them back.
 #include <gtest/gtest.h>
 
+#include "bnbd/server/session.h"
 #include "bnbd/test_fake_server.h"
 #include "bnbd/test_rig.h"
 
@@ -18,8 +19,9 @@ class Operator : public test::ServedRig {
     first = &add_client("first");
     second = &add_client("second");
   }
-  base::Result<unsigned> force_close(const std::string& exported, const std::string& session = "") {
-    auto closed = std::make_shared<std::optional<base::Result<unsigned>>>();
+  base::Result<ForceClosed> force_close(const std::string& exported,
+                                        const std::string& session = "") {
+    auto closed = std::make_shared<std::optional<base::Result<ForceClosed>>>();
     server_node->home().post([this, exported, session, closed] {
       closed->emplace(server->force_close({exported, session}));
     });
@@ -44,7 +46,7 @@ class Operator : public test::ServedRig {
 TEST_F(Operator, a_device_that_is_taken_away_holds_its_io_until_its_user_takes_it_back) {
   RemoteDevice& device = open(*first);
   ASSERT_EQ(write(*first, device, 0, 4096, 1), Errc::kOk);
-  ASSERT_EQ(*force_close("disk.img"), 1u);
+  ASSERT_EQ(force_close("disk.img")->devices, 1u);
   Io held(BlockOp::kWrite, 4096, 4096, 2);
   submit(*first, device, held);
   ASSERT_TRUE(reaches(device, RemoteState::kRevoked));
@@ -138,20 +140,72 @@ TEST_F(Operator, a_taken_device_gives_up_when_it_was_told_to) {
   EXPECT_EQ(device.state(), RemoteState::kRevoked);
 }
 
-TEST_F(Operator, a_session_loses_all_that_it_has_and_may_go_on_with_others) {
+TEST_F(Operator, a_session_that_is_closed_loses_its_devices_and_its_connections) {
   RemoteDevice& device = open(*first);
   RemoteDevice& ram = open(*first, "ram");
   RemoteDevice& others = open(*second, "void");
   const auto before = server->session_statuses();
   ASSERT_EQ(before.size(), 2u);
   EXPECT_EQ(before.front().devices.size(), 2u);
-  EXPECT_EQ(*force_close("", "first"), 2u);
+  const uint64_t opened = server->transport_statistics().sessions_opened;
+  auto closed = force_close("", "first");
+  ASSERT_TRUE(closed.ok()) << closed.error().message();
+  EXPECT_EQ(closed->devices, 2u);
+  EXPECT_EQ(closed->sessions, 1u);
+  EXPECT_EQ(closed->kept, 0u);
+  EXPECT_EQ(server->statistics().sessions_ended, 1u);
+  EXPECT_TRUE(until([&] { return server->transport_statistics().sessions_opened > opened; }))
+      << "its client makes another session";
   EXPECT_TRUE(reaches(device, RemoteState::kRevoked) && reaches(ram, RemoteState::kRevoked));
+  EXPECT_NE(device.explain().find("operator has closed 'disk.img'"), std::string::npos)
+      << device.explain();
   EXPECT_EQ(others.state(), RemoteState::kOpen);
-  EXPECT_TRUE(server->session_statuses().front().devices.empty());
-  EXPECT_EQ(force_close("", "first").code(), Errc::kNotFound);
+  EXPECT_EQ(server->transport_statistics().sessions_opened, opened + 1) << "the other one stands";
+  for (const SessionStatus& session : server->session_statuses()) {
+    EXPECT_EQ(session.devices.size(), session.name == "first" ? 0u : 1u);
+  }
   EXPECT_EQ(force_close("disk.img", "nobody").code(), Errc::kNotFound);
+  EXPECT_EQ(force_close("", "nobody").code(), Errc::kNotFound);
   EXPECT_EQ(force_close("").code(), Errc::kInvalid);
+}
+
+TEST_F(Operator, io_of_a_session_that_was_closed_waits_until_its_user_takes_the_device_back) {
+  RemoteDevice& device = open(*first);
+  disk->faults.stalled_until_ns = world.now_ns() + 3 * base::kSecond;
+  Io at_disk(BlockOp::kWrite, 0, 4096, 1);
+  submit(*first, device, at_disk);
+  world.run_for(10 * base::kMillisecond);
+  ASSERT_EQ(force_close("", "first")->sessions, 1u);
+  Io later(BlockOp::kWrite, 4096, 4096, 2);
+  submit(*first, device, later);
+  auto again = force_close("", "first");
+  EXPECT_EQ(again.code(), Errc::kBusy) << "its disk has not answered";
+  EXPECT_EQ(try_open(*second, {.name = "disk.img"}).code(), Errc::kBusy);
+  ASSERT_TRUE(reaches(device, RemoteState::kRevoked));
+  expect_held(at_disk);
+  expect_held(later);
+  ASSERT_TRUE(remap(*first, device).ok());
+  EXPECT_EQ(wait(at_disk), Errc::kOk);
+  EXPECT_EQ(wait(later), Errc::kOk);
+  EXPECT_TRUE(reads_as(*first, device, 0, 4096, 1) && reads_as(*first, device, 4096, 4096, 2));
+}
+
+TEST_F(Operator, a_session_with_nothing_open_can_be_closed_and_its_client_goes_on) {
+  ASSERT_TRUE(until([&] { return server->session_statuses().size() == 2; }));
+  auto closed = force_close("", "first");
+  ASSERT_TRUE(closed.ok()) << closed.error().message();
+  EXPECT_EQ(closed->devices, 0u);
+  EXPECT_EQ(closed->sessions, 1u);
+  ASSERT_TRUE(until([&] { return first->session->state() != trs::SessionState::kConnected; }));
+  ASSERT_TRUE(until([&] { return first->session->state() == trs::SessionState::kConnected; }));
+  EXPECT_EQ(write(*first, open(*first), 0, 4096, 1), Errc::kOk);
+}
+
+TEST(OperatorAndOthers, connections_stay_of_clients_that_would_open_their_devices_again) {
+  EXPECT_TRUE(server::may_end_transport(/*braid_peer=*/true, 2));
+  EXPECT_TRUE(server::may_end_transport(true, 0));
+  EXPECT_TRUE(server::may_end_transport(false, 0));
+  EXPECT_FALSE(server::may_end_transport(false, 1));
 }
 
 TEST_F(Operator, what_is_at_the_disk_of_a_taken_device_ends_before_another_may_write) {

@@ -87,8 +87,15 @@ struct SessionStatus {
 
 /// What an operator takes from clients.
 struct ForceClose {
-  std::string export_name;  // empty: all that the session has
+  std::string export_name;  // empty: all that the session has, and its connections
   std::string session;      // empty: of all sessions that have it
+};
+struct ForceClosed {
+  unsigned devices = 0;
+  unsigned sessions = 0;  // whose connections end, too
+  /// Whose connections stay although all was to be taken: clients of another implementation, which
+  /// open what they had again whenever they have a path again.
+  unsigned kept = 0;
 };
 
 struct ExportServerStatistics {
@@ -97,6 +104,7 @@ struct ExportServerStatistics {
   uint64_t requests_refused = 0;  // malformed, out of range, against the mode, unknown device
   uint64_t handed_over = 0;       // requests that came on another reactor than the home
   uint64_t force_closed = 0;      // devices, by an operator
+  uint64_t sessions_ended = 0;    // by an operator
   uint64_t resized = 0;           // exports, here or by others
 };
 
@@ -124,9 +132,11 @@ class ExportServer {
 
   /// Takes devices from their clients, as for one that hangs: what they send from now on is
   /// refused, what is at the disk ends first, then others may have the export. A Braid client is
-  /// told, and does not get the device back until its user says so (RemoteDevice::remap). How many
-  /// there were; kNotFound if none; kInvalid if nothing is named.
-  virtual base::Result<unsigned> force_close(const ForceClose& what) = 0;
+  /// told, and does not get the device back until its user says so (RemoteDevice::remap). A session
+  /// that is taken whole ends, whether it has anything open or not; its client may come back, but
+  /// not to these devices. kNotFound if there was nothing; kBusy if all that was named is ending
+  /// already; kInvalid if nothing is named.
+  virtual base::Result<ForceClosed> force_close(const ForceClose& what) = 0;
   /// Gives an export that is open another size, and tells those who have it open; the size it has
   /// then. Without `force` it does not shrink while somebody has it open (kBusy names them): what
   /// they keep beyond the new end would be lost. kNotFound; else as BlockDevice::resize().

@@ -37,8 +37,11 @@ Result<json> NodeState::close_exports(const json& params) {
   bnbd::ForceClose what;
   BRAID_TRY(what.export_name, text_param(params, "export", ""));
   BRAID_TRY(what.session, text_param(params, "session", ""));
-  BRAID_TRY(const unsigned closed, server_->force_close(what));
-  return json{{"closed", closed}, {"sessions", session_list()}};
+  BRAID_TRY(const bnbd::ForceClosed closed, server_->force_close(what));
+  return json{{"closed", closed.devices},
+              {"sessions_ended", closed.sessions},
+              {"sessions_kept", closed.kept},
+              {"sessions", session_list()}};
 }
 
 Task<Result<json>> NodeState::resize_export(json params) {

@@ -288,6 +288,7 @@ json NodeState::server_status() const {
           {"sessions", sessions},
           {"session_list", session_list()},
           {"force_closed", s.force_closed},
+          {"sessions_ended", s.sessions_ended},
           {"resized", s.resized},
           {"sessions_opened", transport.sessions_opened},
           {"keys_file", serve.keys_file.empty() ? json(nullptr) : json(serve.keys_file)},

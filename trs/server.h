@@ -63,7 +63,11 @@ class ServerSession {
   virtual std::vector<std::string> path_peers() const = 0;  // from where these come
   virtual bool takes_answer_words() const = 0;
   virtual std::string key_name() const = 0;  // which the client has proved to have; empty: none
-  void* context = nullptr;                   // the user's
+  /// Ends all its paths. What is at the user ends there first, and is answered to nobody; then
+  /// ServerUser::session_closed(), never inside. The client is free to come back. False: it is
+  /// ending already. Home reactor.
+  virtual bool end(const std::string& why) = 0;
+  void* context = nullptr;  // the user's
 
  protected:
   ~ServerSession() = default;

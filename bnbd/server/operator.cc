@@ -54,25 +54,48 @@ std::vector<SessionStatus> ServerImpl::session_statuses() const {
   return all;
 }
 
-Result<unsigned> ServerImpl::force_close(const ForceClose& what) {
+unsigned ServerImpl::take_devices(Session& session, const std::string& export_name) {
+  std::vector<SessionDevice*> found;
+  for (const auto& device : session.devices()) {
+    const bool fits = export_name.empty() || device->exported.name == export_name;
+    if (fits) found.push_back(device.get());
+  }
+  for (SessionDevice* device : found) force_close(session, *device);
+  return static_cast<unsigned>(found.size());
+}
+
+Result<ForceClosed> ServerImpl::force_close(const ForceClose& what) {
   if (what.export_name.empty() && what.session.empty()) {
     return make_error(Errc::kInvalid, "name an export, a session, or both");
   }
-  unsigned closed = 0;
+  ForceClosed closed;
+  bool ending = false;
   for (const auto& session : sessions_) {
     if (!what.session.empty() && session->name() != what.session) continue;
-    std::vector<SessionDevice*> found;
-    for (const auto& device : session->devices()) {
-      const bool fits = what.export_name.empty() || device->exported.name == what.export_name;
-      if (fits) found.push_back(device.get());
+    const unsigned devices = take_devices(*session, what.export_name);
+    closed.devices += devices;
+    if (!what.export_name.empty()) continue;
+    if (!may_end_transport(session->braid_peer(), devices)) {
+      ++closed.kept;
+    } else if (session->transport().end("the operator has closed it")) {
+      ++closed.sessions;
+    } else {
+      ending = true;
     }
-    for (SessionDevice* device : found) force_close(*session, *device);
-    closed += static_cast<unsigned>(found.size());
   }
-  if (closed > 0) return closed;
-  return make_error(Errc::kNotFound, "{}{} has {} open",
+  statistics_.sessions_ended += closed.sessions;
+  if (closed.devices + closed.sessions > 0) return closed;
+  if (ending) {
+    return make_error(Errc::kBusy,
+                      "session '{}' is ending already: what is at its disks has not ended yet",
+                      what.session);
+  }
+  if (what.export_name.empty()) {
+    return make_error(Errc::kNotFound, "there is no session '{}'", what.session);
+  }
+  return make_error(Errc::kNotFound, "{}{} has '{}' open",
                     what.session.empty() ? "nobody" : "no session ", what.session,
-                    what.export_name.empty() ? "anything" : "'" + what.export_name + "'");
+                    what.export_name);
 }
 
 void ServerImpl::force_close(Session& session, SessionDevice& device) {

@@ -36,7 +36,7 @@ class ServerImpl final : public ExportServer, private trs::ServerUser {
   }
   std::vector<trs::ServerSession*> sessions() const override { return transport_->sessions(); }
   std::vector<SessionStatus> session_statuses() const override;
-  base::Result<unsigned> force_close(const ForceClose& what) override;
+  base::Result<ForceClosed> force_close(const ForceClose& what) override;
   base::Task<base::Result<uint64_t>> resize(std::string name, uint64_t size_bytes,
                                             bool force) override;
 
@@ -74,6 +74,7 @@ class ServerImpl final : public ExportServer, private trs::ServerUser {
 
   // --- operator.cc, home reactor
   void force_close(Session& session, SessionDevice& device);
+  unsigned take_devices(Session& session, const std::string& export_name);
   static SessionStatus describe(Session& session);
 
   const ExportServerOptions options_;

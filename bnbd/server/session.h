@@ -67,6 +67,13 @@ struct SlotPool {
   base::IntrusiveList<RequestSlot> free;
 };
 
+/// Whether the connections of a session may end whose devices an operator has taken: not if its
+/// client would open them again by itself as soon as it has a path again, as Linux's does; without
+/// a path lost it does not.
+constexpr bool may_end_transport(bool braid_peer, unsigned devices_taken) {
+  return braid_peer || devices_taken == 0;
+}
+
 class Session {
  public:
   Session(ServerImpl& server, trs::ServerSession& transport,

@@ -79,29 +79,51 @@ struct CloseArguments {
   std::string session;
 };
 
+struct Closed {
+  unsigned devices = 0;
+  unsigned sessions = 0;
+  unsigned kept = 0;
+};
+
+base::Error nothing_to_close(const CloseArguments& arguments) {
+  const std::string session =
+      arguments.session.empty() ? "no session" : "no session \"" + arguments.session + "\"";
+  return make_error(
+      Errc::kNotFound, "nothing to close: {}{}; see braid sessions", session,
+      arguments.exported.empty() ? "" : " that has \"" + arguments.exported + "\" open");
+}
+
+std::string count_text(unsigned count, const char* what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
 /// Each node that serves what is meant is asked; the others have nothing to close.
 void close_on_nodes(Context& context, const CloseArguments& arguments) {
   auto nodes = ask_nodes(context);
   if (!nodes.ok()) return report(context, nodes.error());
   const json params{{"export", arguments.exported}, {"session", arguments.session}};
-  unsigned closed = 0;
+  Closed all;
   for (const json& node : nodes->answered) {
     if (!node.at("server").is_object()) continue;
     auto answer = call_node(node.at("node"), "close", params, call_options(context));
-    if (answer.ok()) closed += answer->value("closed", 0U);
     if (!answer.ok() && answer.code() != Errc::kNotFound) return report(context, answer.error());
+    if (!answer.ok()) continue;
+    all.devices += answer->value("closed", 0U);
+    all.sessions += answer->value("sessions_ended", 0U);
+    all.kept += answer->value("sessions_kept", 0U);
   }
-  if (closed == 0)
-    return report(
-        context,
-        make_error(
-            Errc::kNotFound, "nothing to close: {}{}; see braid sessions",
-            arguments.session.empty() ? "no session" : "no session \"" + arguments.session + "\"",
-            arguments.exported.empty() ? " that has a device open"
-                                       : " that has \"" + arguments.exported + "\" open"));
-  if (context.json) return print_json({{"closed", closed}});
-  std::cout << "closed " << closed << (closed == 1 ? " device" : " devices")
-            << "; a Braid client holds its I/O until \"braid remap\" or \"braid unmap\" there\n";
+  if (all.devices + all.sessions == 0) return report(context, nothing_to_close(arguments));
+  if (context.json)
+    return print_json(
+        {{"closed", all.devices}, {"sessions_ended", all.sessions}, {"sessions_kept", all.kept}});
+  std::cout << "closed " << count_text(all.devices, "device");
+  if (all.sessions > 0) std::cout << ", ended " << count_text(all.sessions, "session");
+  if (all.devices > 0)
+    std::cout << "; a Braid client holds its I/O until \"braid remap\" or \"braid unmap\" there";
+  if (all.kept > 0)
+    std::cout << "; the connections of " << count_text(all.kept, "client")
+              << " of another implementation stay, as it would open its devices again";
+  std::cout << "\n";
 }
 
 void remap(Context& context, const std::string& name) {
@@ -161,9 +183,13 @@ void add_close(CLI::App& app, Context& context) {
 void add_close_session(CLI::App& app, Context& context) {
   auto arguments = std::make_shared<CloseArguments>();
   CLI::App* verb = app.add_subcommand(
-      "close-session", "at the server: take all that a client session has open from it");
+      "close-session",
+      "at the server: take all that a client session has open from it, and end its connections");
   verb->add_option("SESSION", arguments->session, "its name, see braid sessions")->required();
-  verb->footer("Examples:\n  braid close-session vm7.daemon");
+  verb->footer(
+      "A Braid client comes back without the devices; \"braid remap\" there opens them again. To\n"
+      "keep it out take its key away (braid key reload).\n"
+      "Examples:\n  braid close-session vm7.daemon");
   verb->callback([&context, arguments] { close_on_nodes(context, *arguments); });
 }
 

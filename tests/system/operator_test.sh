@@ -43,7 +43,9 @@ srv resize disk.img 16M --force >"$work/out"
 is_now $((16 << 20))
 
 refused "nothing to close" srv close disk.img --session nobody
-srv close-session "$session" >"$work/out"
+refused "no session \"nobody\"" srv close-session nobody
+srv close-session "$session" --json >"$work/out"
+grep -q '"sessions_ended": 1' "$work/out" || fail "close-session: $(cat "$work/out")"
 wait_for 30 "the news of the close" says "operator"
 dd if="$device" of="$work/read" bs=4k count=1 iflag=direct status=none &
 reading=$!

@@ -252,6 +252,12 @@ void Session::close(const std::string& why) {
   end_if_quiet();
 }
 
+bool Session::end(const std::string& why) {
+  if (!live()) return false;
+  close(why);  // its paths end in later turns, and it after them
+  return true;
+}
+
 void Session::slice_quiet() {
   --quiet_due_;
   end_if_quiet();

@@ -43,6 +43,7 @@ class Session final : public ServerSession {
   std::vector<std::string> path_peers() const override;
   bool takes_answer_words() const override { return has(wire::kFeatureAnswerSlots); }
   std::string key_name() const override { return key_ ? key_->name() : std::string(); }
+  bool end(const std::string& why) override;
 
   /// Its client has proved a key, or need not. Before that nobody finds it.
   bool proven() const { return proven_; }
