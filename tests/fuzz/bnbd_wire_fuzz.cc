@@ -37,9 +37,18 @@ void fuzz_news(std::span<const std::byte> bytes) {
   auto news = wire::parse_news_answer(bytes);
   if (!news.ok()) return;
   require(news->items.size() <= wire::kNewsItemsMax);
-  for (const wire::DeviceNews& told : news->items) require(told.device_id != 0);
+  for (const wire::DeviceNews& told : news->items) {
+    require(told.device_id != 0);
+    require(told.kind == wire::NewsKind::kResized || told.kind == wire::NewsKind::kClosed);
+    require(told.size_bytes % wire::kSectorBytes == 0);
+  }
+  const auto same = [](const wire::DeviceNews& a, const wire::DeviceNews& b) {
+    return a.device_id == b.device_id && a.kind == b.kind && a.size_bytes == b.size_bytes;
+  };
   auto again = wire::parse_news_answer(wire::make_news_answer(*news));
   require(again.ok() && again->newest == news->newest);
+  require(std::equal(again->items.begin(), again->items.end(), news->items.begin(),
+                     news->items.end(), same));
 }
 
 void fuzz_open_answer(std::span<const std::byte> bytes) {
