@@ -312,6 +312,24 @@ TEST_F(Device, ANewWriterIsNotToldWhileAReaderIsHeldUp) {
   EXPECT_EQ(violations.count(), 0u);
 }
 
+// Seed 6310: what it left half done was seen by the new writer, and lost.
+TEST_F(Device, ANewWriterDoesNotVouchForWhatItsPredecessorLeftUnderWay) {
+  const uint64_t a = run(OpKind::kWrite, 0, 1);
+  const uint64_t left = run(OpKind::kWrite, 0, 1, true);
+  history.writer_restarted();
+  read(0, {left});
+  history.power_loss();
+  run(OpKind::kFlush);
+  read(0, {a});
+  EXPECT_EQ(violations.count(), 0u);
+  const uint64_t own = run(OpKind::kWrite, 0, 1, true);
+  read(0, {own});
+  history.power_loss();
+  run(OpKind::kFlush);
+  read(0, {a});
+  EXPECT_EQ(violations.count(), 1u) << "its flush vouches for what it wrote itself";
+}
+
 // A write with a preflush is two things: the flush may be answered before a loss, the write behind
 // it be done after.
 TEST_F(Device, APreflushThatCoversAllMayHaveBeenAnsweredBeforeTheLoss) {

@@ -92,6 +92,7 @@ void BlockRegister::add(std::vector<Candidate>& to, Candidate candidate) {
   for (Candidate& known : to) {
     if (known.value != candidate.value) continue;
     known.until = std::max(known.until, candidate.until);
+    known.beside = std::max(known.beside, candidate.beside);
     return;
   }
   to.push_back(candidate);
@@ -163,7 +164,7 @@ bool BlockRegister::resolve_plain(Instant now, Instant floor) {
     if (op.durable) {
       past_.clear();
     } else if (possible_.front().value != op.value) {
-      add(past_, {possible_.front().value, now});
+      add(past_, {possible_.front().value, now, op.begin});
     }
     possible_.front() = {op.value, kForever};
     std::erase_if(past_, [floor](const Candidate& c) { return c.until <= floor; });
@@ -188,18 +189,22 @@ std::optional<std::string> BlockRegister::resolve(Instant now, Instant floor) {
   const std::vector<Candidate> before = std::exchange(possible_, {});
   for (const uint64_t value : finals) {
     Instant until = kForever;
+    Instant beside = last_write();
     const bool written = std::any_of(burst_.begin(), burst_.end(), [value](const Op& op) {
       return op.kind == Kind::kWrite && op.value == value;
     });
     const auto took_back = [&](const std::vector<Candidate>& from) {
-      for (const Candidate& c : from)
-        if (c.value == value) until = c.until;
+      for (const Candidate& c : from) {
+        if (c.value != value) continue;
+        until = c.until;
+        beside = std::max(beside, c.beside);
+      }
     };
     if (!written && !seen) {
       took_back(before);
       for (const Op& op : burst_) took_back(op.restored);
     }
-    add(possible_, {value, until});
+    add(possible_, {value, until, beside});
   }
   retire(before, now, floor);
   burst_.clear();
@@ -214,6 +219,13 @@ Instant BlockRegister::superseded_at(const Op* write, Instant burst_end) const {
     if (op.kind == Kind::kWrite && op.certain && (write == nullptr || op.begin > write->end))
       at = std::min(at, op.end);
   return at;
+}
+
+Instant BlockRegister::last_write() const {
+  Instant last = 0;
+  for (const Op& op : burst_)
+    if (op.kind == Kind::kWrite) last = std::max(last, op.begin);
+  return last;
 }
 
 bool BlockRegister::overwritten_durably(const Op* write) const {
@@ -234,11 +246,12 @@ void BlockRegister::retire(const std::vector<Candidate>& before, Instant now, In
   if (!overwritten_durably(nullptr)) {
     for (const Candidate& c : before)
       if (!is_possible(c.value))
-        add(past_, {c.value, std::min(c.until, superseded_at(nullptr, now))});
+        add(past_, {c.value, std::min(c.until, superseded_at(nullptr, now)),
+                    std::max(c.beside, last_write())});
   }
   for (const Op& op : burst_)
     if (op.kind == Kind::kWrite && !is_possible(op.value) && !overwritten_durably(&op))
-      add(past_, {op.value, superseded_at(&op, now)});
+      add(past_, {op.value, superseded_at(&op, now), last_write()});
   std::erase_if(past_, [floor](const Candidate& c) { return c.until <= floor; });
 }
 
@@ -246,7 +259,7 @@ void BlockRegister::power_loss(Instant now, Instant floor, Instant writer_since)
   strike(possible_, floor);
   std::erase_if(past_, [floor](const Candidate& c) { return c.until <= floor; });
   for (Candidate& c : past_)
-    if (c.until <= writer_since) c.until = kForever;
+    if (c.beside <= writer_since) c.until = kForever;
   if (burst_.empty()) {
     for (const Candidate& c : past_) add(possible_, c);
     past_.clear();
@@ -269,17 +282,19 @@ void BlockRegister::restore(Op& loss, Instant floor, Instant writer_since) const
     return std::any_of(burst_.begin(), burst_.end(),
                        [at](const Op& op) { return op.durable && op.begin > at; });
   };
-  const auto restored = [&](uint64_t value, Instant written, Instant until) {
+  const auto restored = [&](const Candidate& c, Instant written, Instant until) {
     if (until <= floor || durably_after(written)) return;
-    add(loss.restored, {value, until <= writer_since ? kForever : until});
+    const Instant beside = std::max(c.beside, last_write());
+    add(loss.restored, {c.value, beside <= writer_since ? kForever : until, beside});
   };
-  for (const Candidate& c : past_) restored(c.value, 0, c.until);
+  for (const Candidate& c : past_) restored(c, 0, c.until);
   const Instant superseded = superseded_at(nullptr, kForever);
-  for (const Candidate& c : possible_) restored(c.value, 0, std::min(c.until, superseded));
+  for (const Candidate& c : possible_) restored(c, 0, std::min(c.until, superseded));
   for (const Op& op : burst_) {
-    if (op.kind == Kind::kWrite) restored(op.value, op.end, superseded_at(&op, kForever));
+    if (op.kind == Kind::kWrite)
+      restored({op.value, kForever}, op.end, superseded_at(&op, kForever));
     // What an earlier power loss brought back may be there still, or again.
-    for (const Candidate& c : op.restored) restored(c.value, op.begin, c.until);
+    for (const Candidate& c : op.restored) restored(c, op.begin, c.until);
   }
 }
 

@@ -59,7 +59,8 @@ class BlockRegister {
  private:
   struct Candidate {
     uint64_t value;
-    Instant until;  // no longer current from then on; kForever: may be current
+    Instant until;       // no longer current from then on; kForever: may be current
+    Instant beside = 0;  // begin of the last write that may have superseded it
   };
   struct Op {
     uint64_t id;
@@ -82,6 +83,8 @@ class BlockRegister {
   void restore(Op& loss, Instant floor, Instant writer_since) const;
   Instant superseded_at(const Op* write, Instant burst_end) const;
   bool overwritten_durably(const Op* write) const;
+  /// Begin of the burst's last write; 0: it has none.
+  Instant last_write() const;
   void retire(const std::vector<Candidate>& before, Instant now, Instant floor);
   std::string describe() const;
 
