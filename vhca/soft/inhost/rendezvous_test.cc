@@ -86,5 +86,31 @@ TEST_F(RendezvousTest, QpNumbersDifferBetweenProcessesAndComeBack) {
   EXPECT_NE(numbers.allocate(), 0U);
 }
 
+TEST_F(RendezvousTest, AQpNumberSaysNothingOfTheNextAndIsNotUsedAgainSoon) {
+  QpNumbers numbers(*host);
+  std::vector<uint32_t> given;
+  for (int i = 0; i < 100; ++i) {
+    given.push_back(numbers.allocate());
+    numbers.release(given.back());
+  }
+  EXPECT_EQ(std::set<uint32_t>(given.begin(), given.end()).size(), given.size());
+  // Numbers of one block would lie within 256; two random ones do in one of 32768 cases.
+  int near = 0;
+  for (size_t i = 1; i < given.size(); ++i) {
+    near += std::abs(static_cast<int>(given[i]) - static_cast<int>(given[i - 1])) < 256 ? 1 : 0;
+  }
+  EXPECT_LT(near, 3);
+}
+
+TEST(QpNumberTest, ANumberLeadsBackToItsPlainOne) {
+  constexpr uint64_t kKey = 0x1234'5678'9abc'def0;
+  for (uint32_t plain = 0; plain < kQpNumbers; plain += 97) {
+    const uint32_t number = scatter_number(kKey, plain);
+    ASSERT_LT(number, kQpNumbers);
+    ASSERT_EQ(gather_number(kKey, number), plain);
+  }
+  EXPECT_NE(scatter_number(kKey, 1), scatter_number(kKey + 1, 1));
+}
+
 }  // namespace
 }  // namespace braid::vhca::soft::inhost
