@@ -138,6 +138,9 @@ class SimFabric {
   /// The ports of a process's machine, in the order they were added.
   virtual std::vector<std::string> ports_of(const SimHost& process) const = 0;
   virtual bool port_up(const std::string& ip) const = 0;
+  /// Calls back when the port goes down or comes up, for as long as what is given back is kept.
+  virtual std::shared_ptr<void> watch_port(const std::string& ip,
+                                           std::function<void(bool up)> callback) = 0;
 
   // --- for scenarios: topology and faults. Unknown addresses are a bug of the scenario (asserted).
   virtual void add_port(SimMachine& machine, const std::string& ip) = 0;

@@ -88,7 +88,25 @@ void FabricImpl::add_port(SimMachine& machine, const std::string& ip) {
 void FabricImpl::set_port_up(const std::string& ip, bool up) {
   FabricPort* const found = find_port(ip);
   BRAID_ASSERT(found != nullptr);
-  found->up = up;
+  set_up(*found, up);
+}
+
+void FabricImpl::set_up(FabricPort& port, bool up) {
+  if (std::exchange(port.up, up) == up) return;
+  std::erase_if(port.watchers, [](const auto& each) { return each.expired(); });
+  const auto watchers = port.watchers;
+  for (const auto& each : watchers) {
+    if (const auto callback = each.lock(); callback != nullptr) (*callback)(up);
+  }
+}
+
+std::shared_ptr<void> FabricImpl::watch_port(const std::string& ip,
+                                             std::function<void(bool up)> callback) {
+  FabricPort* const found = find_port(ip);
+  BRAID_ASSERT(found != nullptr);
+  auto kept = std::make_shared<std::function<void(bool)>>(std::move(callback));
+  found->watchers.push_back(kept);
+  return kept;
 }
 
 void FabricImpl::set_black_hole(const std::string& from_ip, const std::string& to_ip, bool on) {
@@ -120,7 +138,7 @@ void FabricImpl::heal_all() {
     path = {};
     path.hits = hits;
   }
-  for (auto& port : ports_) port->up = true;
+  for (auto& port : ports_) set_up(*port, true);
 }
 
 // --- for channel ends

@@ -21,6 +21,7 @@ struct FabricPort {
   std::string ip;
   SimMachine* machine = nullptr;
   bool up = true;
+  std::vector<std::weak_ptr<std::function<void(bool)>>> watchers;
   uint64_t hits = 0;  // messages lost because it was down
   bool reachable() const;
 };
@@ -53,6 +54,8 @@ class FabricImpl final : public SimFabric {
                                            std::vector<std::byte> first_message) override;
   std::vector<std::string> ports_of(const SimHost& process) const override;
   bool port_up(const std::string& ip) const override { return port(ip).reachable(); }
+  std::shared_ptr<void> watch_port(const std::string& ip,
+                                   std::function<void(bool up)> callback) override;
 
   void add_port(SimMachine& machine, const std::string& ip) override;
   void set_port_up(const std::string& ip, bool up) override;
@@ -107,6 +110,7 @@ class FabricImpl final : public SimFabric {
   PathFaults& path(const std::string& from_ip, const std::string& to_ip);
   PathFaults* find_path(const FabricPort& from, const FabricPort& to);
   FabricPort* first_port(const SimHost& process);
+  static void set_up(FabricPort& port, bool up);
 
   SimWorld& world_;
   FabricFaults faults_;

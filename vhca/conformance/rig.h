@@ -15,6 +15,7 @@
 
 #include "base/reactor.h"
 #include "vhca/device.h"
+#include "vhca/port_faults.h"
 
 namespace braid::vhca::conformance {
 
@@ -37,6 +38,12 @@ class Rig {
   virtual uint64_t now_ns() = 0;
   /// Memory of a side that lives as long as the rig, zero-filled, page-aligned.
   virtual std::span<std::byte> allocate(int side, size_t bytes) = 0;
+  /// Makes a side's port fail so; a default PortFaults mends it. False: this rig cannot.
+  virtual bool set_faults(int side, const PortFaults& faults) {
+    return set_port_faults(device(side), 1, faults).ok();
+  }
+  /// Counts that the side knows of; where others make the faults, those that are sure.
+  virtual PortFaultCounts fault_counts(int side) { return *port_fault_counts(device(side), 1); }
   /// Kills the server's process without clean-up. Only the client's objects may be used after.
   /// False: this rig cannot.
   virtual bool kill_server() { return false; }

@@ -19,10 +19,10 @@ namespace {
 class SimRig final : public Rig {
  public:
   /// `tcp`: the TCP wire over simulated streams.
-  explicit SimRig(bool tcp = false) {
+  explicit SimRig(bool tcp = false) : tcp_(tcp) {
     for (int side = 0; side < 2; ++side) {
       machines_[side] = &world_.add_machine(side == kClient ? "client" : "server");
-      world_.fabric().add_port(*machines_[side], side == kClient ? "10.0.0.1" : "10.0.0.2");
+      world_.fabric().add_port(*machines_[side], side == kClient ? kClientIp : kServerIp);
       processes_[side] = &machines_[side]->start_process("p");
       reactors_[side] = std::move(*base::Reactor::create(*processes_[side], {}));
       processes_[side]->drive(*reactors_[side]);
@@ -33,7 +33,7 @@ class SimRig final : public Rig {
 
   Device& device(int side) override { return *devices_[side]; }
   base::Reactor& reactor(int side) override { return *reactors_[side]; }
-  Address server_address() override { return {.ip = "10.0.0.2", .port = next_port_++}; }
+  Address server_address() override { return {.ip = kServerIp, .port = next_port_++}; }
   bool run_until(const std::function<bool()>& done) override {
     // `done` polls as an owner that is awake does: time must not jump over it.
     polling_ = true;
@@ -52,13 +52,42 @@ class SimRig final : public Rig {
     processes_[kServer]->kill();
     return true;
   }
+  bool set_faults(int side, const PortFaults& faults) override {
+    if (tcp_) return Rig::set_faults(side, faults);
+    const std::string here = side == kClient ? kClientIp : kServerIp;
+    const std::string there = side == kClient ? kServerIp : kClientIp;
+    base::sim::SimFabric& fabric = world_.fabric();
+    fabric.set_port_up(here, !faults.down);
+    fabric.set_black_hole(here, there, faults.lose_sent);
+    fabric.set_black_hole(there, here, faults.lose_received);
+    fabric.set_held_until(here, there, faults.delay_ns != 0 ? now_ns() + faults.delay_ns : 0);
+    // What is sent again because its answer was lost comes twice.
+    fabric.set_lose_answers(there, here, faults.lose_answers || faults.duplicate);
+    if (faults.duplicate) {
+      world_.after(kDuplicateNs,
+                   [&fabric, here, there] { fabric.set_lose_answers(there, here, false); });
+    }
+    return true;
+  }
+  PortFaultCounts fault_counts(int side) override {
+    if (tcp_) return Rig::fault_counts(side);
+    const base::sim::FabricFaults& counts = world_.fabric().faults();
+    return {.lost = counts.port_down + counts.black_hole_one_way + counts.black_hole_both,
+            .answers_lost = counts.lost_answer,
+            .delayed = counts.held,
+            .duplicated = counts.lost_answer};
+  }
 
  private:
+  static constexpr const char* kClientIp = "10.0.0.1";
+  static constexpr const char* kServerIp = "10.0.0.2";
+  static constexpr uint64_t kDuplicateNs = 5 * base::kMillisecond;
   void tick() {
     ticking_ = polling_;
     if (ticking_) world_.after(20 * base::kMicrosecond, [this] { tick(); });
   }
 
+  const bool tcp_;
   base::sim::SimWorld world_{{}};
   bool polling_ = false;
   bool ticking_ = false;

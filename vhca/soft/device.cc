@@ -45,7 +45,22 @@ SoftDevice::SoftDevice(base::Host& host, base::Reactor& control, std::string nam
       mr_table_(host, kMrCapacity, wire_->mr_table_memory(kMrCapacity)),
       stall_clock_(std::make_shared<StallClock>(control)),
       held_memory_(std::make_shared<HeldMemory>(control, *wire_)),
-      info_{.name = std::move(name), .kind = "software HCA, " + wire_->kind_text()} {}
+      info_{.name = std::move(name), .kind = "software HCA, " + wire_->kind_text()} {
+  for (uint8_t number = 1; number <= wire_->port_count(); ++number) {
+    port_events_.push_back(std::make_unique<PortEvents>());
+    wire_->on_port_state(number, [this, number](bool up) { port_is(number, up); });
+  }
+}
+
+/// The last event that is told is what holds: one of each kind waits at most, in the order of the
+/// latest.
+void SoftDevice::port_is(uint8_t number, bool up) {
+  PortEvents& events = *port_events_[number - 1u];
+  AsyncNode& node = up ? events.active : events.error;
+  async_events_.forget(node);
+  async_events_.raise(node,
+                      {.type = up ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR, .port = number});
+}
 
 SoftDevice::~SoftDevice() {
   stall_clock_->shut_down();

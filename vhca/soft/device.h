@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/reactor.h"
 #include "vhca/device.h"
@@ -61,6 +62,7 @@ class SoftDevice final : public Device {
  private:
   SoftDevice(base::Host& host, base::Reactor& control, std::string name, std::unique_ptr<Wire> wire,
              std::unique_ptr<base::Event> async_event);
+  void port_is(uint8_t number, bool up);
 
   base::Host& host_;
   base::Reactor& control_;
@@ -70,6 +72,11 @@ class SoftDevice final : public Device {
   const std::shared_ptr<StallClock> stall_clock_;
   const std::shared_ptr<HeldMemory> held_memory_;
   const DeviceInfo info_;
+  struct PortEvents {
+    AsyncNode error;
+    AsyncNode active;
+  };
+  std::vector<std::unique_ptr<PortEvents>> port_events_;  // by port, from 1
   std::atomic<uint32_t> next_pd_{1};
 };
 

@@ -82,7 +82,10 @@ constexpr int kPortTries = 16;
 }  // namespace
 
 HostWire::HostWire(base::Host& host, const HostDeviceOptions& options)
-    : host_(host), options_(options), inhost_(host, inhost_options(options)), tcp_(host, "") {}
+    : host_(host),
+      options_(options),
+      inhost_(host, inhost_options(options), port_),
+      tcp_(host, "", port_) {}
 
 std::string HostWire::kind_text() const {
   if (options_.tcp_within_host) return tcp_.kind_text();

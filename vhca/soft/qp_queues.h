@@ -11,6 +11,7 @@ namespace braid::vhca::soft {
 struct SoftQp::SqEntry {
   uint64_t wr_id = 0;
   uint64_t wire_sequence = 0;  // kSent: what names it in its answer
+  uint64_t posted_ns = 0;      // if the link wants to know (Link::needs_post_times)
   uint64_t remote_address = 0;
   uint64_t compare_add = 0;  // of an atomic; of a BIND_MW the length
   uint64_t swap = 0;         // ...; of a BIND_MW its access flags and the MR's lkey

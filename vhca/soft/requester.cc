@@ -194,6 +194,8 @@ SoftQp::SqEntry& SoftQp::store(const SendWr& wr, std::span<const Piece> pieces, 
            .solicited = (wr.send_flags & IBV_SEND_SOLICITED) != 0,
            .fence = (wr.send_flags & IBV_SEND_FENCE) != 0,
            .status = status};
+  if (link_ != nullptr && link_->needs_post_times.load(std::memory_order_relaxed)) [[unlikely]]
+    entry.posted_ns = device_.host().now_ns();
   if (is_atomic(wr.opcode)) take_atomic(wr, entry);
   if (status != IBV_WC_SUCCESS) {
     entry.piece_count = 0;
@@ -250,6 +252,7 @@ void SoftQp::hand_over_sends() {
                           .remote_address = entry.remote_address,
                           .length = entry.length,
                           .sequence = sequence - locals_sent_,
+                          .posted_ns = entry.posted_ns,
                           .pieces = {sq_pieces(sequence), entry.piece_count},
                           .compare_add = entry.compare_add,
                           .swap = entry.swap};

@@ -7,12 +7,14 @@
 #include <array>
 #include <atomic>
 #include <functional>
+#include <iterator>
 #include <span>
 #include <thread>
 #include <vector>
 
 #include "base/linux_host.h"
 #include "vhca/device.h"
+#include "vhca/port_faults.h"
 #include "vhca/soft_device.h"
 
 namespace braid::vhca::soft {
@@ -78,14 +80,13 @@ class Threads : public ::testing::TestWithParam<Wired> {
     side.qp = std::move(*side.pd->create_qp(qp));
   }
 
-  static base::Task<void> accept(Listener& listener, Side& server) {
+  static base::Task<void> accept(Listener& listener, Side& server, ConnectParameters parameters) {
     auto request = co_await listener.next();
-    const ConnectParameters parameters;
     auto connection = co_await (*request)->accept(*server.reactor, *server.qp, parameters);
     server.connection = std::move(*connection);
   }
-  static base::Task<void> connect_client(Side& client, Address address) {
-    const ConnectParameters parameters;
+  static base::Task<void> connect_client(Side& client, Address address,
+                                         ConnectParameters parameters) {
     auto result = co_await client.device->connect(*client.reactor, *client.qp, address, parameters,
                                                   base::kSecond);
     client.connection = std::move(result->connection);
@@ -94,8 +95,8 @@ class Threads : public ::testing::TestWithParam<Wired> {
     Side& client = sides[0];
     Side& server = sides[1];
     auto listener = std::move(*server.device->listen(*server.reactor, {.ip = "127.0.0.1"}, 1));
-    server.reactor->spawn(accept(*listener, server));
-    client.reactor->spawn(connect_client(client, listener->address()));
+    server.reactor->spawn(accept(*listener, server, parameters));
+    client.reactor->spawn(connect_client(client, listener->address(), parameters));
     while (client.connection == nullptr || server.connection == nullptr) {
       client.reactor->turn();
       server.reactor->turn();
@@ -144,6 +145,7 @@ class Threads : public ::testing::TestWithParam<Wired> {
 
   std::unique_ptr<base::Host> host;
   Side sides[2];
+  ConnectParameters parameters;
 };
 
 INSTANTIATE_TEST_SUITE_P(Wires, Threads, ::testing::ValuesIn(kWires),
@@ -209,7 +211,8 @@ class Worker {
 
 class ThreadsExchange : public Threads {
  protected:
-  void exchange() {
+  /// `meanwhile` is called again and again, by a thread of its own.
+  void exchange(const std::function<void()>& meanwhile = {}) {
     for (Side& side : sides) {
       for (uint32_t i = 0; i < kDepth; ++i) {
         RecvWr recv{};
@@ -233,6 +236,7 @@ class ThreadsExchange : public Threads {
       while (left.load() > 0) {
         const auto mr = sides[0].pd->reg_mr(sides[0].memory->data(), 4096, IBV_ACCESS_LOCAL_WRITE);
         ASSERT_TRUE(mr.ok());
+        if (meanwhile) meanwhile();
       }
     });
     run_all(bodies);
@@ -260,6 +264,31 @@ TEST_P(ThreadsExchange, SeveralPostToOneSrqAndLoseNothing) {
   }
   connect();
   exchange();
+}
+
+TEST_P(ThreadsExchange, FaultsOfPortsThatComeAndGoLoseNothing) {
+  parameters.ack_timeout = 24;  // eight minutes, however long a fault's thread is kept waiting
+  const PortFaults faults[] = {{.lose_sent = true},
+                               {.lose_received = true},
+                               {.lose_answers = true},
+                               {.down = true},
+                               {.duplicate = true},
+                               {.delay_ns = 20 * base::kMicrosecond},
+                               {.lose_answers = true, .delay_ns = base::kMicrosecond}};
+  size_t round = 0;
+  const auto fail_and_mend = [&] {
+    Device& device = *sides[round % 2].device;
+    EXPECT_TRUE(set_port_faults(device, 1, faults[round / 2 % std::size(faults)]).ok());
+    for (int i = 0; i < 5; ++i) std::this_thread::yield();
+    EXPECT_TRUE(set_port_faults(device, 1, {}).ok());
+    for (int i = 0; i < 5; ++i) std::this_thread::yield();
+    ++round;
+  };
+  // Until every fault was there on each side.
+  while (round < 2 * std::size(faults)) {
+    connect_again();
+    exchange(fail_and_mend);
+  }
 }
 
 /// One of the threads that add to the peer's first word by one QP, one at a time.

@@ -19,8 +19,10 @@
 // the sends and receives of stream links (which never block).
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -28,6 +30,7 @@
 
 #include "vhca/device.h"
 #include "vhca/soft/mr_table.h"
+#include "vhca/soft/port.h"
 
 namespace braid::vhca::soft {
 
@@ -50,6 +53,7 @@ struct Request {
   uint64_t remote_address = 0;
   uint32_t length = 0;            // sum of the pieces, at most 2^31
   uint64_t sequence = 0;          // counts the QP's requests from 0; names this one in answers
+  uint64_t posted_ns = 0;         // for direct links with Link::needs_post_times; 0: just now
   std::span<const Piece> pieces;  // source, or for what returns data the destination; valid during
                                   // execute(), and for kSent until answered() or close()
   // Of an atomic; its length is 8.
@@ -208,6 +212,8 @@ class Link {
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
   const LinkFamily family;
+  /// Set while a direct link wants to know when requests were posted. Any thread.
+  std::atomic<bool> needs_post_times{false};
   /// Closes. A copy that is under way still counts for Wire::fence_peers().
   virtual ~Link() = default;
   virtual Execution execute(const Request& request) = 0;
@@ -272,6 +278,16 @@ class Wire {
   virtual base::Result<PortAttr> query_port(uint8_t port) const = 0;
   virtual base::Result<Gid> query_gid(uint8_t port, int index) const = 0;
   virtual uint8_t port_count() const = 0;
+  /// From 1 to port_count(). Null: its faults are others' to make.
+  virtual Port* port(uint8_t number) {
+    (void)number;
+    return nullptr;
+  }
+  /// The callback runs when the port goes down or comes up, on the thread that makes it so; set
+  /// once, before the device is used.
+  virtual void on_port_state(uint8_t number, std::function<void(bool up)> callback) {
+    if (Port* const made = port(number); made != nullptr) made->on_state(std::move(callback));
+  }
   /// 24 bits, unique on the host, random; 0 when there is none left.
   virtual uint32_t allocate_qp_number() = 0;
   virtual void release_qp_number(uint32_t number) = 0;

@@ -96,6 +96,8 @@ Result<LinkParts> PendingEnd::make_parts(const std::shared_ptr<Channel>& channel
   parts.own_segment = std::move(segment_);
   parts.own_geometry = geometry_;
   parts.peer_geometry = peer_end.geometry;
+  parts.port = &wire_.own_port();
+  parts.retry_ns = retry_ns(parameters_);
   parts.channel = channel;
   parts.heavy_fence_exists = host.has_heavy_fence() && peer_end.has_heavy_fence;
   return parts;

@@ -21,7 +21,12 @@ enum class EndState : uint8_t {
   kPreparing = 0,  // memory is zero-filled: the owner has not attached its QP yet
   kOpen = 1,
   kClosed = 2,
+  kTroubled = 3,  // open, but for faults of the owner's port (Gate::faults)
 };
+
+/// What the owner's port does to the peer's requests (docs/port-faults.md).
+inline constexpr uint8_t kRequestsLost = 1;
+inline constexpr uint8_t kAnswersLost = 2;
 
 /// What the peer is judged by, in one word so that it is one load.
 struct Gate {
@@ -29,17 +34,19 @@ struct Gate {
   uint8_t access = 0;     // the QP's remote access flags (ibv_access_flags)
   uint8_t rnr_timer = 0;  // min_rnr_timer, 0..31
   uint32_t pd = 0;        // of the QP; an MR must be of the same
+  uint8_t faults = 0;     // while kTroubled
 
   constexpr uint64_t pack() const {
     return static_cast<uint64_t>(state) | uint64_t{access} << 8 | uint64_t{rnr_timer} << 16 |
-           uint64_t{pd} << 32;
+           uint64_t{faults} << 24 | uint64_t{pd} << 32;
   }
   /// A state that does not exist counts as closed.
   static constexpr Gate unpack(uint64_t word) {
     Gate gate;
-    gate.state = (word & 0xff) > 2 ? EndState::kClosed : static_cast<EndState>(word & 0xff);
+    gate.state = (word & 0xff) > 3 ? EndState::kClosed : static_cast<EndState>(word & 0xff);
     gate.access = static_cast<uint8_t>(word >> 8);
     gate.rnr_timer = static_cast<uint8_t>(word >> 16) & 31;
+    gate.faults = static_cast<uint8_t>(word >> 24) & (kRequestsLost | kAnswersLost);
     gate.pd = static_cast<uint32_t>(word >> 32);
     return gate;
   }

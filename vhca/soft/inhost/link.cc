@@ -35,6 +35,8 @@ InHostLink::InHostLink(base::Host& host, CopyTable& table, LinkEnd& end, LinkPar
       peer_qp_number_(parts.peer_qp_number),
       own_shares_receives_(parts.own_shares_receives),
       peer_shares_receives_(parts.peer_shares_receives),
+      port_(*parts.port),
+      retry_ns_(parts.retry_ns),
       host_(host),
       table_(table),
       end_(end),
@@ -44,9 +46,12 @@ InHostLink::InHostLink(base::Host& host, CopyTable& table, LinkEnd& end, LinkPar
   peer_->add_mark(mark_);
   table_.add(copies_);
   channel_->set_user(this);
+  port_.join(*this);
+  port_changed();
 }
 
 InHostLink::~InHostLink() {
+  port_.leave(*this);
   channel_->forget_user();
   (void)close();
   table_.remove(*copies_);
@@ -60,8 +65,11 @@ void InHostLink::peer_gone() {
 
 bool InHostLink::close() {
   if (!std::exchange(closed_, true)) {
-    const Gate gate{.state = EndState::kClosed};
-    inbound_.set_gate(gate);
+    {
+      const std::lock_guard guard(gate_mutex_);
+      gate_ = {.state = EndState::kClosed};
+      publish_gate();
+    }
     host_.heavy_fence();
     last_copy_ = copies_->under_way(kAnyKey);
   }
@@ -71,11 +79,12 @@ bool InHostLink::close() {
 
 void InHostLink::qp_changed(uint32_t access, uint8_t min_rnr_timer) {
   if (closed_) return;
-  const Gate gate{.state = EndState::kOpen,
-                  .access = static_cast<uint8_t>(access),
-                  .rnr_timer = static_cast<uint8_t>(min_rnr_timer & 31),
-                  .pd = pd_};
-  inbound_.set_gate(gate);
+  const std::lock_guard guard(gate_mutex_);
+  gate_ = {.state = EndState::kOpen,
+           .access = static_cast<uint8_t>(access),
+           .rnr_timer = static_cast<uint8_t>(min_rnr_timer & 31),
+           .pd = pd_};
+  publish_gate();
 }
 
 // --- receive side
@@ -123,9 +132,15 @@ bool InHostLink::arm_sends(bool armed) {
 // --- send side
 
 Execution InHostLink::execute(const Request& request) {
-  if (closed_ || gone_.load(std::memory_order_relaxed)) [[unlikely]] {
-    return failed(IBV_WC_RETRY_EXC_ERR);
+  const bool gone = gone_.load(std::memory_order_relaxed);
+  const bool hindered = hindered_.load(std::memory_order_relaxed);
+  if (closed_ | gone | hindered) [[unlikely]] {
+    return closed_ || gone ? failed(IBV_WC_RETRY_EXC_ERR) : execute_hindered(request);
   }
+  return execute_now(request);
+}
+
+Execution InHostLink::execute_now(const Request& request) {
   if (is_send(request.opcode)) return execute_send(request);
   if (is_atomic(request.opcode)) [[unlikely]]
     return execute_atomic(request);
@@ -133,7 +148,7 @@ Execution InHostLink::execute(const Request& request) {
 }
 
 /// After a message was pushed: wakes the peer if it sleeps.
-inline Execution InHostLink::pushed(bool solicited) {
+Execution InHostLink::pushed(bool solicited) {
   if (outbound_.must_signal(solicited) && peer_event_) peer_event_->signal();
   return {};
 }
@@ -145,7 +160,7 @@ Execution InHostLink::execute_rdma(const Request& request) {
   const Gate gate = outbound_.gate();
   ibv_wc_status status = IBV_WC_SUCCESS;
   Room room = Room::kReady;
-  if (gate.state == EndState::kOpen) [[likely]] {
+  if (passes(gate)) [[likely]] {
     status = check_qp_access(request.opcode, gate.access);
     if (status == IBV_WC_SUCCESS && with_imm) room = outbound_.ready();
     if (status == IBV_WC_SUCCESS && room == Room::kReady && request.length != 0) {
@@ -153,8 +168,8 @@ Execution InHostLink::execute_rdma(const Request& request) {
     }
   }
   outbound_.end_copy();
-  if (gate.state != EndState::kOpen) [[unlikely]]
-    return not_open(gate);
+  if (!passes(gate)) [[unlikely]]
+    return not_open(request, gate);
   if (status != IBV_WC_SUCCESS) [[unlikely]]
     return refuse(status, IBV_WC_SUCCESS);
   if (!with_imm) return {};
@@ -165,8 +180,8 @@ Execution InHostLink::execute_rdma(const Request& request) {
 
 Execution InHostLink::execute_send(const Request& request) {
   const Gate gate = outbound_.gate();
-  if (gate.state != EndState::kOpen) [[unlikely]]
-    return not_open(gate);
+  if (!passes(gate)) [[unlikely]]
+    return not_open(request, gate);
   if (!outbound_.in_fragments()) {
     if (const Room room = outbound_.ready(); room != Room::kReady) return no_room(room, gate);
     const OutboundRing::Receive receive = outbound_.next_receive();
@@ -274,8 +289,9 @@ Execution InHostLink::refuse(ibv_wc_status status, ibv_wc_status for_receive) {
   return failed(status);
 }
 
-Execution InHostLink::not_open(const Gate& gate) {
+Execution InHostLink::not_open(const Request& request, const Gate& gate) {
   if (gate.state == EndState::kPreparing) return {.outcome = Outcome::kFull};
+  if (gate.state == EndState::kTroubled) return execute_hindered(request);
   return failed(IBV_WC_RETRY_EXC_ERR);
 }
 

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 
 #include "base/host.h"
 #include "vhca/soft/inhost/channel.h"
@@ -30,12 +31,14 @@ struct LinkParts {
   uint32_t peer_qp_number = 0;
   bool own_shares_receives = false;
   bool peer_shares_receives = false;
+  Port* port = nullptr;   // ours
+  uint64_t retry_ns = 0;  // a request that stays lost for so long fails; 0: never
   std::shared_ptr<PeerDevice> peer;
   std::shared_ptr<Channel> channel;
   bool heavy_fence_exists = true;  // for both processes
 };
 
-class InHostLink final : public Link, public ChannelUser {
+class InHostLink final : public Link, public ChannelUser, public PortUser {
  public:
   InHostLink(base::Host& host, CopyTable& table, LinkEnd& end, LinkParts parts);
   ~InHostLink() override;
@@ -52,8 +55,18 @@ class InHostLink final : public Link, public ChannelUser {
 
   void peer_gone() override;
   void disconnect() override { end_.disconnected(); }
+  void port_changed() override;
 
  private:
+  /// The request, or outcome, whose answer has not come through a port with faults.
+  struct Unanswered {
+    uint64_t sequence = UINT64_MAX;
+    uint64_t since_ns = 0;
+    bool executed = false;  // `execution` is what became of it, `word` what an atomic found
+    Execution execution;
+    uint64_t word = 0;
+  };
+  Execution execute_now(const Request& request);
   Execution execute_send(const Request& request);
   Execution execute_rdma(const Request& request);
   ibv_wc_status resolve(const Request& request, uint32_t pd, std::byte*& memory);
@@ -66,14 +79,25 @@ class InHostLink final : public Link, public ChannelUser {
   Execution change_foreign(const Request& request, uint64_t& before);
   Execution pushed(bool solicited);
   Execution refuse(ibv_wc_status status, ibv_wc_status for_receive);
-  Execution not_open(const Gate& gate);
+  Execution not_open(const Request& request, const Gate& gate);
   Execution no_room(OutboundRing::Room room, const Gate& gate);
   void answered_wish();
   Execution ring_broken();
+  bool passes(const Gate& gate) const {
+    return gate.state == EndState::kOpen || (gate.state == EndState::kTroubled && judged_);
+  }
+  // link_faults.cc
+  Execution execute_hindered(const Request& request);
+  Execution execute_once(const Request& request, bool answered);
+  Execution unanswered(const Request& request, uint64_t now_ns);
+  bool is_early(const Request& request, uint64_t now_ns);
+  void publish_gate();
 
   // What each message touches stands first.
   std::atomic<bool> gone_{false};  // the peer is gone, or broke a rule
   bool closed_ = false;
+  bool judged_ = false;                // this request passes the ports, faults or not
+  std::atomic<bool> hindered_{false};  // execute_hindered() looks at the ports
   uint64_t last_copy_ = 0;  // closed: the peer's copy that was under way, 0 once it has ended
   const std::shared_ptr<CopyMark> mark_ = std::make_shared<CopyMark>();
   const std::shared_ptr<const PeerCopies> copies_;
@@ -86,6 +110,16 @@ class InHostLink final : public Link, public ChannelUser {
   const uint32_t peer_qp_number_;
   const bool own_shares_receives_;
   const bool peer_shares_receives_;
+
+  Port& port_;
+  const uint64_t retry_ns_;
+  Unanswered unanswered_;
+  struct {
+    uint64_t sequence = UINT64_MAX;
+    uint64_t since_ns = 0;
+  } delayed_;  // the request that the port's delay holds back
+  std::mutex gate_mutex_;
+  Gate gate_;  // gate_mutex_; without the port's faults
 
   base::Host& host_;
   CopyTable& table_;

@@ -35,12 +35,12 @@ Execution InHostLink::execute_atomic(const Request& request) {
   const Gate gate = outbound_.gate();
   Execution execution;
   uint64_t before = 0;
-  if (gate.state == EndState::kOpen) {
+  if (passes(gate)) {
     const ibv_wc_status status = check_qp_access(request.opcode, gate.access);
     execution = status == IBV_WC_SUCCESS ? change_word(request, gate.pd, before) : failed(status);
   }
   outbound_.end_copy();
-  if (gate.state != EndState::kOpen) return not_open(gate);
+  if (!passes(gate)) return not_open(request, gate);
   if (execution.outcome == Outcome::kDone) land_atomic(request.pieces, before);
   if (execution.outcome != Outcome::kFailed) return execution;
   // The peer is told of what it refused, not of what we failed in.

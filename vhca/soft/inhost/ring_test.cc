@@ -220,6 +220,10 @@ TEST_F(RingTest, TheGateTellsWhatItWasGiven) {
   EXPECT_EQ(outbound.gate().rnr_timer, 31);
   EXPECT_EQ(outbound.gate().pd, 0xfedcba98U);
   EXPECT_EQ(Gate::unpack(0x77).state, EndState::kClosed) << "an unknown state is closed";
+  const Gate troubled{EndState::kTroubled, 7, 12, 5, kAnswersLost};
+  EXPECT_EQ(Gate::unpack(troubled.pack()).state, EndState::kTroubled);
+  EXPECT_EQ(Gate::unpack(troubled.pack()).faults, kAnswersLost);
+  EXPECT_EQ(Gate::unpack(troubled.pack()).rnr_timer, 12);
 }
 
 TEST_F(RingTest, ACopyIsSeenUnderWayByTheOwnerOfItsKey) {

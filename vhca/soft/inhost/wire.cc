@@ -20,21 +20,26 @@ namespace {
 constexpr uint64_t kBacklogRetryNs = base::kMillisecond;
 }  // namespace
 
-InHostWire::InHostWire(base::Host& host, const Options& options)
-    : host_(host), options_(options), qp_numbers_(host), exports_(host), peers_(host) {
+InHostWire::InHostWire(base::Host& host, const Options& options, std::shared_ptr<Port> port)
+    : host_(host),
+      options_(options),
+      port_(port != nullptr ? std::move(port) : std::make_shared<Port>()),
+      qp_numbers_(host),
+      exports_(host),
+      peers_(host) {
   host_.random(std::as_writable_bytes(std::span(id_)));
 }
 
 Result<PortAttr> InHostWire::query_port(uint8_t port) const {
   if (port != 1) return make_error(Errc::kNotFound, "port {}; this device has port 1", port);
   PortAttr attr{};
-  attr.state = IBV_PORT_ACTIVE;
+  attr.state = port_->up() ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
   attr.max_mtu = IBV_MTU_4096;
   attr.active_mtu = IBV_MTU_4096;
   attr.gid_tbl_len = 1;
   attr.pkey_tbl_len = 1;
   attr.max_msg_sz = 1U << 31;
-  attr.phys_state = 5;  // link up
+  attr.phys_state = port_->up() ? 5 : 3;  // LinkUp, Disabled
   attr.link_layer = IBV_LINK_LAYER_ETHERNET;
   return attr;
 }
@@ -138,6 +143,11 @@ Task<Result<ConnectResult>> InHostWire::connect(SoftDevice& device, base::Reacto
   const uint64_t deadline_ns = now_ns + std::min(timeout_ns, base::kNever - now_ns);
   BRAID_CO_CHECK(check_parameters(parameters, kRequestPrivateMax));
   BRAID_CO_TRY(LinkEnd* const end, link_end_of(device, qp));
+  Task<bool> passing = pass_port(reactor, *port_);
+  const std::optional<bool> passed = co_await reactor.with_timeout(std::move(passing), timeout_ns);
+  if (!passed.has_value()) {
+    co_return make_error(Errc::kTimedOut, "no answer from {} port {}", peer.ip, peer.port);
+  }
   BRAID_CO_TRY(auto socket, co_await dial(reactor, peer, deadline_ns));
   BRAID_CO_TRY(auto pending, PendingEnd::create(*this, *end, parameters));
 

@@ -26,12 +26,14 @@ class InHostWire final : public Wire {
     uint32_t payload_bytes = 65536;  // per QP, for SENDs that are under way; a power of two
     uint64_t handshake_bound_ns = 5 * base::kSecond;  // for a peer's next message
   };
-  InHostWire(base::Host& host, const Options& options);
+  /// `port`: that of a device of which this wire is a part.
+  InHostWire(base::Host& host, const Options& options, std::shared_ptr<Port> port = nullptr);
 
   std::string kind_text() const override { return "shared memory inside this host"; }
   base::Result<PortAttr> query_port(uint8_t port) const override;
   base::Result<Gid> query_gid(uint8_t port, int index) const override;
   uint8_t port_count() const override { return 1; }
+  Port* port(uint8_t) override { return port_.get(); }
   uint32_t allocate_qp_number() override { return qp_numbers_.allocate(); }
   void release_qp_number(uint32_t number) override { qp_numbers_.release(number); }
 
@@ -55,6 +57,7 @@ class InHostWire final : public Wire {
   const DeviceId& id() const { return id_; }
   uint32_t mr_capacity() const { return mr_capacity_; }
   const base::Handle* mr_table_handle() const { return &mr_table_->handle(); }
+  Port& own_port() { return *port_; }
   Exports& exports() { return exports_; }
   CopyTable& copies() { return copies_; }
   PeerTable& peers() { return peers_; }
@@ -68,6 +71,7 @@ class InHostWire final : public Wire {
 
   base::Host& host_;
   const Options options_;
+  const std::shared_ptr<Port> port_;
   DeviceId id_;
   QpNumbers qp_numbers_;
   Exports exports_;

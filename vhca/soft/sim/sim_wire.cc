@@ -40,6 +40,15 @@ Result<PortAttr> SimWire::query_port(uint8_t port) const {
   return attr;
 }
 
+void SimWire::on_port_state(uint8_t number, std::function<void(bool up)> callback) {
+  // Nobody tells a dead process anything.
+  auto told = [this, callback = std::move(callback)](bool up) {
+    if (!process_.dead()) callback(up);
+  };
+  base::sim::SimFabric& fabric = process_.world().fabric();
+  port_watches_.push_back(fabric.watch_port(ports_[number - 1u], std::move(told)));
+}
+
 Result<Gid> SimWire::query_gid(uint8_t port, int index) const {
   BRAID_CHECK(check_port(port));
   if (index != 0) return make_error(Errc::kNotFound, "GID index {}: a port has only 0", index);

@@ -33,6 +33,7 @@ class SimWire final : public Wire {
   base::Result<PortAttr> query_port(uint8_t port) const override;
   base::Result<Gid> query_gid(uint8_t port, int index) const override;
   uint8_t port_count() const override { return static_cast<uint8_t>(ports_.size()); }
+  void on_port_state(uint8_t number, std::function<void(bool up)> callback) override;
   uint32_t allocate_qp_number() override;
   void release_qp_number(uint32_t number) override { qp_numbers_.erase(number); }
   base::Result<std::unique_ptr<Listener>> listen(SoftDevice& device, base::Reactor& reactor,
@@ -52,6 +53,7 @@ class SimWire final : public Wire {
   const std::vector<std::string> ports_;
   std::set<uint32_t> qp_numbers_;
   std::vector<std::shared_ptr<SimEnd>> lingering_;
+  std::vector<std::shared_ptr<void>> port_watches_;
 };
 
 }  // namespace braid::vhca::soft::sim

@@ -121,6 +121,9 @@ Task<Result<std::unique_ptr<Connection>>> TcpRequest::accept(base::Reactor& reac
   BRAID_CO_TRY(SoftQp* const soft_qp, qp_of(device_, qp));
   BRAID_CO_CHECK(check_connect(*soft_qp, parameters, kAcceptPrivateMax));
   if (socket_ == nullptr) co_return make_error(Errc::kInvalid, "the request was decided already");
+  Task<bool> passing = pass_port(reactor, wire_.own_port());
+  (void)co_await std::move(passing);
+  if (socket_ == nullptr) co_return make_error(Errc::kInvalid, "the request was decided meanwhile");
   const uint32_t epoch = cm_.epoch ^ wire_.random_word();
   const auto frame =
       encode_cm(FrameKind::kAccept, epoch, soft_qp->number(), parameters.private_data);
@@ -133,6 +136,8 @@ Task<Result<std::unique_ptr<Connection>>> TcpRequest::accept(base::Reactor& reac
   options.sends_max = soft_qp->info().max_send_wr;
   options.awaits_ready = true;
   options.peer_text = peer_text_;
+  options.port = &wire_.own_port();
+  options.retry_ns = retry_ns(parameters);
   const auto end = std::make_shared<TcpEnd>(wire_.host(), reactor, std::move(socket_),
                                             wire_.add_activity(), options);
   // From here on the connection owns the end: given up or failed, it disconnects.

@@ -15,14 +15,10 @@ namespace {
 constexpr uint64_t kLookNs = 2 * base::kMillisecond;
 /// For the owner to answer by itself what the reactor received for it.
 constexpr uint64_t kAcknowledgeNs = 100 * base::kMicrosecond;
+/// Between looks at faults of ports: for what is delayed, or waits for too long.
+constexpr uint64_t kPortsNs = 500 * base::kMicrosecond;
 /// For the socket to take the farewell of a connection that ends in order.
 constexpr uint64_t kLingerNs = 5 * base::kSecond;
-
-/// 0, as in verbs: for ever.
-uint64_t user_timeout_ns(const ConnectParameters& parameters) {
-  if (parameters.ack_timeout == 0) return 0;
-  return (4096ull << parameters.ack_timeout) * (parameters.retry_count + 1u);
-}
 
 /// The QP's way to its end.
 class TcpLink final : public Link {
@@ -66,6 +62,8 @@ TcpEnd::TcpEnd(base::Host& host, base::Reactor& reactor, std::unique_ptr<base::S
       changed_(reactor),
       look_(&TcpEnd::look, this),
       acknowledge_(&TcpEnd::acknowledge_due, this),
+      ports_(&TcpEnd::look_at_ports, this),
+      port_(options.port),
       stream_(host, *socket_, *this, std::move(activity), options) {
   for (Direction* each : {&read_, &write_}) {
     each->watch.ready = &TcpEnd::ready;
@@ -74,11 +72,13 @@ TcpEnd::TcpEnd(base::Host& host, base::Reactor& reactor, std::unique_ptr<base::S
   write_.write = true;
 }
 
-TcpEnd::~TcpEnd() = default;
+TcpEnd::~TcpEnd() {
+  if (port_ != nullptr) port_->leave(*this);
+}
 
 Status TcpEnd::establish(LinkEnd& qp, uint32_t peer_qp_number, const ConnectParameters& parameters,
                          bool initiator) {
-  socket_->set_user_timeout(user_timeout_ns(parameters));
+  socket_->set_user_timeout(retry_ns(parameters));
   {
     const std::lock_guard guard(mutex_);
     qp_ = &qp;
@@ -91,6 +91,10 @@ Status TcpEnd::establish(LinkEnd& qp, uint32_t peer_qp_number, const ConnectPara
     if (done.ok()) qp.move();  // tells the peer
   }
   if (done.ok()) want_read();
+  if (done.ok() && port_ != nullptr) {
+    port_->join(*this);
+    if (port_->trouble() != 0) port_changed();
+  }
   return done;
 }
 
@@ -113,7 +117,7 @@ void TcpEnd::disconnect() {
   }
   unwatch(read_);
   if (!lingering_) unwatch(write_);
-  for (base::Timer* each : {&look_, &acknowledge_}) {
+  for (base::Timer* each : {&look_, &acknowledge_, &ports_}) {
     if (each->pending()) reactor_.cancel(*each);
   }
   why_ = first ? Errc::kDisconnected : why_;
@@ -179,7 +183,7 @@ void TcpEnd::ready(base::Watch& watch) {
     return;
   }
   // Stuck, what is there to be read stays there: run() asked to be called when there is room.
-  if (!end.stream_.stuck()) end.watch_later(end.read_);
+  if (!end.stream_.stuck() && !end.stream_.deaf()) end.watch_later(end.read_);
 }
 
 void TcpEnd::look(base::Timer& timer) {
@@ -208,6 +212,29 @@ void TcpEnd::acknowledge_due(base::Timer& timer) {
   if (end.phase_ == Phase::kOver) return;
   end.stream_.acknowledgement_due();
   end.run();
+}
+
+// --- faults of ports
+
+void TcpEnd::port_changed() {
+  stream_.port_changed();
+  ports_changed();
+}
+
+void TcpEnd::ports_changed() {
+  const std::shared_ptr<TcpEnd> self = weak_from_this().lock();
+  if (self == nullptr) return;  // about to leave the port
+  reactor_.post([self] { look_at_ports(self->ports_); });
+}
+
+void TcpEnd::look_at_ports(base::Timer& timer) {
+  auto& end = *static_cast<TcpEnd*>(timer.context);
+  if (end.phase_ == Phase::kOver) return;
+  end.run();
+  if (end.phase_ == Phase::kOver) return;
+  const bool quiet = end.stream_.hot() || end.stream_.stuck() || end.stream_.deaf();
+  if (!quiet) end.want_read();
+  if (end.stream_.hindered() && !timer.pending()) end.reactor_.schedule_after(timer, kPortsNs);
 }
 
 void TcpEnd::watch_later(Direction& direction) {

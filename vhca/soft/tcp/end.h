@@ -28,7 +28,9 @@
 
 namespace braid::vhca::soft::tcp {
 
-class TcpEnd final : public StreamEvents, public std::enable_shared_from_this<TcpEnd> {
+class TcpEnd final : public StreamEvents,
+                     public PortUser,
+                     public std::enable_shared_from_this<TcpEnd> {
  public:
   enum class Phase : uint8_t { kDeciding, kEstablished, kOver };
 
@@ -60,8 +62,12 @@ class TcpEnd final : public StreamEvents, public std::enable_shared_from_this<Tc
   void want_read() override { watch_later(read_); }
   void want_write() override { watch_later(write_); }
   void acknowledge_later() override;
+  void ports_changed() override;
   void peer_ready() override;
   void over(base::Errc why) override;
+
+  // --- PortUser
+  void port_changed() override;
 
  private:
   struct Direction {
@@ -73,6 +79,7 @@ class TcpEnd final : public StreamEvents, public std::enable_shared_from_this<Tc
   static void ready(base::Watch& watch);
   static void look(base::Timer& timer);
   static void acknowledge_due(base::Timer& timer);
+  static void look_at_ports(base::Timer& timer);
   void watch_later(Direction& direction);
   void watch_now(Direction& direction);
   void unwatch(Direction& direction);
@@ -97,6 +104,8 @@ class TcpEnd final : public StreamEvents, public std::enable_shared_from_this<Tc
   Direction write_;
   base::Timer look_;
   base::Timer acknowledge_;
+  base::Timer ports_;  // while faults of a port hold
+  Port* const port_;   // null: without faults
   uint32_t polls_at_look_ = 0;
   std::mutex mutex_;
   LinkEnd* qp_ = nullptr;  // mutex_

@@ -214,6 +214,7 @@ class Events final : public StreamEvents {
   void want_read() override { wants_read = true; }
   void want_write() override { wants_write = true; }
   void acknowledge_later() override { later = true; }
+  void ports_changed() override {}
   void peer_ready() override { ready = true; }
   void over(base::Errc reason) override {
     End::require(why == base::Errc::kOk);

@@ -101,6 +101,9 @@ std::optional<std::string> validate(const FrameHeader& header) {
       (header.status == IBV_WC_SUCCESS || header.status > IBV_WC_GENERAL_ERR)) {
     return fmt::format("status {} of an error", header.status);
   }
+  if (kind == FrameKind::kPort && header.status > 1) {
+    return fmt::format("status {} of a port; 0 or 1", header.status);
+  }
   if (kind == FrameKind::kRequest) return validate_request(header);
   if (header.length > length_max(kind)) {
     return fmt::format("{} bytes behind a frame of kind {}; at most {}", uint64_t{header.length},

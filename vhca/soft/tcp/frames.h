@@ -35,8 +35,9 @@ enum class FrameKind : uint8_t {
   kError = 9,        // `sequence` failed with `status`
   kGone = 10,        // the QP left RTR and RTS: no request is executed any more
   kDisconnect = 11,  // the connection ends in order
+  kPort = 12,        // `status` 1: faults of the port may keep answers back; 0: not any more
 };
-inline constexpr uint8_t kFrameKindMax = 11;
+inline constexpr uint8_t kFrameKindMax = 12;
 
 enum class RejectReason : uint8_t { kUser = 0, kBacklog = 1, kInvalid = 2 };
 
@@ -52,7 +53,7 @@ struct FrameHeader {
   uint8_t opcode = 0;         // of a request: ibv_wr_opcode
   base::le64 length;          // bytes behind the header
   base::le32 epoch;           // of the connection, random
-  uint8_t status = 0;         // of a kError: ibv_wc_status
+  uint8_t status = 0;         // of a kError: ibv_wc_status; of a kPort: 0 or 1
   uint8_t rnr_timer = 0;      // of a kNoReceive: 0..31
   uint8_t reserved[2] = {};   // zero
   base::le64 sequence;        // of the request that this is, or answers

@@ -60,6 +60,7 @@ bool TcpStream::check(const FrameHeader& header) {
                         uint64_t{header.acknowledged}, out_.requests_sent()));
   } else if (awaits_ready_ && static_cast<FrameKind>(header.kind) != FrameKind::kReady &&
              static_cast<FrameKind>(header.kind) != FrameKind::kDisconnect &&
+             static_cast<FrameKind>(header.kind) != FrameKind::kPort &&
              static_cast<FrameKind>(header.kind) != FrameKind::kGone) {
     violate(fmt::format("a frame of kind {} before the peer was ready", header.kind));
   }
@@ -89,6 +90,10 @@ void TcpStream::dispatch(const FrameHeader& header, std::span<const std::byte> d
       if (!std::exchange(awaits_ready_, false)) return violate("a second word that it is ready");
       (void)end_->start_sending_locked();
       return events_.peer_ready();
+    case FrameKind::kPort:
+      peer_port_loses_ = header.status != 0;
+      if (peer_port_loses_) hindered_.store(true, std::memory_order_seq_cst);
+      return events_.ports_changed();
     case FrameKind::kGone:
       advance();
       peer_gone_ = true;
@@ -120,10 +125,22 @@ void TcpStream::respond(const FrameHeader& header, std::span<const std::byte> da
   std::span<const std::byte> result;
   const Answer verdict = end_->respond_locked(request, data, &result);
   answer(request, verdict, result);
+  if (hindered()) [[unlikely]]
+    respond_again(request, data, verdict);
 }
 
 void TcpStream::answer(const Request& request, const Answer& answer,
                        std::span<const std::byte> result) {
+  if (answer.kind == Answer::Kind::kOutOfSequence) return;
+  const bool executed = answer.kind == Answer::Kind::kAck;
+  if (executed && request.sequence == executed_) ++executed_;
+  if (withholds()) [[unlikely]]
+    return withhold(request, answer, result);
+  push_answer(request, answer, result);
+}
+
+void TcpStream::push_answer(const Request& request, const Answer& answer,
+                            std::span<const std::byte> result) {
   switch (answer.kind) {
     case Answer::Kind::kNoReceive:
       return out_.push_no_receive(request.sequence, answer.rnr_timer);
@@ -134,7 +151,6 @@ void TcpStream::answer(const Request& request, const Answer& answer,
     case Answer::Kind::kAck:
       break;
   }
-  if (request.sequence == executed_) ++executed_;
   if (is_read(request.opcode)) return out_.push_read_response(request);
   if (is_atomic(request.opcode)) return out_.push_response(request, result);
   if (executed_ == out_.told() + 1) unacknowledged_since_ns_ = host_.now_ns();

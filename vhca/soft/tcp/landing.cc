@@ -110,7 +110,10 @@ void TcpStream::landing_done() {
   }
   if (into == Into::kResponse) return response(landing_, {}, /*landed=*/true);
   const Request request = request_of(landing_);
-  answer(request, end_->respond_landed(request), {});
+  const Answer verdict = end_->respond_landed(request);
+  answer(request, verdict, {});
+  if (hindered()) [[unlikely]]
+    respond_again(request, {}, verdict);
 }
 
 }  // namespace braid::vhca::soft::tcp

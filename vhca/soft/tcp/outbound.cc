@@ -25,7 +25,44 @@ Outbound::Frame& Outbound::add(FrameKind kind, uint64_t sequence, Body body) {
   added.header.epoch = epoch_;
   added.header.sequence = sequence;
   added.body = body;
+  added.due_ns = due_ns_;
   return added;
+}
+
+void Outbound::hold(Hold hold, uint64_t now_ns, uint64_t delay_ns) {
+  hold_ = hold;
+  now_ns_ = now_ns;
+  due_ns_ = hold == Hold::kUntilDue ? now_ns + delay_ns : 0;
+}
+
+uint32_t Outbound::held_limit() {
+  uint32_t at = tail_ + (offset_ > 0 ? 1 : 0);
+  if (hold_ == Hold::kAll || (urgent_left_ > 0 && offset_ > 0)) return at;
+  if (hold_ == Hold::kNone) return head_;
+  while (at != head_ && frame(at).due_ns <= now_ns_) ++at;
+  return at;
+}
+
+bool Outbound::push_port(bool loses) {
+  if (urgent_left_ != 0 && urgent_left_ != sizeof urgent_) return false;
+  urgent_ = {};
+  urgent_.magic = kFrameMagic;
+  urgent_.version = kFrameVersion;
+  urgent_.kind = static_cast<uint8_t>(FrameKind::kPort);
+  urgent_.epoch = epoch_;
+  urgent_.status = loses ? 1 : 0;
+  urgent_left_ = sizeof urgent_;
+  return true;
+}
+
+Errc Outbound::send_urgent() {
+  urgent_.acknowledged = told_;
+  const auto* const bytes = reinterpret_cast<const std::byte*>(&urgent_);
+  iovec piece{const_cast<std::byte*>(bytes) + sizeof urgent_ - urgent_left_, urgent_left_};
+  size_t taken = 0;
+  if (const Errc failed = socket_.send({&piece, 1}, taken); failed != Errc::kOk) return failed;
+  urgent_left_ -= taken;
+  return Errc::kOk;
 }
 
 void Outbound::push(FrameKind kind, uint64_t sequence) {
@@ -79,7 +116,11 @@ void Outbound::push_read_response(const Request& request) {
 
 Errc Outbound::flush(LockedEnd* end, uint64_t executed, bool& sent_any) {
   // Who calls holds a lock that its owner spins for.
-  for (uint64_t total = 0; !empty() && total < kBytesPerFlush;) {
+  for (uint64_t total = 0; sendable() && total < kBytesPerFlush;) {
+    if (urgent_left_ > 0 && offset_ == 0) [[unlikely]] {
+      if (const Errc failed = send_urgent(); failed != Errc::kOk) return failed;
+      continue;
+    }
     Gathered out;
     if (!gather(out, end, executed)) return Errc::kStale;
     out.trim(kBytesPerCall);
@@ -96,7 +137,8 @@ Errc Outbound::flush(LockedEnd* end, uint64_t executed, bool& sent_any) {
 
 bool Outbound::gather(Gathered& out, LockedEnd* end, uint64_t executed) {
   uint64_t skip = offset_;
-  for (uint32_t at = tail_; at != head_ && !out.full(); ++at) {
+  const uint32_t end_at = limit();
+  for (uint32_t at = tail_; at != end_at && !out.full(); ++at) {
     Frame& next = frame(at);
     if (skip == 0) next.header.acknowledged = executed;
     const uint64_t of_header = std::min<uint64_t>(skip, sizeof(FrameHeader));

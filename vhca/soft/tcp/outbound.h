@@ -27,6 +27,8 @@ class Outbound {
 
   void set_epoch(uint32_t epoch) { epoch_ = epoch; }
   bool empty() const { return head_ == tail_; }
+  /// Whether flush() has anything to do.
+  bool sendable() { return tail_ != limit() || urgent_left_ > 0; }
   bool room_for_request() const { return count() + kAnswers <= mask_ + 1; }
   /// For what answers one request of the peer.
   bool room_for_answer() const { return count() + kLastWords < mask_ + 1; }
@@ -35,6 +37,14 @@ class Outbound {
 
   /// Responses to READs and atomics of the peer that have not gone.
   uint32_t responses() const { return responses_; }
+
+  // --- faults of our port: what has begun to go goes on
+  enum class Hold : uint8_t { kNone, kAll, kUntilDue };
+  /// kUntilDue: frames that are pushed from now on are kept for the delay, those that were pushed
+  /// with one until it is over at `now_ns`.
+  void hold(Hold hold, uint64_t now_ns, uint64_t delay_ns);
+  /// Tells the peer of it, ahead of what is held. False: the word before is half sent.
+  bool push_port(bool loses);
 
   void push(FrameKind kind, uint64_t sequence = 0);
   void push_request(const Request& request);
@@ -80,6 +90,7 @@ class Outbound {
     Request read;                       // kMemory
     Body body = Body::kNone;
     uint32_t round = 0;  // of a request: how often the core had gone back
+    uint64_t due_ns = 0;
   };
   struct Gathered {
     iovec iov[64];
@@ -105,6 +116,13 @@ class Outbound {
 
   uint32_t count() const { return head_ - tail_; }
   Frame& frame(uint32_t at) { return frames_[at & mask_]; }
+  /// Frames before it may be sent now.
+  uint32_t limit() {
+    const bool all = hold_ == Hold::kNone && urgent_left_ == 0;
+    return all ? head_ : held_limit();
+  }
+  uint32_t held_limit();
+  base::Errc send_urgent();
   void drop_oldest();
   Frame& add(FrameKind kind, uint64_t sequence, Body body);
   bool gather(Gathered& out, LockedEnd* end, uint64_t executed);
@@ -124,6 +142,11 @@ class Outbound {
   uint64_t requests_begun_ = 0;
   uint32_t round_ = 0;
   uint32_t epoch_ = 0;
+  Hold hold_ = Hold::kNone;
+  uint64_t now_ns_ = 0;  // kUntilDue
+  uint64_t due_ns_ = 0;  // ..., of what is pushed
+  FrameHeader urgent_;
+  size_t urgent_left_ = 0;  // bytes of it that have not gone
 };
 
 }  // namespace braid::vhca::soft::tcp

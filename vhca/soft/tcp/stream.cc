@@ -68,12 +68,16 @@ Execution TcpStream::execute(const Request& request) {
         .sequence = request.sequence, .pieces = request.pieces, .length = request.length};
   }
   next_ = request.sequence + 1;
+  if (hindered()) [[unlikely]]
+    note_request();
   out_.push_request(request);
   return {.outcome = Outcome::kSent};
 }
 
 void TcpStream::flush() {
   if (running_ || out_.empty()) return;
+  if (hindered()) [[unlikely]]
+    look_at_ports();
   const Busy busy(*activity_);
   running_ = true;
   send();
@@ -84,9 +88,9 @@ void TcpStream::flush() {
 
 void TcpStream::send() {
   send_last_words();
-  while (dead_ == Errc::kOk && !out_.empty()) {
+  while (dead_ == Errc::kOk && out_.sendable()) {
     bool sent_any = false;
-    const Errc failed = out_.flush(end_, executed_, sent_any);
+    const Errc failed = out_.flush(end_, withholds() ? out_.told() : executed_, sent_any);
     if (sent_any) stuck_ = false;
     if (failed == Errc::kStale) {
       refuse_read();
@@ -95,9 +99,9 @@ void TcpStream::send() {
     }
     if (failed == Errc::kWouldBlock) return events_.want_write();
     if (failed != Errc::kOk) return fail(failed);
-    if (!out_.empty()) return events_.want_write();  // enough for one turn
+    if (out_.sendable()) return events_.want_write();  // enough for one turn
   }
-  if (!unsent() || dead_ != Errc::kOk) return;
+  if (!unsent() || dead_ != Errc::kOk || !out_.empty()) return;
   unsent_ = false;
   socket_.shut_down_send();
 }
@@ -118,8 +122,10 @@ void TcpStream::run(LockedEnd* end, bool woken) {
   end_ = end;
   const bool poll = !woken;
   if (poll) polls_.store(polls() + 1, std::memory_order_relaxed);
+  if (hindered()) [[unlikely]]
+    look_at_ports();
   const bool receives = should_receive(woken);
-  if (!receives && out_.empty() && executed_ == out_.told() && dead_ == Errc::kOk) return;
+  if (!receives && !out_.sendable() && executed_ == out_.told() && dead_ == Errc::kOk) return;
   const Busy busy(*activity_);
   running_ = true;
   // The owner has had a poll's time to send what carries it.
@@ -129,7 +135,7 @@ void TcpStream::run(LockedEnd* end, bool woken) {
     acknowledge();
   }
   if (receives) receive();
-  if (executed_ != out_.told()) {
+  if (executed_ != out_.told() && !withholds()) {
     // While the socket is not polled nobody promises to come back for it.
     if ((urgent_ && !told_owner_) || (poll && !hot())) {
       acknowledge();
@@ -143,7 +149,7 @@ void TcpStream::run(LockedEnd* end, bool woken) {
 }
 
 bool TcpStream::should_receive(bool woken) {
-  if (dead_ != Errc::kOk) return false;
+  if (dead_ != Errc::kOk || deaf()) return false;
   if (woken) {
     // Somebody polls beside us: he shall look at the socket himself.
     if (polls() != polls_at_wake_) hot_.store(true, std::memory_order_relaxed);
@@ -163,7 +169,7 @@ void TcpStream::sleep() {
 }
 
 void TcpStream::acknowledge() {
-  if (dead_ != Errc::kOk || hung_up_ || executed_ == out_.told()) return;
+  if (dead_ != Errc::kOk || hung_up_ || executed_ == out_.told() || withholds()) return;
   if (!out_.carries_acknowledgement() && out_.room_for_answer()) out_.push(FrameKind::kAnswer);
 }
 

@@ -14,6 +14,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/host.h"
 #include "base/stream_socket.h"
@@ -38,6 +39,8 @@ class StreamEvents {
   /// Something is to be acknowledged that nothing has carried yet: call acknowledge() soon. Only
   /// from a run() with `woken`.
   virtual void acknowledge_later() = 0;
+  /// Faults of a port hold: call run() now and then for as long as TcpStream::hindered().
+  virtual void ports_changed() = 0;
   /// The peer's QP is in RTS (acceptor), once.
   virtual void peer_ready() = 0;
   /// Nothing follows, once. kDisconnected: the peer said so, or is gone.
@@ -51,6 +54,8 @@ class TcpStream {
     uint32_t sends_max = 128;   // the QP's max_send_wr
     bool awaits_ready = false;  // the acceptor
     std::string peer_text;      // for the log
+    Port* port = nullptr;       // ours; null: without faults
+    uint64_t retry_ns = 0;      // how long a port may keep a request without answer; 0: for ever
   };
   TcpStream(base::Host& host, base::StreamSocket& socket, StreamEvents& events,
             std::shared_ptr<Activity> activity, const Options& options);
@@ -72,6 +77,13 @@ class TcpStream {
 
   /// The QP is gone.
   void leave();
+
+  /// Our port's faults are others than before. Any thread.
+  void port_changed() { hindered_.store(true, std::memory_order_seq_cst); }
+  /// Whether faults of a port are looked at. Any thread.
+  bool hindered() const { return hindered_.load(std::memory_order_relaxed); }
+  /// Whether our port receives nothing: do not watch the socket for reading. Any thread.
+  bool deaf() const { return hindered() && (own_trouble() & Port::kLosesReceived) != 0; }
 
   /// The next run() acknowledges. Any thread.
   void acknowledgement_due() { acknowledgement_due_.store(true, std::memory_order_relaxed); }
@@ -118,10 +130,28 @@ class TcpStream {
   void dispatch(const FrameHeader& header, std::span<const std::byte> data);
   void respond(const FrameHeader& header, std::span<const std::byte> data);
   void answer(const Request& request, const Answer& answer, std::span<const std::byte> result);
+  void push_answer(const Request& request, const Answer& answer, std::span<const std::byte> result);
   void response(const FrameHeader& header, std::span<const std::byte> data, bool landed);
   void refused(const FrameHeader& header);
   void advance();
   bool outstanding(uint64_t sequence, uint32_t length);
+
+  // --- faults.cc: what ports do (docs/port-faults.md)
+  struct Withheld {
+    Request request;
+    Answer answer;
+    std::array<std::byte, 8> word;  // of an atomic
+  };
+  uint32_t own_trouble() const { return options_.port != nullptr ? options_.port->trouble() : 0; }
+  void look_at_ports();
+  void judge_silence(uint32_t own, uint64_t now_ns);
+  bool withholds() const {
+    return hindered() && ((own_trouble() & Port::kLosesAnswers) != 0 || !withheld_.empty());
+  }
+  void withhold(const Request& request, const Answer& answer, std::span<const std::byte> result);
+  void answer_withheld();
+  void note_request();
+  void respond_again(const Request& request, std::span<const std::byte> data, const Answer& first);
 
   // --- landing.cc: data of a frame that is longer than the buffer
   void begin_landing(const FrameHeader& header);
@@ -170,6 +200,14 @@ class TcpStream {
   size_t begin_ = 0;         // of what is in the buffer
   size_t filled_ = 0;
   const std::unique_ptr<std::byte[]> buffer_;
+
+  // Faults of ports.
+  std::atomic<bool> hindered_{false};
+  bool port_told_ = false;  // the peer knows that ours may keep answers back
+  bool peer_port_loses_ = false;
+  uint64_t waits_for_ = 0;          // the request without answer that a port may have lost, and
+  uint64_t waits_since_ns_ = 0;     // since when; 0: there is none
+  std::vector<Withheld> withheld_;  // in order
 
   std::atomic<bool> hot_{false};
   std::atomic<bool> stuck_{false};  // no room to answer the next request

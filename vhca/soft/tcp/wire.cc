@@ -50,7 +50,7 @@ std::string TcpWire::kind_text() const {
 Result<PortAttr> TcpWire::query_port(uint8_t port) const {
   if (port != 1) return make_error(Errc::kNotFound, "port {}; this device has port 1", port);
   PortAttr attr{};
-  const bool up = ip_.empty() || host_.has_link(ip_);
+  const bool up = port_->up() && (ip_.empty() || host_.has_link(ip_));
   attr.state = up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
   attr.phys_state = up ? 5 : 3;  // LinkUp, Disabled
   attr.max_mtu = attr.active_mtu = IBV_MTU_4096;
@@ -158,6 +158,8 @@ Task<Result<ConnectResult>> TcpWire::connect(SoftDevice&, base::Reactor& reactor
 
 Task<Result<ConnectResult>> TcpWire::exchange(base::Reactor& reactor, SoftQp& qp, Address peer,
                                               ConnectParameters parameters) {
+  Task<bool> passing = pass_port(reactor, *port_);
+  (void)co_await std::move(passing);
   const base::SocketAddress to{.ip = peer.ip, .port = peer.port};
   BRAID_CO_TRY(auto socket, host_.connect_stream(ip_, to));
   {
@@ -197,6 +199,8 @@ Task<Result<ConnectResult>> TcpWire::exchange(base::Reactor& reactor, SoftQp& qp
   options.epoch = cm->epoch;
   options.sends_max = qp.info().max_send_wr;
   options.peer_text = fmt::format("{}:{}", peer.ip, peer.port);
+  options.port = port_.get();
+  options.retry_ns = retry_ns(parameters);
   const auto end =
       std::make_shared<TcpEnd>(host_, reactor, std::move(socket), add_activity(), options);
   ConnectResult result;

@@ -19,12 +19,17 @@ namespace braid::vhca::soft::tcp {
 class TcpWire final : public Wire {
  public:
   /// `ip`: connections come from there; empty: from wherever the way to the peer begins.
-  TcpWire(base::Host& host, std::string ip) : host_(host), ip_(std::move(ip)) {}
+  /// `port`: that of a device of which this wire is a part.
+  TcpWire(base::Host& host, std::string ip, std::shared_ptr<Port> port = nullptr)
+      : host_(host),
+        ip_(std::move(ip)),
+        port_(port != nullptr ? std::move(port) : std::make_shared<Port>()) {}
 
   std::string kind_text() const override;
   base::Result<PortAttr> query_port(uint8_t port) const override;
   base::Result<Gid> query_gid(uint8_t port, int index) const override;
   uint8_t port_count() const override { return 1; }
+  Port* port(uint8_t) override { return port_.get(); }
   uint32_t allocate_qp_number() override;
   void release_qp_number(uint32_t number) override;
   std::unique_ptr<PeerFence> fence_peers(uint32_t key) override;
@@ -39,6 +44,7 @@ class TcpWire final : public Wire {
 
   // --- for the connection manager
   base::Host& host() { return host_; }
+  Port& own_port() { return *port_; }
   /// For a new stream; kept for as long as the stream keeps it.
   std::shared_ptr<Activity> add_activity();
   uint32_t random_word();
@@ -49,6 +55,7 @@ class TcpWire final : public Wire {
 
   base::Host& host_;
   const std::string ip_;
+  const std::shared_ptr<Port> port_;
   std::mutex mutex_;  // guards all below
   std::set<uint32_t> qp_numbers_;
   std::vector<std::shared_ptr<Activity>> activities_;
