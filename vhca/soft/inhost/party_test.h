@@ -35,9 +35,12 @@ struct Exposed {
 static_assert(sizeof(Exposed) == 16);
 
 enum class Memory { kSegment, kForeign };
+enum class WireKind { kInHost, kTcp };
 
 struct PartyOptions {
   Memory memory = Memory::kSegment;
+  WireKind wire = WireKind::kInHost;
+  ConnectParameters parameters;  // private data is the party's own
   size_t buffer_bytes = 1 << 20;
   uint32_t depth = 64;
   uint64_t poll_budget_ns = 0;
@@ -54,7 +57,9 @@ class Party {
     base::Reactor::Options reactor_options;
     reactor_options.poll_budget_ns = options.poll_budget_ns;
     reactor = std::move(*base::Reactor::create(*host, reactor_options));
-    device = std::move(*create_soft_device(*host, *reactor));
+    device = std::move(options.wire == WireKind::kTcp
+                           ? *create_tcp_device(*host, *reactor, {.ip = "127.0.0.1"})
+                           : *create_soft_device(*host, *reactor));
     td = device->create_td();
     pd = std::move(*device->alloc_pd());
     if (options.memory == Memory::kSegment) {
@@ -109,7 +114,7 @@ class Party {
   }
   base::Status connect(uint16_t port, uint64_t timeout_ns = 20 * base::kSecond) {
     const Exposed mine = exposed();
-    ConnectParameters parameters;
+    ConnectParameters parameters = options_.parameters;
     parameters.private_data = std::as_bytes(std::span(&mine, 1));
     const Address address{.ip = "127.0.0.1", .port = port};
     auto result =
@@ -124,7 +129,7 @@ class Party {
     auto request = reactor->run_until_done(listener->next());
     if (!request.ok()) return request.error();
     const Exposed mine = exposed();
-    ConnectParameters parameters;
+    ConnectParameters parameters = options_.parameters;
     parameters.private_data = std::as_bytes(std::span(&mine, 1));
     auto result = reactor->run_until_done(request.value()->accept(*reactor, *qp, parameters));
     if (!result.ok()) return result.error();
