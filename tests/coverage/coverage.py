@@ -2,10 +2,13 @@
 """docs/coverage.md: which feature works or is refused, and which tests show it.
 
 usage: coverage.py [--write] ROOT [BUILD]
+       coverage.py --ran RESULTS.xml ROOT
 
 Reads tests/coverage/features.toml. A row fails whose tests do not exist: their names are taken from
 the sources, and with a BUILD folder also compared with what its test programs list. Fails too when
 docs/coverage.md is not what comes out; --write writes it.
+
+With --ran it tells what the tests of one run have not shown: rows none of whose tests passed.
 """
 
 import fnmatch
@@ -14,10 +17,13 @@ import re
 import subprocess
 import sys
 import tomllib
+import xml.etree.ElementTree as tree
 
 STATES = {"works": "works", "refused": "refused", "part": "in part", "not yet": "not yet"}
 NEED_TESTS = ("works", "refused")
 _TEST = re.compile(r"^(?:TYPED_)?TEST(?:_F|_P)?\(\s*(\w+),\s*(\w+)\s*\)", re.MULTILINE)
+# [Instance/]Suite[/type].test[/parameter]
+_RAN = re.compile(r"(?:\w+/)?(?P<suite>[A-Za-z_]\w*)(?:/\d+)?\.(?P<test>\w+)(?:/.*)?$")
 LAYERS = {"tests/sim": "sim"}  # whose programs are not named like their folder
 
 
@@ -68,12 +74,41 @@ def check_programs(build, wanted):
             continue
         program = build / program_of(source)
         if not program.exists():
+            complaints.append(f"{source}: {program.name} is not built, so {name} is not there")
             continue
         if program not in programs:
             programs[program] = tests_of_program(program)
         if name not in programs[program]:
             complaints.append(f"{source}: {name} is no test of {program.name}")
     return complaints
+
+
+def tests_of(pattern, tests):
+    """A disabled test is one that another starts: it shows nothing by itself."""
+    return [name for name in fnmatch.filter(sorted(tests), pattern) if "DISABLED_" not in name]
+
+
+def passed_tests(results):
+    """{names as features.toml has them} of what ran to its end in ctest's JUnit file."""
+    passed = set()
+    for case in tree.parse(results).getroot().iter("testcase"):
+        if case.get("status") != "run":
+            continue
+        layer, _, name = case.get("name").split("  # ")[0].partition(":")
+        passed.add(f"tests/system/{name}.sh")
+        passed.add(f"tests/fuzz/{name}_fuzz.cc")
+        if match := _RAN.match(name):
+            passed.add(f"{match['suite']}.{match['test']}")
+    return passed
+
+
+def not_shown(features, tests, passed):
+    """The features that work or are refused, and none of whose tests is among the passed ones."""
+    for group in features["group"]:
+        for row in group["rows"]:
+            names = [name for one in row.get("tests", []) for name in tests_of(one, tests)]
+            if row["state"] in NEED_TESTS and not passed.intersection(names):
+                yield row["feature"]
 
 
 def table(features, tests):
@@ -101,7 +136,7 @@ def table(features, tests):
             if state != "works" and not row.get("how"):
                 complaints.append(f'"{feature}" is "{state}": say how, or what is missing')
             for pattern in row.get("tests", []):
-                names = fnmatch.filter(sorted(tests), pattern)
+                names = tests_of(pattern, tests)
                 if not names:
                     complaints.append(f'"{feature}": no test is called {pattern}')
                 wanted.update({name: tests[name] for name in names})
@@ -113,9 +148,14 @@ def table(features, tests):
 
 def run(arguments):
     write = "--write" in arguments
-    paths = [pathlib.Path(word) for word in arguments if word != "--write"]
+    paths = [pathlib.Path(word) for word in arguments if not word.startswith("--")]
+    ran = paths.pop(0) if "--ran" in arguments else None
     root, build = paths[0], paths[1] if len(paths) > 1 else None
     features = tomllib.loads((root / "tests/coverage/features.toml").read_text())
+    if ran is not None:
+        for feature in not_shown(features, tests_of_sources(root), passed_tests(ran)):
+            print(f"NOT SHOWN HERE: {feature}")
+        return 0
     page, wanted, complaints = table(features, tests_of_sources(root))
     if build is not None:
         complaints += check_programs(build, wanted)

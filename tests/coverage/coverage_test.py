@@ -57,6 +57,24 @@ class Tree(unittest.TestCase):
                        f'[[group]]\ntitle = "g"\nrows = [{row}]\n')
             self.assertEqual(self.run_it("--write"), 1, row)
 
+    def test_tells_what_a_run_has_not_shown(self):
+        cases = '<testcase name="{}" status="{}"/>'
+        for name, status, shown in (("layer:Suite.does_it", "run", True),
+                                    ("layer:All/Suite.does_it/7  # GetParam() = 7", "run", True),
+                                    ("layer:Suite/0.does_it", "run", True),
+                                    ("layer:Suite.does_it", "notrun", False),
+                                    ("layer:Suite.does_it", "fail", False),
+                                    ("layer:Suite.does_it_not", "run", False)):
+            ran = self.write("r.xml", f"<testsuite>{cases.format(name, status)}</testsuite>")
+            features = coverage.tomllib.loads(FEATURES)
+            tests = coverage.tests_of_sources(self.root)
+            missing = list(coverage.not_shown(features, tests, coverage.passed_tests(ran)))
+            self.assertEqual(missing, [] if shown else ["thing"], (name, status))
+
+    def test_refuses_what_only_disabled_tests_show(self):
+        self.write("layer/a_test.cc", "TEST(Suite, DISABLED_does_it) {}\n")
+        self.assertEqual(self.run_it("--write"), 1)
+
     def test_refuses_a_test_that_its_program_does_not_have(self):
         self.assertEqual(self.run_it("--write"), 0)
         build = self.root / "build"
