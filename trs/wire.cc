@@ -259,10 +259,8 @@ base::Result<FenceMsg> parse_fence(std::span<const std::byte> message, MessageTy
   }
   BRAID_TRY(const FenceMsg fence, take<FenceMsg>(message, what));
   if (fence.type != static_cast<uint16_t>(type)) {
-    return make_error(Errc::kProtocol,
-                      "{} of type {} where {} is due, or its reserved bytes are "
-                      "not zero",
-                      what, uint16_t{fence.type}, static_cast<uint16_t>(type));
+    return make_error(Errc::kProtocol, "{} of type {} where {} is due", what, uint16_t{fence.type},
+                      static_cast<uint16_t>(type));
   }
   return fence;
 }

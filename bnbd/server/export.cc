@@ -265,10 +265,10 @@ void ExportTable::take_tenure(SessionDevice& holder, uint64_t claimed) {
 }
 
 Errc ExportTable::settle_flush(SessionDevice& holder, const BlockRequest& block, Errc status) {
-  // Nothing was done, and nothing asked of pages.
-  if (status == Errc::kNotSupported || status == Errc::kOutOfRange || status == Errc::kInvalid) {
-    return status;
-  }
+  // Nothing was done, and nothing asked of pages. A flush itself has nothing that could be refused
+  // so.
+  const bool refused = status == Errc::kOutOfRange || status == Errc::kInvalid;
+  if (status == Errc::kNotSupported || (refused && block.op != BlockOp::kFlush)) return status;
   uint64_t& failed = *holder.exported.flushes_failed;
   if (status != Errc::kOk) {
     ++failed;

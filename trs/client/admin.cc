@@ -32,6 +32,8 @@ uint32_t admin_permits(const wire::ConnRsp& granted) {
 
 /// For good: the memory outlives every path.
 base::Status Session::make_memory() {
+  admin_mr_.reset();  // of an attempt that failed half-way: before their memory
+  answers_mr_.reset();
   const uint32_t count = limits_.admin_permits;
   const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
   BRAID_TRY(admin_memory_,

@@ -17,7 +17,7 @@ PermitHolding Queue::holding() {
   PermitHolding own{permits_->size(), permits_->free_count(), 0};
   for (PermitWaiter* waiter = waiters_.front(); waiter != nullptr;
        waiter = waiters_.next(*waiter)) {
-    ++own.waiting;
+    own.waiting += waiter->users;
   }
   return own;
 }
@@ -25,7 +25,11 @@ PermitHolding Queue::holding() {
 /// Users wait, and there is no permit.
 void Queue::ask_others() {
   const uint64_t now_ns = reactor_.now_ns();
-  if (now_ns < ask_again_at_ns_ || refuse_ != base::Errc::kOk) return;
+  if (refuse_ != base::Errc::kOk) return;
+  if (now_ns < ask_again_at_ns_) {
+    if (!ask_timer_.pending()) reactor_.schedule(ask_timer_, ask_again_at_ns_);
+    return;
+  }
   ask_pause_ns_ = std::clamp(ask_pause_ns_ * 2, kAskPauseMinNs, kAskPauseMaxNs);
   ask_again_at_ns_ = now_ns + ask_pause_ns_;
   const PermitHolding own = holding();

@@ -82,6 +82,9 @@ base::Status Queue::prepare(size_t device, PermitPlan plan) {
     shares_[device] = std::move(share);
   }
   if (!permits_ && plan.queue_depth > 0) make_permits(plan);
+  // Anew for each server: one that came back as a later version may lend where none did.
+  if (permits_)
+    in_flight_max_ = plan.lends ? static_cast<uint32_t>(table_.size()) - plan.admin : share_;
   return {};
 }
 
@@ -92,7 +95,6 @@ void Queue::make_permits(PermitPlan plan) {
                       service_ ? 0 : plan.admin);
   table_.resize(depth);
   share_ = permits_->size();
-  in_flight_max_ = plan.lends ? depth - plan.admin : share_;
   debts_.resize(cid_num_);
 }
 

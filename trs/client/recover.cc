@@ -201,13 +201,14 @@ base::Status Session::accept_limits(const wire::ConnRsp& granted) {
                       uint16_t{granted.queue_depth}, options_.reactors.size());
   }
   if (!limits_known_) {
-    limits_known_ = true;
     limits_.queue_depth = granted.queue_depth;
     limits_.admin_permits = for_admin;
     limits_.max_io_bytes = granted.max_io_size;
     limits_.braid_peer = granted.braid_magic == wire::kBraidMagic;
     limits_.features = shared_features(granted);
-    return make_memory();
+    BRAID_CHECK(make_memory());
+    limits_known_ = true;
+    return {};
   }
   const uint32_t features = shared_features(granted);
   const bool may_have_lent =

@@ -63,7 +63,7 @@ size_t Session::connections() const {
 std::vector<std::string> Session::path_peers() const {
   std::vector<std::string> peers;
   for (const auto& path : paths_) {
-    if (path->live()) peers.push_back(path->peer_text());
+    if (path->live() && path->proven()) peers.push_back(path->peer_text());
   }
   return peers;
 }
