@@ -25,10 +25,8 @@ uint64_t DeviceRun::sectors() const {
   return context_.plan.devices[device_index_].sectors;
 }
 
-base::Status DeviceRun::opened(std::unique_ptr<bnbd::BlockDevice> device,
-                               std::function<uint64_t()> path) {
+base::Status DeviceRun::opened(std::unique_ptr<bnbd::BlockDevice> device) {
   block_device_ = std::move(device);
-  path_ = std::move(path);
   io_sectors_max_ =
       std::min<uint64_t>(block_device_->info().max_io_bytes / kSectorBytes, kIoSectorsMax);
   const size_t slot_bytes = io_sectors_max_ * kSectorBytes;
@@ -136,7 +134,7 @@ void DeviceRun::draw_range(OpDescription& op, uint64_t sectors_max) {
 void DeviceRun::submit(Slot& slot, const OpDescription& op) {
   slot.busy = true;
   ++in_flight_;
-  slot.id = judge().begin(context_.client, device_index_, op, path_());
+  slot.id = judge().begin(context_.client, device_index_, op);
   bnbd::BlockRequest& request = slot.request;
   request.force_unit_access = op.durable;
   request.preflush = op.preflush;
@@ -193,7 +191,7 @@ void DeviceRun::done(bnbd::BlockRequest& request, Errc status) {
   std::span<const std::byte> data;
   if (request.op == BlockOp::kRead && status == Errc::kOk)
     data = {request.buffer.address, static_cast<size_t>(request.length_bytes)};
-  run.judge().end(slot.id, status, data, run.path_());
+  run.judge().end(slot.id, status, data);
   if (!slot.busy) return;  // a second completion, which the judge has noticed
   slot.busy = false;
   --run.in_flight_;

@@ -37,7 +37,7 @@ class DeviceRun {
   ~DeviceRun();
 
   /// Begins. The judge knows of the handle already. `path`: see Judge::end.
-  base::Status opened(std::unique_ptr<bnbd::BlockDevice> device, std::function<uint64_t()> path);
+  base::Status opened(std::unique_ptr<bnbd::BlockDevice> device);
   void activity_changed();
   /// Submits nothing any more.
   void stop();
@@ -73,7 +73,6 @@ class DeviceRun {
   const size_t device_index_;
   const bool writes_;
   bool stopped_ = false;
-  std::function<uint64_t()> path_;
   std::unique_ptr<bnbd::BlockDevice> block_device_;
   std::unique_ptr<bnbd::Region> region_;
   std::vector<std::unique_ptr<Slot>> slots_;

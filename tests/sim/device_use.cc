@@ -62,11 +62,13 @@ base::Task<bool> DeviceUse::open() {
   remaps_seen_ = board.remaps(context_.client, device_);
   contest_until_ns_ = context_.reactor.now_ns() + context_.random.below(500 * kMillisecond);
   if (as_ == Wish::kWrite) board.opened_for_writing(context_.client, device_);
-  context_.judge.opened(context_.client, device_, as_);
+  context_.judge.opened(context_.client, device_, as_, [session = session_] {
+    const bool lost = session->state() == trs::SessionState::kReconnecting;
+    return session->statistics().reconnects + (lost ? 1 : 0);
+  });
   remote_ = device->get();
   run_ = std::make_unique<DeviceRun>(context_, device_, as_ != Wish::kRead);
-  const auto path = [session = session_] { return session->statistics().reconnects; };
-  const base::Status status = run_->opened(std::move(*device), path);
+  const base::Status status = run_->opened(std::move(*device));
   if (!status.ok())
     context_.judge.violations().add("{}: no region: {}", context_.me().name,
                                     status.error().message());

@@ -54,7 +54,8 @@ void Judge::wants_to_write(size_t client, size_t device) {
     if (op.client != client && op.device == device && op.handle.writes()) op.rivalled = true;
 }
 
-void Judge::opened(size_t client, size_t device, Wish as) {
+void Judge::opened(size_t client, size_t device, Wish as, std::function<uint64_t()> losses) {
+  losses_[{client, device}] = std::move(losses);
   Life& life = *devices_[device].lives.back();
   Handle& handle = handles_[{client, device}];
   handle = {&life, as, ++handle_serials_, world_.now_ns(), world_.now_ns()};
@@ -82,7 +83,7 @@ void Judge::supersede(size_t client, size_t device, uint64_t asked_ns) {
     if (op.client == client || !is_over(op.handle)) continue;
     if (!op.changes() || !op.in_history) continue;
     op.in_history = false;
-    op.history().end(op.id, false, {}, true, true);
+    op.history().end(op.id, false, {}, true, may_be_repeated(op));
   }
 }
 
@@ -97,17 +98,17 @@ DeviceHistory& Judge::history(size_t client, size_t device) {
 
 void Judge::end_orphans(size_t device) {
   for (const Operation& op : std::exchange(devices_[device].orphans, {}))
-    op.history().end(op.id, false, {}, true, true);
+    op.history().end(op.id, false, {}, true, op.repeated);
 }
 
 void Judge::client_dies(size_t client) {
-  std::erase_if(handles_, [client](const auto& entry) { return entry.first.first == client; });
   for (size_t i = 0; i < running_.size();) {
     if (running_[i].client != client) {
       ++i;
       continue;
     }
-    const Operation op = take(running_[i].id);
+    Operation op = take(running_[i].id);
+    op.repeated = may_be_repeated(op);
     completions_.died(op.id);
     if (!op.in_history) continue;
     if (op.what.kind == OpKind::kRead) {
@@ -116,6 +117,9 @@ void Judge::client_dies(size_t client) {
       devices_[op.device].orphans.push_back(op);
     }
   }
+  const auto is_its = [client](const auto& entry) { return entry.first.first == client; };
+  std::erase_if(handles_, is_its);
+  std::erase_if(losses_, is_its);
 }
 
 /// What a device that gave up may have on its way cannot land any more once its client is served on
@@ -129,13 +133,18 @@ void Judge::end_overtaken(const Operation& op) {
       continue;
     }
     orphans.erase(orphans.begin() + static_cast<std::ptrdiff_t>(i));
-    orphan.history().end(orphan.id, false, {}, true, true);
+    orphan.history().end(orphan.id, false, {}, true, orphan.repeated);
   }
 }
 
 // --- requests
 
-uint64_t Judge::begin(size_t client, size_t device, const OpDescription& what, uint64_t path) {
+uint64_t Judge::losses_of(size_t client, size_t device) const {
+  const auto found = losses_.find({client, device});
+  return found == losses_.end() ? 0 : found->second();
+}
+
+uint64_t Judge::begin(size_t client, size_t device, const OpDescription& what) {
   Operation op;
   op.id = ++ids_;
   op.client = client;
@@ -143,7 +152,7 @@ uint64_t Judge::begin(size_t client, size_t device, const OpDescription& what, u
   op.handle = handles_.at({client, device});
   op.what = what;
   op.begin_ns = world_.now_ns();
-  op.path = path;
+  op.losses = losses_of(client, device);
   op.calm = calm_;
   op.may_fail = devices_[device].disk_may_fail;
   op.rivalled = op.handle.rivalled;
@@ -168,7 +177,7 @@ Judge::Operation Judge::take(uint64_t id) {
   return op;
 }
 
-void Judge::end(uint64_t id, Errc status, std::span<const std::byte> read_data, uint64_t path) {
+void Judge::end(uint64_t id, Errc status, std::span<const std::byte> read_data) {
   world_.note(id);
   world_.note(static_cast<uint64_t>(status));
   world_.note(XXH3_64bits(read_data.data(), read_data.size()));
@@ -179,7 +188,7 @@ void Judge::end(uint64_t id, Errc status, std::span<const std::byte> read_data, 
   check_latency(op);
   const bool good = status == Errc::kOk;
   if (good) {
-    succeeded(op, path);
+    succeeded(op);
   } else {
     ++failed_;
     if (status == Errc::kTimedOut) gave_up(op);
@@ -188,6 +197,7 @@ void Judge::end(uint64_t id, Errc status, std::span<const std::byte> read_data, 
                       op.device + 1, id, base::to_string(status));
   }
   if (!op.in_history) return;
+  op.repeated = may_be_repeated(op);
   // What was given up may be on its way, or at the disk: it lands until the next writer has opened.
   const bool abandoned = status == Errc::kCanceled || status == Errc::kTimedOut;
   if (abandoned && op.changes()) {
@@ -196,7 +206,7 @@ void Judge::end(uint64_t id, Errc status, std::span<const std::byte> read_data, 
     return;
   }
   op.history().end(id, good, read_data,
-                   op.may_fail || op.rivalled || abandoned || flush_may_fail(op), path != op.path);
+                   op.may_fail || op.rivalled || abandoned || flush_may_fail(op), op.repeated);
 }
 
 void Judge::gave_up(const Operation& op) {
@@ -216,11 +226,14 @@ bool Judge::explained(const Operation& op, Errc status) {
          (op.may_fail || op.rivalled || flush_may_fail(op) || op.history().may_report_loss(op.id));
 }
 
-void Judge::succeeded(const Operation& op, uint64_t path) {
+void Judge::succeeded(const Operation& op) {
   const auto handle = handles_.find({op.client, op.device});
   if (handle != handles_.end() && handle->second.serial == op.handle.serial) {
-    // Not now: what was at the disk is answered after an operator has closed the device.
-    handle->second.there_ns = std::max(handle->second.there_ns, op.begin_ns);
+    // What was at the disk is answered also after an operator has closed the device.
+    const uint64_t taken_away_ns = devices_[op.device].taken_away_ns;
+    const bool before = taken_away_ns != 0 && op.begin_ns <= taken_away_ns + kTakeAwayMaxNs;
+    const uint64_t there_ns = before ? op.begin_ns : world_.now_ns();
+    handle->second.there_ns = std::max(handle->second.there_ns, there_ns);
   }
   end_overtaken(op);
   if (op.begin_ns > op.handle.life->ended_ns)
@@ -230,7 +243,7 @@ void Judge::succeeded(const Operation& op, uint64_t path) {
     violations_.add(
         "device {}: operation {} succeeded after another client had been let in for writing",
         op.device + 1, op.id);
-  const uint64_t epoch = op.handle.serial << 32 | path;
+  const uint64_t epoch = op.handle.serial << 32 | losses_of(op.client, op.device);
   if (op.handle.as != Wish::kRead)
     devices_[op.device].exclusive->succeeded(op.client, epoch, op.begin_ns, world_.now_ns());
 }
@@ -286,6 +299,16 @@ void Judge::disk_may_fail(size_t device, bool on) {
   devices_[device].disk_has_failed = true;
   for (Operation& op : running_)
     if (op.device == device) op.may_fail = true;
+}
+
+void Judge::finish() {
+  for (size_t i = 0; i < devices_.size(); ++i) {
+    end_orphans(i);
+    for (const auto& life : devices_[i].lives) {
+      if (const uint64_t left = life->history->unjudged(); left > 0)
+        violations_.add("device {}: the history of {} sectors was never judged", i + 1, left);
+    }
+  }
 }
 
 uint64_t Judge::losses_reported() const {

@@ -33,17 +33,21 @@ class Judge {
   /// in; requests of other writers may then fail.
   void wants_to_write(size_t client, size_t device);
   /// For writing: nothing of a former writer can still land.
-  void opened(size_t client, size_t device, Wish as);
+  /// `losses`: how often the client's session has lost its last path; asked until closed() or
+  /// client_dies().
+  void opened(size_t client, size_t device, Wish as, std::function<uint64_t()> losses);
   /// From here on its requests may be cancelled.
   void closing(size_t client, size_t device);
-  void closed(size_t client, size_t device) { handles_.erase({client, device}); }
+  void closed(size_t client, size_t device) {
+    handles_.erase({client, device});
+    losses_.erase({client, device});
+  }
   /// The client's process is about to die.
   void client_dies(size_t client);
 
   // --- requests on an open handle
-  /// `path`: how often the client's session has begun anew after the loss of its last path.
-  uint64_t begin(size_t client, size_t device, const OpDescription& op, uint64_t path);
-  void end(uint64_t id, base::Errc status, std::span<const std::byte> read_data, uint64_t path);
+  uint64_t begin(size_t client, size_t device, const OpDescription& op);
+  void end(uint64_t id, base::Errc status, std::span<const std::byte> read_data);
 
   // --- what happens to servers
   void server_died(size_t server);
@@ -53,6 +57,10 @@ class Judge {
   void check_gave_up(size_t client, size_t server);
   /// A disk error was injected into a device's disk, or ended.
   void disk_may_fail(size_t device, bool on);
+  /// An operator has the device closed at its server.
+  void operator_closes(size_t device) { devices_[device].taken_away_ns = world_.now_ns(); }
+  /// All is closed: nothing lands any more, and nothing may be left that was not judged.
+  void finish();
 
   /// No fault is active any more: from now on nothing takes longer than kCalmLatencyMaxNs. A
   /// wake-up that gets lost shows here, because the next heartbeat repairs it.
@@ -86,7 +94,7 @@ class Judge {
     Wish as = Wish::kRead;
     uint64_t serial = 0;
     uint64_t opened_ns = 0;
-    uint64_t there_ns = 0;    // opened, or the begin of a request that succeeded
+    uint64_t there_ns = 0;    // when the device was surely there for the last time
     bool rivalled = false;    // another client wanted to write since it was opened
     bool superseded = false;  // and was let in
     bool writes() const { return as != Wish::kRead; }
@@ -98,7 +106,8 @@ class Judge {
     Handle handle;
     OpDescription what;
     uint64_t begin_ns = 0;
-    uint64_t path = 0;        // see begin()
+    uint64_t losses = 0;      // of the session's last path, when it began
+    bool repeated = false;    // on its way when one was lost: it may have been sent again
     uint64_t gave_up_ns = 0;  // of an orphan: when its device gave up; 0: it was cancelled
     bool calm = false;
     bool may_fail = false;    // a disk error fell into its time
@@ -113,10 +122,18 @@ class Judge {
     std::unique_ptr<ExclusiveChecker> exclusive;
     bool disk_may_fail = false;
     bool disk_has_failed = false;    // at any time; see flush_may_fail()
+    uint64_t taken_away_ns = 0;      // by an operator, for the last time
     std::vector<Operation> orphans;  // given up by their clients, may still land
   };
+  // From the wish of an operator until the server knows of it.
+  static constexpr uint64_t kTakeAwayMaxNs = 100 * base::kMillisecond;
+
   void begin_life(size_t device);
   Operation take(uint64_t id);
+  uint64_t losses_of(size_t client, size_t device) const;
+  bool may_be_repeated(const Operation& op) const {
+    return op.repeated || losses_of(op.client, op.device) != op.losses;
+  }
   bool explained(const Operation& op, base::Errc status);
   /// A flush that failed at the disk may have been another session's, or its answer was lost: the
   /// server has its clients told at a later flush, perhaps after the next return of the path.
@@ -124,7 +141,7 @@ class Judge {
     const bool flushes = op.what.kind == OpKind::kFlush || op.what.preflush;
     return flushes && devices_[op.device].disk_has_failed;
   }
-  void succeeded(const Operation& op, uint64_t path);
+  void succeeded(const Operation& op);
   void check_latency(const Operation& op);
   void gave_up(const Operation& op);
   void end_orphans(size_t device);
@@ -140,6 +157,7 @@ class Judge {
   std::vector<Device> devices_;
   std::map<std::pair<size_t, size_t>, Handle> handles_;     // by client and device
   std::map<std::pair<size_t, size_t>, uint64_t> asked_ns_;  // to write, by client and device
+  std::map<std::pair<size_t, size_t>, std::function<uint64_t()>> losses_;
   std::vector<Operation> running_;
   uint64_t ids_ = 0;
   uint64_t handle_serials_ = 0;

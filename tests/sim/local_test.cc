@@ -55,8 +55,8 @@ class LocalProgram : public base::sim::SimProgram {
       options.name = "disk";
       auto device = co_await bnbd::open_file_device(*reactor_, options);
       if (device.ok()) {
-        judge_.opened(0, 0, Wish::kWrite);
-        EXPECT_TRUE(run_->opened(std::move(*device), [] { return 0; }).ok());
+        judge_.opened(0, 0, Wish::kWrite, [] { return 0; });
+        EXPECT_TRUE(run_->opened(std::move(*device)).ok());
         co_return;
       }
       // The last process's writes are still landing.
@@ -117,6 +117,7 @@ Verdict run_lives(uint64_t seed, bool lying) {
       host.kill();
     }
   }
+  judge.finish();
   Verdict verdict;
   for (const std::string& text : judge.violations().texts()) verdict.text += text + "\n";
   verdict.violations = judge.violations().count();

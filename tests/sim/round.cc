@@ -85,6 +85,7 @@ class Round : private Victims {
   void start_client(size_t index) override;
   void disk_may_fail(size_t device, bool on) override { judge_.disk_may_fail(device, on); }
   void operator_closes(size_t device) override {
+    judge_.operator_closes(device);
     servers_[plan_.devices[device].server].program->force_close(plan_.devices[device].name);
   }
   bool reconnecting_to(size_t server) override;
@@ -336,6 +337,7 @@ void Round::come_to_rest() {
   set_activity(Activity::kClose);
   if (!reach("closing", [](const ClientProgram& c) { return c.closed(); })) return;
   world_.run_for(kSecond);
+  judge_.finish();
   check_servers(true);
   for (Server& server : servers_) {
     server.program->check_no_breach(judge_.violations());

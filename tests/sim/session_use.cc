@@ -107,12 +107,14 @@ bool SessionUse::connected() const {
 
 /// In a round without faults that would cost one.
 void SessionUse::check_no_path_lost() {
+  if (!context_.plan.gentle) return;
   const trs::ClientStatistics statistics = session_->statistics();
-  if (!context_.plan.gentle || statistics.reconnects + statistics.resent == 0) return;
+  uint64_t losses = statistics.reconnects;
+  for (const trs::PathStatus& path : session_->paths()) losses += path.reconnects;
+  if (losses + statistics.resent == 0) return;
   context_.judge.violations().add(
-      "{} to {}: lost its path {} times, with {} requests, by faults that the hardware bridges",
-      context_.me().name, context_.plan.servers[server_].name, statistics.reconnects,
-      statistics.resent);
+      "{} to {}: lost a path, {} times, with {} requests, by faults that the hardware bridges",
+      context_.me().name, context_.plan.servers[server_].name, losses, statistics.resent);
 }
 
 void SessionUse::check_permits() {

@@ -141,7 +141,11 @@ TEST_F(Device, OnlyMemoryThatIsLentMayTearAndOnlyUnderAWrite) {
   for (const bool lent : {false, true}) {
     Violations seen;
     DeviceHistory its(seen, 5, 16, lent);
-    const std::vector<std::byte> torn(kSectorBytes, std::byte{7});
+    // The first bytes of what is being written, the others of what was there: not at a word's end.
+    std::vector<std::byte> torn(kSectorBytes);
+    std::vector<std::byte> written(kSectorBytes);
+    write_stamp(written, {5, 0, 1});
+    std::copy_n(written.begin(), 101, torn.begin());
     its.begin(1, {OpKind::kWrite, 0, 1, false, false});
     its.begin(2, {OpKind::kRead, 0, 1, false, false});
     its.end(2, true, torn);
@@ -151,6 +155,36 @@ TEST_F(Device, OnlyMemoryThatIsLentMayTearAndOnlyUnderAWrite) {
     its.end(3, true, torn);
     EXPECT_EQ(seen.count(), lent ? 1u : 2u) << "nobody writes";
   }
+}
+
+TEST(LentMemory, NothingElseIsTakenForATornSector) {
+  std::vector<std::byte> garbage(kSectorBytes, std::byte{7});
+  std::vector<std::byte> other_device(kSectorBytes), other_sector(kSectorBytes);
+  write_stamp(other_device, {6, 0, 1});
+  write_stamp(other_sector, {5, 1, 1});
+  for (const auto& read : {garbage, other_device, other_sector}) {
+    Violations seen;
+    DeviceHistory its(seen, 5, 16, true);
+    its.begin(1, {OpKind::kWrite, 0, 1, false, false});
+    its.begin(2, {OpKind::kRead, 0, 1, false, false});
+    its.end(2, true, read);
+    its.end(1, true, {});
+    EXPECT_EQ(seen.count(), 1u);
+  }
+}
+
+TEST(LentMemory, AWriteThatEndedBeforeTheReadBeganTearsNothing) {
+  Violations seen;
+  DeviceHistory its(seen, 5, 16, true);
+  std::vector<std::byte> torn(kSectorBytes);
+  write_stamp(torn, {5, 0, 1});
+  std::fill(torn.begin() + 256, torn.end(), std::byte{0});
+  its.begin(9, {OpKind::kRead, 0, 1, false, false});  // keeps the burst open
+  its.begin(1, {OpKind::kWrite, 0, 1, false, false});
+  its.end(1, true, {});
+  its.begin(2, {OpKind::kRead, 0, 1, false, false});
+  its.end(2, true, torn);
+  EXPECT_EQ(seen.count(), 1u);
 }
 
 TEST_F(Device, AnotherDevicesDataIsCaught) {

@@ -21,6 +21,11 @@ bool DeviceHistory::being_written(uint64_t first_sector, uint64_t sectors) const
   return false;
 }
 
+uint64_t DeviceHistory::unjudged() const {
+  return static_cast<uint64_t>(std::count_if(registers_.begin(), registers_.end(),
+                                             [](const auto& its) { return its.burst() > 0; }));
+}
+
 void DeviceHistory::begin(uint64_t id, const OpDescription& op) {
   const Instant now = ++clock_;
   Running running{op, now};
@@ -75,8 +80,8 @@ void DeviceHistory::end_sectors(uint64_t id, const Running& running, bool succee
     if (op.kind == OpKind::kRead && succeeded) {
       const auto stamp =
           read_stamp(read_data.subspan(i * kSectorBytes, kSectorBytes), device_, sector);
-      const bool torn = may_tear_ && registers_[sector].written_in_burst();
-      if (!stamp && !torn)
+      if (!stamp &&
+          !is_torn(sector, running.begin, read_data.subspan(i * kSectorBytes, kSectorBytes)))
         violations_.add("device {} sector {}: read {} returned what was never written there",
                         device_, sector, id);
       known = stamp.has_value();
@@ -85,6 +90,14 @@ void DeviceHistory::end_sectors(uint64_t id, const Running& running, bool succee
     if (auto wrong = registers_[sector].end(id, known, value, op.durable, clock_, floor_, repeated))
       violations_.add("device {} sector {}: {}", device_, sector, *wrong);
   }
+}
+
+/// Each byte of it is of what was there, or of what was written there while it was read.
+bool DeviceHistory::is_torn(uint64_t sector, Instant read_begin,
+                            std::span<const std::byte> bytes) const {
+  const BlockRegister& its = registers_[sector];
+  return may_tear_ && its.written_since(read_begin) &&
+         is_mixture(bytes, device_, sector, its.versions());
 }
 
 void DeviceHistory::check_flush(const Running& flush, bool succeeded, bool otherwise_explained) {

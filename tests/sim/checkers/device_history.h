@@ -61,6 +61,9 @@ class DeviceHistory {
   /// not reported, or may have been one, fell into its time.
   bool may_report_loss(uint64_t id) const;
 
+  /// Sectors with operations whose burst has not come to its end: nothing of it was judged.
+  uint64_t unjudged() const;
+
   uint64_t losses_reported() const { return losses_reported_; }
 
  private:
@@ -72,6 +75,7 @@ class DeviceHistory {
   };
   void write_acknowledged(const Running& write);
   void loss_seen();
+  bool is_torn(uint64_t sector, Instant read_begin, std::span<const std::byte> bytes) const;
   void check_flush(const Running& flush, bool succeeded, bool otherwise_explained);
   void flush_succeeded(const Running& flush);
   void end_sectors(uint64_t id, const Running& running, bool succeeded,

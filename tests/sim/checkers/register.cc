@@ -121,9 +121,19 @@ bool BlockRegister::being_written() const {
                      [](const Op& op) { return op.kind == Kind::kWrite && op.end == kForever; });
 }
 
-bool BlockRegister::written_in_burst() const {
+bool BlockRegister::written_since(Instant since) const {
   return std::any_of(burst_.begin(), burst_.end(),
-                     [](const Op& op) { return op.kind == Kind::kWrite; });
+                     [since](const Op& op) { return op.kind == Kind::kWrite && op.end > since; });
+}
+
+std::vector<uint64_t> BlockRegister::versions() const {
+  std::vector<uint64_t> values;
+  for (const Candidate& c : possible_) values.push_back(c.value);
+  for (const Op& op : burst_) {
+    if (op.kind == Kind::kWrite) values.push_back(op.value);
+    for (const Candidate& c : op.restored) values.push_back(c.value);
+  }
+  return values;
 }
 
 void BlockRegister::begin(uint64_t id, Kind kind, uint64_t written, Instant now) {

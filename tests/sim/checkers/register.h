@@ -38,8 +38,10 @@ class BlockRegister {
   /// Operations in the present burst: a workload starts no new one when there are kBurstMax.
   size_t burst() const { return burst_.size(); }
   bool being_written() const;
-  /// A write overlaps with something of the present burst.
-  bool written_in_burst() const;
+  /// A write was under way at that instant of the present burst, or began later.
+  bool written_since(Instant since) const;
+  /// All that may have been in the sector during the present burst, in no order.
+  std::vector<uint64_t> versions() const;
 
   void begin(uint64_t id, Kind kind, uint64_t written, Instant now);
   /// `value`: what a read returned. `durable`: a successful FUA write. `floor`: start of the last

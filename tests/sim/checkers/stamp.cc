@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <vector>
 
 namespace braid::sim {
 namespace {
@@ -42,6 +43,20 @@ std::optional<uint64_t> read_stamp(std::span<const std::byte> sector_bytes, uint
   }
   if (words != words_of({device, sector, words[0]})) return std::nullopt;
   return words[0];
+}
+
+bool is_mixture(std::span<const std::byte> sector_bytes, uint64_t device, uint64_t sector,
+                std::span<const uint64_t> versions) {
+  std::vector<Words> stamps;
+  for (const uint64_t version : versions)
+    stamps.push_back(version == kZeroes ? Words{} : words_of({device, sector, version}));
+  for (size_t i = 0; i < kSectorBytes; ++i) {
+    const bool known = std::any_of(stamps.begin(), stamps.end(), [&](const Words& words) {
+      return std::as_bytes(std::span(words))[i] == sector_bytes[i];
+    });
+    if (!known) return false;
+  }
+  return true;
 }
 
 }  // namespace braid::sim

@@ -27,4 +27,8 @@ void write_stamp(std::span<std::byte> sector_bytes, const Stamp& stamp);
 std::optional<uint64_t> read_stamp(std::span<const std::byte> sector_bytes, uint64_t device,
                                    uint64_t sector);
 
+/// Whether each byte is that of one of these versions at its place.
+bool is_mixture(std::span<const std::byte> sector_bytes, uint64_t device, uint64_t sector,
+                std::span<const uint64_t> versions);
+
 }  // namespace braid::sim
