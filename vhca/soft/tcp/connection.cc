@@ -136,7 +136,7 @@ Task<Result<std::unique_ptr<Connection>>> TcpRequest::accept(base::Reactor& reac
   options.sends_max = soft_qp->info().max_send_wr;
   options.awaits_ready = true;
   options.peer_text = peer_text_;
-  options.port = &wire_.own_port();
+  options.port = wire_.shared_port();
   options.retry_ns = retry_ns(parameters);
   const auto end = std::make_shared<TcpEnd>(wire_.host(), reactor, std::move(socket_),
                                             wire_.add_activity(), options);

@@ -105,7 +105,8 @@ class TcpEnd final : public StreamEvents,
   base::Timer look_;
   base::Timer acknowledge_;
   base::Timer ports_;  // while faults of a port hold
-  Port* const port_;   // null: without faults
+  // Null: without faults. Shared: messages to the reactor keep an end longer than its device.
+  const std::shared_ptr<Port> port_;
   uint32_t polls_at_look_ = 0;
   std::mutex mutex_;
   LinkEnd* qp_ = nullptr;  // mutex_

@@ -51,11 +51,11 @@ class TcpStream {
  public:
   struct Options {
     uint32_t epoch = 0;
-    uint32_t sends_max = 128;   // the QP's max_send_wr
-    bool awaits_ready = false;  // the acceptor
-    std::string peer_text;      // for the log
-    Port* port = nullptr;       // ours; null: without faults
-    uint64_t retry_ns = 0;      // how long a port may keep a request without answer; 0: for ever
+    uint32_t sends_max = 128;    // the QP's max_send_wr
+    bool awaits_ready = false;   // the acceptor
+    std::string peer_text;       // for the log
+    std::shared_ptr<Port> port;  // ours; null: without faults
+    uint64_t retry_ns = 0;       // how long a port may keep a request without answer; 0: for ever
   };
   TcpStream(base::Host& host, base::StreamSocket& socket, StreamEvents& events,
             std::shared_ptr<Activity> activity, const Options& options);

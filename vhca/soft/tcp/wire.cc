@@ -199,7 +199,7 @@ Task<Result<ConnectResult>> TcpWire::exchange(base::Reactor& reactor, SoftQp& qp
   options.epoch = cm->epoch;
   options.sends_max = qp.info().max_send_wr;
   options.peer_text = fmt::format("{}:{}", peer.ip, peer.port);
-  options.port = port_.get();
+  options.port = port_;
   options.retry_ns = retry_ns(parameters);
   const auto end =
       std::make_shared<TcpEnd>(host_, reactor, std::move(socket), add_activity(), options);

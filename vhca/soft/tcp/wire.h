@@ -45,6 +45,7 @@ class TcpWire final : public Wire {
   // --- for the connection manager
   base::Host& host() { return host_; }
   Port& own_port() { return *port_; }
+  const std::shared_ptr<Port>& shared_port() const { return port_; }
   /// For a new stream; kept for as long as the stream keeps it.
   std::shared_ptr<Activity> add_activity();
   uint32_t random_word();
