@@ -88,8 +88,13 @@ uint32_t MrTable::remove(uint32_t key) {
   const uint32_t index = index_of(key);
   BRAID_ASSERT(key != 0 && places_[index].key == key && !places_[index].window);
   const bool others = places_[index].windows != 0 || places_[index].unfenced != 0;
-  for (uint32_t each = 0; each < capacity_ && places_[index].windows != 0; ++each) {
-    if (places_[each].bound && places_[each].mr_index == index) unbind(each);
+  for (uint32_t each = 0; each < capacity_ && others; ++each) {
+    Place& window = places_[each];
+    if (!window.window || window.mr_index != index || window.mr_key != key) continue;
+    if (window.bound) unbind(each);
+    // The caller's fence covers a key that went with its queue pair, too, so that the window's end
+    // needs none. More than one: some may be of a former MR.
+    if (window.unfenced == 1) window.unfenced = 0;
   }
   write(index, MrView{});
   places_[index].unfenced = 0;

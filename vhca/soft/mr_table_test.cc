@@ -172,6 +172,25 @@ TEST_F(MrTableTest, WhatIsFencedIsKnownUntilItIs) {
 
 // --- keys
 
+TEST_F(MrTableTest, TheFenceOfMemoryIsThatOfItsWindows) {
+  const uint32_t mr = *table.add(bindable(0x1000, 100));
+  const uint32_t other = *table.add(bindable(0x2000, 100));
+  const uint32_t window = *table.add_window(3);
+  const uint32_t mover = *table.add_window(3);
+  const auto bind = [&](uint32_t key, uint32_t to, uint64_t address) {
+    return table.bind(
+        {.key = key, .pd = 3, .qp = 7, .mr_key = to, .address = address, .length = 8});
+  };
+  ASSERT_TRUE(bind(window, mr, 0x1000));
+  ASSERT_TRUE(bind(mover, other, 0x2000));
+  table.unbind_windows_of_qp(7);
+  ASSERT_TRUE(bind(mover, mr, 0x1000));
+  table.unbind_windows_of_qp(7);
+  EXPECT_EQ(table.remove(mr), kEveryKey);
+  EXPECT_EQ(table.remove_window(window), std::nullopt) << "nothing is left that a fence would keep";
+  EXPECT_EQ(table.remove_window(mover), kEveryKey) << "the other memory is still there";
+}
+
 TEST(MrTableKeysTest, AMillionKeysShowNoStructure) {
   const std::unique_ptr<base::Host> linux_host =
       std::move(*base::create_linux_host({.log_sink = base::make_null_sink()}));
