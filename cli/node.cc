@@ -64,6 +64,7 @@ Status NodeState::start_server() {
     if (server.transport.keys->size() == 0)
       reactor_.log().warning("key file \"{}\" has no key: nobody is let in", serve.keys_file);
   }
+  server.transport.guard = serve.chunk_guard;
   BRAID_TRY(server_, bnbd::ExportServer::create(hca_, std::move(server)));
   const bool soft = options_.device.empty() || options_.device == kSoftDevice;
   for (const vhca::Address& address : server_->addresses()) {

@@ -17,6 +17,7 @@
 #include "base/result.h"
 #include "bnbd/kernel_device.h"
 #include "cli/resolve.h"
+#include "trs/server.h"
 #include "vhca/device.h"
 
 namespace braid::cli {
@@ -41,6 +42,7 @@ struct ServeOptions {
   std::string keys_file;
   uint32_t queue_depth = 128;  // requests in flight per session
   uint32_t max_io_bytes = 1 << 20;
+  trs::ChunkGuard chunk_guard = trs::ChunkGuard::kNone;
 };
 
 /// The device that a node uses if it is told none: no RDMA device is called so.

@@ -254,6 +254,7 @@ json NodeState::session_list() const {
                     {"paths", session.path_peers},
                     {"braid", session.braid_peer},
                     {"key", session.key.empty() ? json(nullptr) : json(session.key)},
+                    {"chunk_guards", session.chunk_guards},
                     {"open_for_s", session.opened_for_ns / base::kSecond},
                     {"devices", devices}});
   }
@@ -286,6 +287,7 @@ json NodeState::server_status() const {
           {"hca", hca_.info().kind},
           {"read_only", serve.read_only},
           {"sessions", sessions},
+          {"chunk_guard", std::string(to_string(serve.chunk_guard))},
           {"session_list", session_list()},
           {"force_closed", s.force_closed},
           {"sessions_ended", s.sessions_ended},

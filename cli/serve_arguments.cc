@@ -77,6 +77,12 @@ void ServeArguments::add_to(CLI::App& app) {
       ->capture_default_str();
   app.add_option("--max-io", max_io, "largest request; bigger ones are split by the client")
       ->capture_default_str();
+  app.add_option("--chunk-guard", chunk_guard,
+                 "what keeps a client from data that it has sent: open: nothing; windows: its key "
+                 "is taken away, or the data is copied where device or client cannot; copy: always "
+                 "copied")
+      ->check(CLI::IsMember({"open", "windows", "copy"}))
+      ->capture_default_str();
 }
 
 Result<ServeOptions> ServeArguments::options() const {
@@ -90,6 +96,9 @@ Result<ServeOptions> ServeArguments::options() const {
   options.read_only = read_only;
   options.block_devices = block_devices;
   options.queue_depth = queue_depth;
+  for (const trs::ChunkGuard guard : {trs::ChunkGuard::kWindows, trs::ChunkGuard::kCopy}) {
+    if (chunk_guard == to_string(guard)) options.chunk_guard = guard;
+  }
   BRAID_TRY(options.listen, parse_address(listen.empty() ? ":1234" : listen.front()));
   for (size_t i = 1; i < listen.size(); ++i) {
     BRAID_TRY(vhca::Address further, parse_address(listen[i]));

@@ -25,6 +25,7 @@ struct ServeArguments {
   bool block_devices = false;
   uint32_t queue_depth = 128;
   std::string max_io = "1M";
+  std::string chunk_guard = "open";
 
   /// Adds the options (all but the root) to a command.
   void add_to(CLI::App& app);

@@ -39,7 +39,7 @@ class ClientQueue;
 enum class Direction : uint8_t { kRead, kWrite };
 
 /// All that this version can do between Braid peers (docs/trs-wire.md).
-inline constexpr uint32_t kAllFeatures = 0x2f;
+inline constexpr uint32_t kAllFeatures = 0x6f;
 
 /// The devices by which sessions go, and memory that is registered with all of them. Sessions to
 /// several servers may share one, and so a buffer. Everything on one thread; it outlives them.

@@ -14,7 +14,7 @@ using base::make_error;
 // wr_id: a kind in the top byte, since a failed completion tells nothing else; sends carry their
 // count below.
 constexpr uint64_t kKindShift = 56;
-enum class Kind : uint64_t { kSend, kReceive, kMessage, kSendMarker, kReceiveMarker };
+enum class Kind : uint64_t { kSend, kLocal, kReceive, kMessage, kSendMarker, kReceiveMarker };
 constexpr uint64_t wr_id(Kind kind, uint64_t count = 0) {
   return static_cast<uint64_t>(kind) << kKindShift | count;
 }
@@ -175,8 +175,20 @@ bool Connection::post(std::span<vhca::SendWr> chain) {
       last_signaled_ = posted_ + 1;
     }
   }
+  return give(chain.front());
+}
+
+bool Connection::post_local(vhca::SendWr& wr) {
+  wr.wr_id = wr_id(Kind::kLocal, posted_++);
+  wr.next = nullptr;
+  wr.send_flags |= IBV_SEND_SIGNALED;
+  last_signaled_ = posted_;
+  return give(wr);
+}
+
+bool Connection::give(vhca::SendWr& first) {
   const vhca::SendWr* bad = nullptr;
-  const int err = qp_->post_send(chain.data(), &bad);
+  const int err = qp_->post_send(&first, &bad);
   if (err == 0) return true;
   for (; bad != nullptr; bad = bad->next) --posted_;
   fail(base::sys_error(err, "posting a send"));
@@ -212,14 +224,17 @@ void Connection::complete(const vhca::Wc& wc) {
     return;
   }
   if (wc.status != IBV_WC_SUCCESS) {
-    const bool send = kind == Kind::kSend;
+    const bool send = kind == Kind::kSend || kind == Kind::kLocal;
     if (send) completed_ = count_of(wc.wr_id) + 1;
-    fail(make_error(Errc::kDisconnected, "{} failed: {}", send ? "a send" : "a receive",
-                    to_string(wc.status)));
+    const char* const what = kind == Kind::kSend    ? "a send"
+                             : kind == Kind::kLocal ? "opening or closing a memory window"
+                                                    : "a receive";
+    fail(make_error(Errc::kDisconnected, "{} failed: {}", what, to_string(wc.status)));
     return;
   }
-  if (kind == Kind::kSend) {
+  if (kind == Kind::kSend || kind == Kind::kLocal) {
     completed_ = count_of(wc.wr_id) + 1;
+    if (kind == Kind::kLocal) user_.local_done(*this);
   } else {
     completed_receive(wc);
   }

@@ -43,6 +43,8 @@ class ConnectionUser {
                                std::span<const std::byte> message) {
     (void)connection, (void)imm, (void)message;
   }
+  /// The oldest WR of post_local() has been done. While draining too, as above.
+  virtual void local_done(Connection& connection) { (void)connection; }
   /// A completion failed, or the CQ was overrun. At most once; not after fence().
   virtual void failed(Connection& connection, base::Error why) = 0;
 };
@@ -92,6 +94,8 @@ class Connection {
   bool post(vhca::SendWr& wr) { return post(std::span(&wr, 1)); }
   /// The same for several, as one chain. Only if can_send(their number).
   bool post(std::span<vhca::SendWr> chain);
+  /// A BIND_MW or LOCAL_INV, signalled: ConnectionUser::local_done tells, in their order.
+  bool post_local(vhca::SendWr& wr);
   /// An RDMA WRITE_WITH_IMM without data.
   bool post_imm(uint32_t imm);
   /// Polls once. True if there was anything.
@@ -114,6 +118,7 @@ class Connection {
   base::Status post_message_receives(std::span<const uint32_t> message_bytes);
   base::Status prepare_buffers();
   void give_buffers(uint32_t count);
+  bool give(vhca::SendWr& first);
   void completed_send(const vhca::Wc& wc);
   void complete(const vhca::Wc& wc);
   void completed_receive(const vhca::Wc& wc);

@@ -22,6 +22,8 @@ inline std::vector<std::byte> to_vector(std::span<const std::byte> bytes) {
 
 class HostileClient : public SessionRig {
  protected:
+  explicit HostileClient(std::vector<std::string> mutants = {})
+      : SessionRig(1, 1, std::move(mutants)) {}
   void SetUp() override {
     connect();  // an honest client, who must not notice anything
     auto& machine = world.add_machine("hostile");
@@ -92,7 +94,8 @@ class HostileClient : public SessionRig {
       cid0->poll();
       return cid0->completions.size() >= 2;  // the SEND, and the answer
     }));
-    auto announced = wire::parse_info_rsp(raw->received(0, 24), 32 << 10, chunks);
+    auto announced =
+        wire::parse_info_rsp(raw->received(0, cid0->completions.back().byte_len), 32 << 10, chunks);
     ASSERT_TRUE(announced.ok());
     epoch = *announced;
     sessions_before = store.closed;

@@ -113,6 +113,10 @@ class RawPeer : public Process {
     post(raw, IBV_WR_RDMA_WRITE_WITH_IMM, bytes, address, rkey, imm);
   }
 
+  void write(RawConnection& by, std::span<const std::byte> bytes, uint64_t address, uint32_t rkey) {
+    post(by, IBV_WR_RDMA_WRITE, bytes, address, rkey, 0);
+  }
+
   std::unique_ptr<vhca::Pd> pd;
   std::vector<std::byte> memory;
   std::unique_ptr<vhca::Mr> mr;

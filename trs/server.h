@@ -51,6 +51,16 @@ class ServerRequest {
   ~ServerRequest() = default;
 };
 
+/// How a path keeps its client from a chunk between the arrival of a request and its answer
+/// (docs/chunk-keys.md).
+enum class ChunkGuard : uint8_t {
+  kNone,     // the key of all chunks is valid for as long as the path is
+  kWindows,  // the chunk's key is taken away: a memory window, invalidated
+  kCopy,     // what came is copied into memory that no key reaches
+};
+/// "open", "windows", "copy".
+std::string_view to_string(ChunkGuard guard);
+
 /// One client session, as the user sees it.
 class ServerSession {
  public:
@@ -61,6 +71,7 @@ class ServerSession {
   virtual uint32_t max_io_bytes() const = 0;
   virtual size_t paths() const = 0;                         // that are up or coming up
   virtual std::vector<std::string> path_peers() const = 0;  // from where these come
+  virtual std::vector<ChunkGuard> path_guards() const = 0;  // of the same paths, in their order
   virtual bool takes_answer_words() const = 0;
   virtual std::string key_name() const = 0;  // which the client has proved to have; empty: none
   /// Ends all its paths. What is at the user ends there first, and is answered to nobody; then
@@ -101,6 +112,8 @@ struct ServerOptions {
   /// Of all sessions together; one client may have half of them, all its paths and lives counted.
   unsigned connections_max = 1024;
   HeartbeatOptions heartbeat;
+  /// kWindows: where device and client can, else kCopy. Each path has chunks of its own then.
+  ChunkGuard guard = ChunkGuard::kNone;
   /// What is offered to Braid clients (wire.h); less than all to be as an older version is.
   uint32_t features = kAllFeatures;
   /// Who does not prove one of these is not let in (docs/authentication.md). Null: everybody is.

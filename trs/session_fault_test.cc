@@ -297,7 +297,11 @@ TEST_F(SessionFault, KilledClientLeavesNothingAtTheServer) {
 class SessionSoak : public SessionRig,
                     public ::testing::WithParamInterface<std::tuple<size_t, uint64_t>> {
  protected:
-  SessionSoak() : SessionRig(std::get<0>(GetParam()), std::get<1>(GetParam())) {}
+  SessionSoak() : SessionRig(std::get<0>(GetParam()), std::get<1>(GetParam())) {
+    adjust_server = [](ServerOptions& options) {
+      options.guard = static_cast<ChunkGuard>(std::get<1>(GetParam()) % 3);
+    };
+  }
 
   /// A lane owns a block: writes it with a new stamp, reads it back, compares; for ever.
   struct Lane {

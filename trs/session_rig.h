@@ -311,8 +311,8 @@ class ClientProcess final : public Process, private SessionUser {
 /// The installation. `reactors` on each side.
 class SessionRig : public ::testing::Test {
  protected:
-  explicit SessionRig(size_t reactors = 1, uint64_t seed = 1)
-      : world(world_options(seed)), reactor_count(reactors) {
+  explicit SessionRig(size_t reactors = 1, uint64_t seed = 1, std::vector<std::string> mutants = {})
+      : world(world_options(seed, std::move(mutants))), reactor_count(reactors) {
     server_machine = &world.add_machine("server");
     client_machine = &world.add_machine("client");
     world.fabric().add_port(*server_machine, kServerIp);
@@ -388,7 +388,7 @@ class SessionRig : public ::testing::Test {
   ClientProcess* client = nullptr;
 
  private:
-  static base::sim::SimWorldOptions world_options(uint64_t seed) {
+  static base::sim::SimWorldOptions world_options(uint64_t seed, std::vector<std::string> mutants) {
     base::sim::SimWorldOptions options;
     options.seed = seed;
     return options;
@@ -396,3 +396,4 @@ class SessionRig : public ::testing::Test {
 };
 
 }  // namespace braid::trs::testing
+    options.mutants = std::move(mutants);

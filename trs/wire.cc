@@ -64,7 +64,9 @@ std::string to_string(const Uuid& uuid) {
 uint32_t usable_features(uint32_t offered) {
   const uint32_t needed = kFeaturePinnedPermits | kFeatureAdminPermits;
   if ((offered & needed) != needed) offered &= ~kFeatureSequenced;
-  if ((offered & kFeatureSequenced) == 0) offered &= ~(kFeatureAnswerSlots | kFeatureLentPermits);
+  if ((offered & kFeatureSequenced) == 0) {
+    offered &= ~(kFeatureAnswerSlots | kFeatureLentPermits | kFeatureCountedKeys);
+  }
   return offered;
 }
 
@@ -219,7 +221,7 @@ base::Result<ParsedInfoReq> parse_info_req(std::span<const std::byte> message) {
 }
 
 base::Result<uint32_t> parse_info_rsp(std::span<const std::byte> message, uint32_t chunk_bytes,
-                                      std::span<ChunkRegion> chunks) {
+                                      std::span<ChunkRegion> chunks, size_t* regions) {
   const std::string_view what = "info answer";
   BRAID_TRY(const InfoRsp rsp, take<InfoRsp>(message, what));
   if (rsp.type != static_cast<uint16_t>(MessageType::kInfoRsp)) {
@@ -236,6 +238,7 @@ base::Result<uint32_t> parse_info_rsp(std::span<const std::byte> message, uint32
                       count);
   }
   const size_t per_region = chunks.size() / count;
+  if (regions != nullptr) *regions = count;
   for (size_t i = 0; i < count; ++i) {
     SgDescriptor region;
     copy_once(&region, message.data() + sizeof(InfoRsp) + i * sizeof(region), sizeof(region));

@@ -44,11 +44,14 @@ inline constexpr uint32_t kFeatureAnswerSlots = 1u << 3;
 /// A permit that is not for admin requests may be used on any connection but 0, whenever the former
 /// request of its chunk has been answered. Needs kFeatureSequenced.
 inline constexpr uint32_t kFeatureLentPermits = 1u << 5;
+/// An info answer with one region per chunk says that each chunk has a key of its own, which counts
+/// up by one in its low 8 bits with each answer (docs/chunk-keys.md). Needs kFeatureSequenced.
+inline constexpr uint32_t kFeatureCountedKeys = 1u << 6;
 /// Shown by a client that has a key, and by a server that takes nobody without (authentication.md).
 /// Follows from having one: it is none of those that an older version lacks by choice.
 inline constexpr uint32_t kFeatureAuthentication = 1u << 4;
 static_assert(kAllFeatures == (kFeaturePinnedPermits | kFeatureAdminPermits | kFeatureSequenced |
-                               kFeatureAnswerSlots | kFeatureLentPermits));
+                               kFeatureAnswerSlots | kFeatureLentPermits | kFeatureCountedKeys));
 /// Of `offered` by both: those that can be had without the others they need.
 uint32_t usable_features(uint32_t offered);
 
@@ -291,8 +294,9 @@ struct ChunkRegion {
 };
 /// Fills `chunks` (queue_depth entries) with the address and key of each chunk; the value is the
 /// epoch as sent.
+/// `regions` gets their number.
 base::Result<uint32_t> parse_info_rsp(std::span<const std::byte> message, uint32_t chunk_bytes,
-                                      std::span<ChunkRegion> chunks);
+                                      std::span<ChunkRegion> chunks, size_t* regions = nullptr);
 /// kFencePath or kPathFenced, as `type` says is due.
 base::Result<FenceMsg> parse_fence(std::span<const std::byte> message, MessageType type);
 

@@ -53,19 +53,30 @@ std::string peers_text(const json& session) {
   return text.empty() ? text_of(member(session, "peer")) : text;
 }
 
+/// How its chunks are guarded: of all paths, if they have the same.
+std::string guards_text(const json& session) {
+  std::string text, last;
+  for (const json& guard : items(session, "chunk_guards")) {
+    if (text_of(guard) == last) continue;
+    last = text_of(guard);
+    text += (text.empty() ? "" : ", ") + last;
+  }
+  return text.empty() ? "-" : text;
+}
+
 void sessions(Context& context) {
   auto nodes = ask_nodes(context);
   if (!nodes.ok()) return report(context, nodes.error());
   json all = json::array();
-  Table table({"SESSION", "FROM", "KEY", ">PATHS", ">FOR", "DEVICES", "NODE"});
+  Table table({"SESSION", "FROM", "KEY", ">PATHS", "CHUNKS", ">FOR", "DEVICES", "NODE"});
   for (const json& node : nodes->answered) {
     for (json session : items(node.at("server"), "session_list")) {
       if (!session.is_object()) continue;
       table.row({text_of(member(session, "name")), peers_text(session),
                  text_of(member(session, "key")),
                  std::to_string(std::max<size_t>(items(session, "paths").size(), 1)),
-                 text_of(member(session, "open_for_s")) + " s", devices_text(session),
-                 text_of(node.at("node"))});
+                 guards_text(session), text_of(member(session, "open_for_s")) + " s",
+                 devices_text(session), text_of(node.at("node"))});
       session["node"] = node.at("node");
       all.push_back(session);
     }

@@ -20,8 +20,10 @@ void print_serving(const Context& context, const json& status) {
   std::string endpoints;
   for (const json& endpoint : server.at("endpoints"))
     endpoints += (endpoints.empty() ? "" : " and ") + endpoint.get<std::string>();
+  const auto guard = server.value("chunk_guard", std::string("open"));
   std::cout << "serving " << server.at("what").get<std::string>() << " on " << endpoints
-            << " through " << server.at("hca").get<std::string>() << "; Ctrl-C ends it\n"
+            << " through " << server.at("hca").get<std::string>()
+            << (guard == "open" ? "" : ", chunks guarded by " + guard) << "; Ctrl-C ends it\n"
             << std::flush;
 }
 

@@ -41,6 +41,7 @@ inline constexpr std::array kMutants = {
     Mutant{"wakeup-lost", "while no fault was active"},
     Mutant{"rnr-fatal", "that the hardware bridges", 2},
     Mutant{"impatient", "that the hardware bridges", 20},
+    Mutant{"key-kept", "for want of a path", 7},
 };
 
 /// Not a bug of the product: the world ends the process, to see that it says how to replay that.

@@ -13,6 +13,7 @@
 #include "base/sim.h"
 #include "trs/client.h"
 #include "trs/keys.h"
+#include "trs/server.h"
 
 namespace braid::sim {
 
@@ -30,6 +31,11 @@ struct ServerPlan {
   /// Half of the servers let in only clients with a key. Not drawn: a seed's round stays what it
   /// was.
   bool asks_for_keys() const { return queue_depth % 2 == 0; }
+  /// Half of them guard their chunks, most of these by windows. Not drawn either.
+  trs::ChunkGuard guard() const {
+    if (queue_depth / 2 % 2 == 0) return trs::ChunkGuard::kNone;
+    return queue_depth / 4 % 4 == 0 ? trs::ChunkGuard::kCopy : trs::ChunkGuard::kWindows;
+  }
 };
 /// That of a client of such a server, by its name.
 trs::KeyPtr key_of(const std::string& client);

@@ -34,6 +34,7 @@ bnbd::ExportServerOptions export_options(const Plan& plan, size_t server,
     for (const ClientPlan& client : plan.clients) BRAID_ASSERT(keys->add(key_of(client.name)).ok());
     options.transport.keys = std::move(keys);
   }
+  options.transport.guard = me.guard();
   return options;
 }
 

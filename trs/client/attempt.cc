@@ -206,7 +206,9 @@ void Path::take_info(std::span<const std::byte> message) {
   map_->sequenced = (shared & wire::kFeatureSequenced) != 0;
   map_->answer_slots = (shared & wire::kFeatureAnswerSlots) != 0;
   map_->lends = session_.permit_plan(granted_).lends;
-  auto epoch = wire::parse_info_rsp(message, chunk_bytes, map_->chunks);
+  size_t regions = 0;
+  auto epoch = wire::parse_info_rsp(message, chunk_bytes, map_->chunks, &regions);
+  map_->counted_keys = (shared & wire::kFeatureCountedKeys) != 0 && regions == map_->chunks.size();
   info_ = epoch.ok() ? base::Status() : base::Status(epoch.error());
   if (epoch.ok() && map_->sequenced) {
     map_->epoch = *epoch;

@@ -33,7 +33,8 @@ struct PathMap {
   bool braid_peer = false;
   bool sequenced = false;
   bool answer_slots = false;
-  bool lends = false;  // permits may go from reactor to reactor
+  bool lends = false;         // permits may go from reactor to reactor
+  bool counted_keys = false;  // a chunk's key goes up by one with each answer
   uint32_t epoch = 0;
 };
 
@@ -78,6 +79,10 @@ class Lane final : private ConnectionUser, private HeartbeatOwner {
   size_t device() const { return device_; }
   /// The key of a chunk now.
   uint32_t chunk_key(uint32_t index) const { return chunk_keys_[index]; }
+  /// The server has answered to a request in it.
+  void chunk_answered(uint32_t index) {
+    if (map_->counted_keys) chunk_keys_[index] = ibv_inc_rkey(chunk_keys_[index]);
+  }
   uint64_t latency_ns() const { return latency_ns_; }
   void count_answer(uint64_t ns);
   /// The peer broke the protocol: nothing more of it is believed.

@@ -301,6 +301,7 @@ void Queue::answered(Lane& lane, AnswerImm answer, uint32_t bytes) {
   }
   slot->request = nullptr;
   slot->lane = nullptr;
+  lane.chunk_answered(answer.request_id);
   request.unlink();
   counts.in_flight.subtract(1);
   lane.count_answer(reactor_.now_ns() - request.sent_at_ns);

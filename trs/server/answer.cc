@@ -2,6 +2,8 @@
 // lock, no system call beyond what the device needs (a peer that breaks the protocol apart).
 #include <fmt/format.h>
 
+#include <cstring>
+
 #include "trs/server/path.h"
 #include "trs/server/queue.h"
 #include "trs/server/server_impl.h"
@@ -30,6 +32,7 @@ class AnswerChain {
     wr.wr.rdma.rkey = key;
     return wr;
   }
+  void add(const vhca::SendWr& wr) { requests_[count_++] = wr; }
   std::span<vhca::SendWr> requests() { return std::span(requests_).first(count_); }
 
  private:
@@ -60,7 +63,7 @@ void Queue::received_imm(Connection& connection, uint32_t value, uint32_t) {
       request_arrived(session_.codec().decode(imm.payload));
       return;
     case ImmType::kHeartbeat:
-      if (connection.open() && connection.can_send()) {
+      if (connection.open() && room(1)) {
         connection.post_imm(encode_imm({ImmType::kHeartbeatAck, 0}));
       }
       return;
@@ -104,14 +107,22 @@ const char* Queue::take_chunk(Request& request) {
 }
 
 void Queue::request_arrived(RequestImm imm) {
-  const char* wrong = check_request(imm);
-  Request* const request = wrong == nullptr ? &session_.request_of(imm.chunk) : nullptr;
-  if (request != nullptr) wrong = take_chunk(*request);
+  if (const char* const wrong = check_request(imm)) return refuse(imm, wrong);
+  if (path_.guard() != ChunkGuard::kWindows) return take(imm);
+  if (const char* const wrong = close_window(imm)) refuse(imm, wrong);
+}
+
+void Queue::take(RequestImm imm) {
+  Request& request = session_.request_of(imm.chunk);
+  const char* wrong = take_chunk(request);
   if (wrong == nullptr) {
-    wrong = take_request(*request, imm);
-    if (wrong != nullptr && request->state == Request::State::kFree) request->give_back();
+    wrong = take_request(request, imm);
+    if (wrong != nullptr && request.state == Request::State::kFree) request.give_back();
   }
-  if (wrong == nullptr) return;
+  if (wrong != nullptr) refuse(imm, wrong);
+}
+
+void Queue::refuse(RequestImm imm, const char* wrong) {
   violation(wrong, fmt::format("request for chunk {}, message at {}: {}", imm.chunk,
                                imm.offset_bytes, wrong));
 }
@@ -120,7 +131,7 @@ const char* Queue::take_request(Request& request, const RequestImm& imm) {
   const bool busy = request.state != Request::State::kFree;
   wire::ParsedRequest parsed;
   const char* const wrong =
-      wire::parse_request(session_.chunk(imm.chunk), imm.offset_bytes, session_.max_io_bytes(),
+      wire::parse_request(path_.landing(imm.chunk), imm.offset_bytes, session_.max_io_bytes(),
                           busy ? arriving_ : request.header, parsed);
   if (wrong != nullptr) return wrong;
   if (parsed.sequenced != session_.sequenced()) {
@@ -195,7 +206,7 @@ void Queue::begin(Request& request, const wire::ParsedRequest& parsed) {
   request.invalidate = parsed.invalidate;
   request.direction = parsed.direction;
   request.user_header = std::span(request.header).first(parsed.user_header_bytes);
-  request.data = session_.chunk(request.index).first(parsed.data_bytes);
+  request.data = data_of(request, parsed);
   request.context = nullptr;
   request.has_words = parsed.has_words;
   if (parsed.has_words) request.words = parsed.words;
@@ -203,11 +214,23 @@ void Queue::begin(Request& request, const wire::ParsedRequest& parsed) {
   request.slice->begin(request);
 }
 
+/// With a guard it is where no key reaches it: a write whose window is closed lies there already.
+std::span<std::byte> Queue::data_of(const Request& request, const wire::ParsedRequest& parsed) {
+  const auto landed = path_.landing(request.index).first(parsed.data_bytes);
+  const bool write = parsed.direction == Direction::kWrite;
+  if (path_.guard() == ChunkGuard::kWindows && write) return landed;
+  const auto kept = session_.chunk(request.index).first(parsed.data_bytes);
+  if (path_.guard() != ChunkGuard::kCopy || !write) return kept;
+  if (mutant("copy-skipped")) return landed;
+  if (!kept.empty()) std::memcpy(kept.data(), landed.data(), kept.size());
+  return kept;
+}
+
 void Queue::answer(Request& request) {
   request.unlink();
   if (closing_ || !connection_->open()) {
     request.give_back();
-  } else if (waiting_.empty() && connection_->can_send(kAnswerSends)) {
+  } else if (waiting_.empty() && room(kAnswerSends)) {
     send_answer(request);
   } else {
     request.state = Request::State::kWaiting;
@@ -227,6 +250,7 @@ void Queue::send_answer(Request& request) {
   const bool with_slot =
       path_.answers() && (request.status != Errc::kOk || request.has_answer_words);
   AnswerChain chain;
+  if (path_.guard() == ChunkGuard::kWindows) chain.add(open_window(request.index));
   vhca::SendWr* last = nullptr;
   vhca::Sge data{}, said{};
   if (with_data) {

@@ -33,6 +33,7 @@ Path::Path(Session& session, size_t endpoint, std::unique_ptr<vhca::Pd> pd,
       proven_(!proof_due),
       pd_(std::move(pd)),
       lent_(kLentMax),
+      guard_(session.guard_for(session.server().device(endpoint))),
       queues_(request.cid_num),
       half_open_timer_(&half_open, this),
       changed_(home_) {
@@ -41,6 +42,7 @@ Path::Path(Session& session, size_t endpoint, std::unique_ptr<vhca::Pd> pd,
 
 Path::~Path() {
   // A client that stands still in the middle of a copy must not hold up this reactor.
+  if (landing_) landing_->release(*pd_);
   if (chunks_mr_ != nullptr) pd_->dereg_mr(std::move(chunks_mr_), session_.chunks());
 }
 
@@ -164,35 +166,72 @@ base::Task<void> Path::bring_up(wire::ParsedInfoReq info) {
 
 base::Status Path::register_all() {
   const auto& chunks = session_.chunks();
-  BRAID_TRY(chunks_mr_, pd_->reg_mr(chunks->data(), chunks->size(),
-                                    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE));
+  if (guard_ != ChunkGuard::kNone) BRAID_CHECK(make_landing());
+  const int remote = guard_ == ChunkGuard::kNone ? IBV_ACCESS_REMOTE_WRITE : 0;
+  BRAID_TRY(chunks_mr_,
+            pd_->reg_mr(chunks->data(), chunks->size(), IBV_ACCESS_LOCAL_WRITE | remote));
   for (const LentMemory* memory : session_.server().lent()) {
     if (memory != nullptr && !lent_[memory->slot()]) BRAID_CHECK(borrow(*memory));
   }
   return {};
 }
 
+/// What a device that has windows cannot give is done without them, and told.
+base::Status Path::make_landing() {
+  const LandingOptions options{session_.queue_depth(), session_.server().chunk_bytes()};
+  auto made = Landing::create(home_.host(), *pd_, guard_, options);
+  if (!made.ok() && guard_ == ChunkGuard::kWindows) {
+    log_.warning("session '{}' from {}: chunks are copied instead of closed: {}", session_.name(),
+                 peer_text_, made.error().message());
+    guard_ = ChunkGuard::kCopy;
+    made = Landing::create(home_.host(), *pd_, guard_, options);
+  }
+  if (!made.ok()) return made.error();
+  landing_ = std::move(*made);
+  return {};
+}
+
+std::span<std::byte> Path::landing(uint32_t chunk) {
+  return landing_ ? landing_->chunk(chunk) : session_.chunk(chunk);
+}
+
+/// One region, or one for each window.
+std::span<const std::byte> Path::compose_info() {
+  const uint32_t chunk_bytes = session_.server().chunk_bytes();
+  const uint32_t depth = session_.queue_depth();
+  const uint32_t regions = guard_ == ChunkGuard::kWindows ? depth : 1;
+  wire::InfoRsp head;
+  head.sg_cnt = static_cast<uint16_t>(regions);
+  if (session_.sequenced()) head.braid_epoch = session_.epoch();
+  const auto add = [this](std::span<const std::byte> bytes) {
+    told_.insert(told_.end(), bytes.begin(), bytes.end());
+  };
+  add(wire::bytes_of(head));
+  for (uint32_t i = 0; i < regions; ++i) {
+    wire::SgDescriptor region;
+    region.address = reinterpret_cast<uint64_t>(landing(i).data());
+    region.key = regions > 1 ? window(i).key : landing_ ? landing_->rkey() : chunks_mr_->rkey;
+    region.length = depth / regions * chunk_bytes;
+    add(wire::bytes_of(region));
+  }
+  if (handshake_) {
+    const wire::Proof proof = handshake_->secret().told(*info_, told_);
+    add(std::as_bytes(std::span(proof)));
+  }
+  return told_;
+}
+
 void Path::answer_info() {
   state_.set(ServerPathState::kConnected, "info exchange done");
-  struct Answer {
-    wire::InfoRsp head;
-    wire::SgDescriptor region;
-  } answer;
-  const auto& chunks = session_.chunks();
-  answer.head.sg_cnt = uint16_t{1};
-  if (session_.sequenced()) answer.head.braid_epoch = session_.epoch();
-  answer.region.address = reinterpret_cast<uint64_t>(chunks->data());
-  answer.region.key = chunks_mr_->rkey;
-  answer.region.length = static_cast<uint32_t>(chunks->size());
-  std::array<std::byte, sizeof(answer) + wire::kProofBytes> message;
-  std::memcpy(message.data(), &answer, sizeof(answer));
-  size_t length = sizeof(answer);
-  if (handshake_) {
-    const wire::Proof proof = handshake_->secret().told(*info_, wire::bytes_of(answer));
-    std::memcpy(message.data() + length, proof.data(), proof.size());
-    length += proof.size();
+  const std::span<const std::byte> message = compose_info();
+  uint32_t lkey = 0;
+  if (message.size() > Connection::kInlineBytes) {
+    auto registered = pd_->reg_mr(told_.data(), told_.size(), IBV_ACCESS_LOCAL_WRITE);
+    if (!registered.ok()) return close(registered.error().message());
+    told_mr_ = std::move(*registered);
+    lkey = told_mr_->lkey;
   }
-  if (!queues_[0]->send_message(std::span(message).first(length))) {
+  if (!queues_[0]->send_message(message, lkey)) {
     close("connection 0 was lost in the info exchange");
     return;
   }

@@ -23,6 +23,7 @@
 #include "trs/handshake.h"
 #include "trs/path_state.h"
 #include "trs/server/admission.h"
+#include "trs/server/landing.h"
 #include "trs/server/lent.h"
 #include "trs/server/queue.h"
 #include "trs/wire.h"
@@ -79,6 +80,15 @@ class Path {
   Session& session() { return session_; }
   size_t endpoint() const { return endpoint_; }
   vhca::Pd& pd() { return *pd_; }
+  ChunkGuard guard() const { return guard_; }
+  /// Where the client's requests arrive.
+  std::span<std::byte> landing(uint32_t chunk);
+  Window& window(uint32_t chunk) { return landing_->window(chunk); }
+  vhca::SendWr bind_of(const Window& window) const { return landing_->bind_of(window); }
+  /// The data of a request that outlives the path lies there; null: in the session's chunks.
+  std::shared_ptr<base::Segment> landing_memory() const {
+    return landing_ ? landing_->memory() : nullptr;
+  }
   uint32_t chunk_lkey() const { return chunks_mr_->lkey; }
   /// Of memory from Server::register_memory.
   uint32_t lent_lkey(const vhca::Mr& memory) const {
@@ -108,7 +118,9 @@ class Path {
  private:
   base::Task<void> bring_up(wire::ParsedInfoReq info);
   base::Status register_all();
+  base::Status make_landing();
   void answer_info();
+  std::span<const std::byte> compose_info();
   bool bringing_up() const { return state_.is(ServerPathState::kConnecting); }
   void info_requested(std::span<const std::byte> message);
   void authenticate(std::span<const std::byte> message);
@@ -136,6 +148,10 @@ class Path {
   const std::unique_ptr<vhca::Pd> pd_;           // nobody else's: its keys reach this session only
   std::vector<std::unique_ptr<vhca::Mr>> lent_;  // by LentMemory::slot()
   std::unique_ptr<vhca::Mr> chunks_mr_;
+  ChunkGuard guard_;
+  std::unique_ptr<Landing> landing_;  // with a guard
+  std::vector<std::byte> told_;       // the info answer
+  std::unique_ptr<vhca::Mr> told_mr_;
   std::optional<wire::ChunkRegion> answers_;
   std::vector<std::unique_ptr<Queue>> queues_;  // by cid; null until it is accepted
   bool info_came_ = false;

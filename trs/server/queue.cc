@@ -59,6 +59,10 @@ base::Task<base::Status> Queue::try_accept(vhca::ConnectRequest& request) {
   const uint32_t depth = session_.queue_depth();
   ConnectionOptions options;
   options.send_depth = depth + depth / 2 + 8;
+  if (path_.guard() == ChunkGuard::kWindows) {
+    reserve_ = depth;
+    options.send_depth = 4 * depth + 8;
+  }
   options.receive_depth = depth + kSpareReceives;
   options.control_bytes = cid_ == 0 ? wire::kControlBytesMax : 0;
   Worker::Share& share = worker_.share(path_.endpoint());
@@ -93,9 +97,18 @@ std::vector<uint32_t> Queue::setup_messages() const {
 
 void Queue::open() {
   run_here([this] {
-    open_ = !closing_;
-    path_.post_home([this] { path_.queue_opened(); });
+    if (closing_ || path_.guard() != ChunkGuard::kWindows || !bind_windows()) opened();
   });
+}
+
+void Queue::opened() {
+  open_ = !closing_;
+  path_.post_home([this] { path_.queue_opened(); });
+}
+
+/// Whether so many sends may be posted, beside those that requests may ask for.
+bool Queue::room(uint32_t sends) const {
+  return connection_->can_send(sends + reserve_);
 }
 
 void Queue::watch_peer(bool whole_path) {
@@ -112,7 +125,7 @@ uint64_t Queue::listen() {
 }
 
 void Queue::send_heartbeat() {
-  if (!connection_->open() || !connection_->can_send()) return;
+  if (!connection_->open() || !room(1)) return;
   connection_->post_imm(encode_imm({ImmType::kHeartbeat, 0}));
 }
 
@@ -136,6 +149,7 @@ void Queue::begin_close() {
     connection_.reset();
   }
   forget_requests();
+  while (!leaving_.empty()) leaving_.pop_front();
   if (connection_) connection_->fence();
   report_quiet();
 }
@@ -145,7 +159,10 @@ void Queue::forget_requests() {
   while (Request* const request = waiting_.pop_front()) {
     request->give_back();
   }
-  while (Request* const request = running_.pop_front()) request->queue = nullptr;
+  while (Request* const request = running_.pop_front()) {
+    request->queue = nullptr;
+    if (!request->memory) request->memory = path_.landing_memory();
+  }
   if (session_.sequenced() || !session_.has_requests()) return;  // has no deferred ones
   for (uint32_t i = 0; i < session_.queue_depth(); ++i) {
     Request& request = session_.request_of(i);
@@ -172,7 +189,7 @@ bool Queue::poll() {
     report_quiet();
     return did;
   }
-  while (!waiting_.empty() && connection_->can_send(kAnswerSends) && !closing_) {
+  while (!waiting_.empty() && room(kAnswerSends) && !closing_) {
     send_answer(*waiting_.pop_front());
   }
   return did;
@@ -193,13 +210,13 @@ void Queue::violation(const char* reason, std::string detail) {
   });
 }
 
-bool Queue::send_message(std::span<const std::byte> message) {
-  if (!connection_ || !connection_->open() || !connection_->can_send()) return false;
+bool Queue::send_message(std::span<const std::byte> message, uint32_t lkey) {
+  if (!connection_ || !connection_->open() || !room(1)) return false;
   vhca::Sge piece = {reinterpret_cast<uint64_t>(message.data()),
-                     static_cast<uint32_t>(message.size()), 0};
+                     static_cast<uint32_t>(message.size()), lkey};
   vhca::SendWr wr{};
   wr.opcode = IBV_WR_SEND;
-  wr.send_flags = IBV_SEND_INLINE;
+  if (lkey == 0) wr.send_flags = IBV_SEND_INLINE;
   wr.sg_list = &piece;
   wr.num_sge = 1;
   return connection_->post(wr);

@@ -16,6 +16,7 @@
 #include "trs/connection.h"
 #include "trs/heartbeat.h"
 #include "trs/imm.h"
+#include "trs/server/landing.h"
 #include "trs/server/request.h"
 #include "trs/wire.h"
 
@@ -31,7 +32,7 @@ class Queue final : public base::ListNode, private ConnectionUser, private Heart
   Queue(Path& path, Worker& worker, uint16_t cid);
   ~Queue() override;
   uint16_t cid() const { return cid_; }
-  static constexpr uint32_t kAnswerSends = 3;  // work requests of one answer, at most
+  static constexpr uint32_t kAnswerSends = 4;  // work requests of one answer, at most
 
   // --- from the home reactor
   /// Ends in Path::queue_accepted.
@@ -46,7 +47,8 @@ class Queue final : public base::ListNode, private ConnectionUser, private Heart
   uint64_t received_count() const { return received_.load(std::memory_order_relaxed); }
 
   // --- connection 0, whose reactor is the home reactor
-  bool send_message(std::span<const std::byte> message);  // at most 64 bytes
+  /// At most 64 bytes; longer ones from memory that has a key and stays.
+  bool send_message(std::span<const std::byte> message, uint32_t lkey = 0);
 
   // --- the worker's reactor
   /// Sends the answer of a request that has ended, now or when there is a send slot.
@@ -63,7 +65,14 @@ class Queue final : public base::ListNode, private ConnectionUser, private Heart
   base::Task<base::Status> try_accept(vhca::ConnectRequest& request);
   std::vector<uint32_t> setup_messages() const;
   void begin_close();
+  void opened();
+  bool room(uint32_t sends) const;
+  bool bind_windows();
+  const char* close_window(const RequestImm& imm);
+  vhca::SendWr open_window(uint32_t chunk);
   void request_arrived(RequestImm imm);
+  void take(RequestImm imm);
+  void refuse(RequestImm imm, const char* wrong);
   const char* check_request(const RequestImm& imm) const;
   const char* take_chunk(Request& request);
   const char* take_request(Request& request, const RequestImm& imm);
@@ -72,6 +81,7 @@ class Queue final : public base::ListNode, private ConnectionUser, private Heart
   bool mutant(const char* name) const;
   const char* take_again(Request& request, const wire::ParsedRequest& parsed);
   void begin(Request& request, const wire::ParsedRequest& parsed);
+  std::span<std::byte> data_of(const Request& request, const wire::ParsedRequest& parsed);
   void send_answer(Request& request);
   static void fill_slot(const Request& request, wire::AnswerSlot& slot);
   void forget_requests();
@@ -80,6 +90,7 @@ class Queue final : public base::ListNode, private ConnectionUser, private Heart
 
   void received_imm(Connection& connection, uint32_t imm, uint32_t bytes) override;
   void received_message(Connection& connection, std::span<const std::byte> message) override;
+  void local_done(Connection& connection) override;
   void failed(Connection& connection, base::Error why) override;
   uint64_t listen() override;
   void send_heartbeat() override;
@@ -98,6 +109,10 @@ class Queue final : public base::ListNode, private ConnectionUser, private Heart
   bool quiet_ = false;
   bool whole_path_ = false;  // the heartbeat counts what comes by any connection
   HeartbeatDriver heartbeat_;
+  // With windows (windows.cc):
+  uint32_t reserve_ = 0;                  // send slots for LOCAL_INVs, one for each chunk
+  uint32_t binds_due_ = 0;                // before the queue is open
+  base::IntrusiveList<Window> leaving_;   // LOCAL_INV is posted
   base::IntrusiveList<Request> running_;  // at the user
   base::IntrusiveList<Request> waiting_;  // answered, without a send slot yet
   std::array<std::byte, wire::kUserHeaderBytesMax> arriving_{};  // a user header that is judged

@@ -10,7 +10,9 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
+#include "base/host.h"
 #include "base/intrusive_list.h"
 #include "trs/server.h"
 #include "trs/wire.h"
@@ -26,6 +28,7 @@ class Request final : public ServerRequest, public base::ListNode {
   /// The chunk is the client's. The caller's last access: another connection's thread may take it.
   void give_back() {
     state = State::kFree;
+    memory.reset();
     queue = nullptr;
     if (lent)
       holder.store(holder.load(std::memory_order_relaxed) & ~kBusy, std::memory_order_release);
@@ -49,6 +52,7 @@ class Request final : public ServerRequest, public base::ListNode {
   Queue* queue = nullptr;       // by which the answer goes; null: that path is lost
   wire::SgDescriptor target{};  // where the data of a read goes
   bool invalidate = false;      // the client wants the target's key to be gone when it is answered
+  std::shared_ptr<base::Segment> memory;  // that `data` lies in, once the path it came by is lost
   // The answer. It is kept until the next request, as it may be asked for again.
   base::Errc status = base::Errc::kOk;
   DataBuffer source;  // what is sent of a read

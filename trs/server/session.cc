@@ -68,6 +68,24 @@ std::vector<std::string> Session::path_peers() const {
   return peers;
 }
 
+std::vector<ChunkGuard> Session::path_guards() const {
+  std::vector<ChunkGuard> guards;
+  for (const auto& path : paths_) {
+    if (path->live()) guards.push_back(path->guard());
+  }
+  return guards;
+}
+
+/// A window belongs to one queue pair, so which one uses a chunk must be known before it does.
+ChunkGuard Session::guard_for(const vhca::Device& device) const {
+  const ChunkGuard asked = server_.options().guard;
+  if (asked != ChunkGuard::kWindows) return asked;
+  constexpr unsigned kWindows = IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+  const bool can = has(wire::kFeatureCountedKeys) && !lends_ &&
+                   (device.query().device_cap_flags & kWindows) != 0;
+  return can ? ChunkGuard::kWindows : ChunkGuard::kCopy;
+}
+
 KnownSession Session::known(const wire::ConnReq& request) const {
   KnownSession known;
   known.live = live();

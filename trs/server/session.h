@@ -41,6 +41,7 @@ class Session final : public ServerSession {
   uint32_t max_io_bytes() const override;
   size_t paths() const override;
   std::vector<std::string> path_peers() const override;
+  std::vector<ChunkGuard> path_guards() const override;
   bool takes_answer_words() const override { return has(wire::kFeatureAnswerSlots); }
   std::string key_name() const override { return key_ ? key_->name() : std::string(); }
   bool end(const std::string& why) override;
@@ -103,7 +104,10 @@ class Session final : public ServerSession {
   /// Also while it ends.
   bool has_requests() const { return requests_ != nullptr; }
   Request& request_of(uint32_t index) { return requests_[index]; }
+  /// Where the data of a request is kept; with a guard no key reaches it.
   std::span<std::byte> chunk(uint32_t index);
+  /// What paths over `device` are to have: kWindows only if client and device can.
+  ChunkGuard guard_for(const vhca::Device& device) const;
   /// The connection on which chunk `index` may be used, or nothing if several may.
   std::optional<uint16_t> owner_of(uint32_t index) const;
   template <typename Function>

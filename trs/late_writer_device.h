@@ -1,0 +1,126 @@
+// For tests: a device whose client misbehaves. Everything goes to the device behind it; late() puts
+// other bytes where the last RDMA WRITE_WITH_IMM went, by the same queue pair and key.
+//
+// Threads: those of the device's queue pairs; late() on that of the one that it writes by.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "vhca/device.h"
+
+namespace braid::trs::testing {
+
+class LateWriterDevice final : public vhca::Device {
+ public:
+  /// What was written last with data of its own.
+  struct Last {
+    vhca::Qp* qp = nullptr;
+    uint64_t address = 0;
+    uint32_t key = 0;
+  };
+
+  explicit LateWriterDevice(std::unique_ptr<vhca::Device> behind) : behind_(std::move(behind)) {}
+
+  /// `bytes` must be registered, with `lkey`, until the queue pair has ended.
+  void late(const std::byte* bytes, uint32_t length, uint32_t lkey) {
+    vhca::Sge piece{reinterpret_cast<uint64_t>(bytes), length, lkey};
+    vhca::SendWr wr{};
+    wr.opcode = IBV_WR_RDMA_WRITE;
+    wr.sg_list = &piece;
+    wr.num_sge = 1;
+    wr.wr.rdma.remote_addr = last_.address;
+    wr.wr.rdma.rkey = last_.key;
+    const vhca::SendWr* bad = nullptr;
+    (void)last_.qp->post_send(&wr, &bad);
+  }
+
+  const vhca::DeviceInfo& info() const override { return behind_->info(); }
+  base::Reactor& control_reactor() override { return behind_->control_reactor(); }
+  vhca::DeviceAttr query() const override { return behind_->query(); }
+  base::Result<vhca::PortAttr> query_port(uint8_t port) const override {
+    return behind_->query_port(port);
+  }
+  base::Result<vhca::Gid> query_gid(uint8_t port, int index) const override {
+    return behind_->query_gid(port, index);
+  }
+  base::Event& async_event() override { return behind_->async_event(); }
+  std::optional<vhca::AsyncEvent> next_async_event() override {
+    return behind_->next_async_event();
+  }
+  std::unique_ptr<vhca::Td> create_td() override { return behind_->create_td(); }
+  base::Result<std::unique_ptr<vhca::Pd>> alloc_pd() override {
+    BRAID_TRY(std::unique_ptr<vhca::Pd> pd, behind_->alloc_pd());
+    return std::unique_ptr<vhca::Pd>(std::make_unique<WatchedPd>(*this, std::move(pd)));
+  }
+  base::Result<std::unique_ptr<vhca::CompChannel>> create_comp_channel() override {
+    return behind_->create_comp_channel();
+  }
+  base::Result<std::unique_ptr<vhca::Cq>> create_cq(const vhca::CqOptions& options) override {
+    return behind_->create_cq(options);
+  }
+  base::Result<std::unique_ptr<vhca::Listener>> listen(base::Reactor& reactor,
+                                                       const vhca::Address& address,
+                                                       int backlog) override {
+    return behind_->listen(reactor, address, backlog);
+  }
+  base::Task<base::Result<vhca::ConnectResult>> connect(base::Reactor& reactor, vhca::Qp& qp,
+                                                        vhca::Address peer,
+                                                        vhca::ConnectParameters parameters,
+                                                        uint64_t timeout_ns) override {
+    return behind_->connect(reactor, static_cast<WatchedQp&>(qp).behind(), std::move(peer),
+                            parameters, timeout_ns);
+  }
+
+ private:
+  class WatchedQp final : public vhca::Qp {
+   public:
+    WatchedQp(LateWriterDevice& device, std::unique_ptr<vhca::Qp> behind)
+        : device_(device), behind_(std::move(behind)) {}
+    vhca::Qp& behind() { return *behind_; }
+    int post_send(const vhca::SendWr* wr, const vhca::SendWr** bad) override {
+      const bool carries_data = wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM && wr->num_sge > 1;
+      if (carries_data) device_.last_ = {behind_.get(), wr->wr.rdma.remote_addr, wr->wr.rdma.rkey};
+      return behind_->post_send(wr, bad);
+    }
+    int post_recv(const vhca::RecvWr* wr, const vhca::RecvWr** bad) override {
+      return behind_->post_recv(wr, bad);
+    }
+    base::Status modify(const vhca::QpAttr& attr, int mask) override {
+      return behind_->modify(attr, mask);
+    }
+    vhca::QpAttr query() const override { return behind_->query(); }
+    vhca::QpOptions options() const override { return behind_->options(); }
+    uint32_t number() const override { return behind_->number(); }
+
+   private:
+    LateWriterDevice& device_;
+    const std::unique_ptr<vhca::Qp> behind_;
+  };
+
+  class WatchedPd final : public vhca::Pd {
+   public:
+    WatchedPd(LateWriterDevice& device, std::unique_ptr<vhca::Pd> behind)
+        : device_(device), behind_(std::move(behind)) {}
+    base::Result<std::unique_ptr<vhca::Mr>> reg_mr(std::byte* address, uint64_t length_bytes,
+                                                   int access) override {
+      return behind_->reg_mr(address, length_bytes, access);
+    }
+    void dereg_mr(std::unique_ptr<vhca::Mr> mr, std::shared_ptr<void> memory) override {
+      behind_->dereg_mr(std::move(mr), std::move(memory));
+    }
+    base::Result<std::unique_ptr<vhca::Qp>> create_qp(const vhca::QpOptions& options) override {
+      BRAID_TRY(std::unique_ptr<vhca::Qp> qp, behind_->create_qp(options));
+      return std::unique_ptr<vhca::Qp>(std::make_unique<WatchedQp>(device_, std::move(qp)));
+    }
+
+   private:
+    LateWriterDevice& device_;
+    const std::unique_ptr<vhca::Pd> behind_;
+  };
+
+  const std::unique_ptr<vhca::Device> behind_;
+  Last last_;
+};
+
+}  // namespace braid::trs::testing
