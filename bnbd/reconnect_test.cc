@@ -393,6 +393,72 @@ TEST_F(GiveUp, what_is_held_for_too_long_fails_and_what_comes_then_fails_at_once
   EXPECT_EQ(client->session->statistics().in_flight, 0u);
 }
 
+class Lost : public GiveUp {
+ protected:
+  RemoteDevice& open_until_lost(uint64_t lost_after_ns, const std::string& name = "disk.img") {
+    RemoteDeviceOptions options;
+    options.name = name;
+    options.give_up_after_ns = 2 * base::kSecond;
+    options.lost_after_ns = lost_after_ns;
+    return *try_open(*client, std::move(options)).value();
+  }
+};
+
+TEST_F(Lost, device_fails_first_and_is_lost_later_and_stays_so) {
+  RemoteDevice& device = open_until_lost(10 * base::kSecond);
+  ASSERT_EQ(write(*client, device, 0, 4096, 1), Errc::kOk);
+  kill_server();
+  ASSERT_TRUE(reaches(device, RemoteState::kPathDown));
+  const uint64_t down_ns = world.now_ns();
+  Io held(BlockOp::kWrite, 0, 4096, 2);
+  submit(*client, device, held);
+  EXPECT_EQ(wait(held), Errc::kTimedOut);
+  ASSERT_TRUE(reaches(device, RemoteState::kLost));
+  EXPECT_GE(world.now_ns() - down_ns, 10 * base::kSecond - 10 * base::kMillisecond);
+  EXPECT_LT(world.now_ns() - down_ns, 11 * base::kSecond);
+  EXPECT_EQ(client->session->state(), trs::SessionState::kLost);
+  EXPECT_NE(device.explain().find("is lost and fails all I/O until it is unmapped"),
+            std::string::npos)
+      << device.explain();
+  start_server();
+  world.run_for(60 * base::kSecond);
+  EXPECT_EQ(device.state(), RemoteState::kLost);
+  EXPECT_EQ(write(*client, device, 0, 4096, 3), Errc::kDisconnected);
+  EXPECT_EQ(client->session->statistics().in_flight, 0u);
+}
+
+TEST_F(Lost, session_waits_for_the_device_that_waits_longest) {
+  RemoteDevice& device = open_until_lost(10 * base::kSecond);
+  RemoteDevice& patient = open_until_lost(30 * base::kSecond, "void");
+  kill_server();
+  ASSERT_TRUE(reaches(device, RemoteState::kPathDown));
+  world.run_for(20 * base::kSecond);
+  EXPECT_EQ(device.state(), RemoteState::kPathDown);
+  ASSERT_TRUE(reaches(device, RemoteState::kLost));
+  EXPECT_EQ(patient.state(), RemoteState::kLost);
+}
+
+TEST_F(Lost, requests_in_every_place_end_when_nothing_fails_fast) {
+  RemoteDeviceOptions options;
+  options.name = "disk.img";
+  options.lost_after_ns = 5 * base::kSecond;
+  RemoteDevice& device = *try_open(*client, std::move(options)).value();
+  std::deque<Io> ios;
+  for (uint64_t i = 0; i < 300; ++i) {
+    ios.emplace_back(i % 3 == 0 ? BlockOp::kRead : BlockOp::kWrite, i * 4096, 4096, 2);
+    submit(*client, device, ios.back());
+  }
+  world.run_for(100 * base::kMicrosecond);
+  kill_server();
+  ASSERT_TRUE(reaches(device, RemoteState::kLost));
+  for (Io& io : ios) {
+    const Errc status = wait(io);
+    EXPECT_TRUE(status == Errc::kOk || status == Errc::kDisconnected) << to_string(status);
+    EXPECT_EQ(io.completions, 1);
+  }
+  EXPECT_EQ(client->session->statistics().in_flight, 0u);
+}
+
 TEST_F(GiveUp, an_absence_shorter_than_the_limit_costs_no_error_and_the_next_counts_anew) {
   RemoteDevice& device = open_for(10 * base::kSecond);
   for (int i = 0; i < 3; ++i) {

@@ -41,6 +41,9 @@ struct RemoteDeviceOptions {
   /// Not open for so long, the device gives up: what it holds fails with kTimedOut, and so does
   /// what comes until it is open again. kNever: I/O waits for as long as it takes.
   uint64_t give_up_after_ns = base::kNever;
+  /// The session's path away for so long, it is not tried any more, and the device is lost for
+  /// good. Of devices that share a session the longest time counts.
+  uint64_t lost_after_ns = base::kNever;
 };
 
 enum class RemoteState : uint8_t {
@@ -50,6 +53,7 @@ enum class RemoteState : uint8_t {
   kReplaced,     // another device has the name now; down until closed
   kSuperseded,   // another client has opened it for writing since: I/O fails until it is closed
   kRevoked,      // the server's operator has taken it away; I/O is held until remap() or close()
+  kLost,         // the path was away for lost_after_ns: I/O fails until it is closed
   kClosed,
 };
 std::string_view to_string(RemoteState state);
@@ -72,6 +76,7 @@ struct RemoteDeviceStatus {
   uint64_t losses = 0;          // restarts of the server's machine that lost acknowledged writes
   uint64_t flushes_failed = 0;  // to report a loss
   uint64_t give_up_after_ns = base::kNever;
+  uint64_t lost_after_ns = base::kNever;
   bool gave_up = false;  // I/O fails until the device is open again
 };
 

@@ -63,10 +63,12 @@ Task<Result<json>> NodeState::map(json params, CallerGone gone) {
   BRAID_CO_TRY(const std::string front_end, text_param(params, "front_end", "auto"));
   BRAID_CO_TRY(const bnbd::KernelDeviceKind kind, parse_front_end(front_end));
   BRAID_CO_TRY(const std::string limit, text_param(params, "give_up_after", "never"));
+  BRAID_CO_TRY(const std::string loss, text_param(params, "lost_after", "never"));
   bnbd::RemoteDeviceOptions options;
   options.name = target.export_name;
   BRAID_CO_TRY(options.mode, parse_access(access));
   BRAID_CO_TRY(options.give_up_after_ns, parse_duration(limit));
+  BRAID_CO_TRY(options.lost_after_ns, parse_duration(loss));
   BRAID_CO_CHECK(may_map(name));
   BRAID_CO_TRY(std::vector<Paths> ways, co_await ways_to(target.paths));
   BRAID_CO_TRY(std::string key_file, text_param(params, "key", options_.key_file.c_str()));

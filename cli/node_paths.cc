@@ -108,7 +108,8 @@ Result<vhca::Device*> NodeState::device_for(const PathSpec& path) {
 /// With those of the paths that the session does not have yet. Another key is another session.
 Task<Result<SessionPtr>> NodeState::join_session(std::vector<PathSpec> paths, trs::KeyPtr key) {
   const auto found = std::find_if(sessions_.begin(), sessions_.end(), [&](const SessionPtr& one) {
-    return has_one_of(*one, paths) && one->proves(key);
+    const bool lost = one->session && one->session->state() == trs::SessionState::kLost;
+    return !lost && has_one_of(*one, paths) && one->proves(key);
   });
   if (found == sessions_.end()) co_return co_await open_session(std::move(paths), std::move(key));
   const SessionPtr joined = *found;

@@ -203,6 +203,7 @@ json NodeState::device_status(const MappedDevice& device) const {
           {"access", remote.mode},
           {"state", mapped ? remote_state_text(remote) : phase_word(device.phase)},
           {"give_up_after", duration_text(remote.give_up_after_ns)},
+          {"lost_after", duration_text(remote.lost_after_ns)},
           {"kernel_gives_up_after",
            device.kernel ? json(duration_text(device.kernel->waits_at_most_ns())) : json(nullptr)},
           {"size_bytes", remote.info.size_bytes},

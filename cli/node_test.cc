@@ -124,7 +124,7 @@ class NodeDevices : public NodeTest {
 TEST_F(NodeTest, parameters_of_the_wrong_kind_are_refused) {
   for (const json& force : {json("yes"), json(1), json(nullptr), json::array(), json::object()})
     EXPECT_EQ(daemon_->call("unmap", {{"name", "x"}, {"force", force}}).code(), Errc::kInvalid);
-  for (const char* key : {"target", "name", "access", "front_end", "give_up_after"}) {
+  for (const char* key : {"target", "name", "access", "front_end", "give_up_after", "lost_after"}) {
     for (const json& value : {json(5), json(true), json(nullptr), json::array(), json::object()}) {
       json params{{"target", address_ + "/ram"}};
       params[key] = value;

@@ -23,6 +23,8 @@ std::string_view to_string(SessionState state) {
       return "connected";
     case SessionState::kReconnecting:
       return "reconnecting";
+    case SessionState::kLost:
+      return "lost";
     case SessionState::kClosed:
       return "closed";
   }

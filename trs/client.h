@@ -13,7 +13,7 @@
 // old connections, and sent again on the next ones, after the session's user had its turn
 // (SessionUser::reconnected), in their order of submission. They fail only when the session is
 // closed, or after `give_up_after_ns` without a path; from then on until a path is back and the
-// user has its turn, new ones fail too.
+// user has its turn, new ones fail too. After `lost_after_ns` no path is tried any more.
 #pragma once
 
 #include <array>
@@ -96,8 +96,8 @@ struct ClientRequest : base::ListNode {
   std::span<const std::byte> user_header;
   DataBuffer data;  // at most the session's max_io_bytes; length 0 is allowed for writes
   Permit permit;    // taken over by submit, given back before `done` runs
-  /// kOk, what the server's user answered (errc_from_errno), kTimedOut (gave up), kCanceled
-  /// (session closed).
+  /// kOk, what the server's user answered (errc_from_errno), kTimedOut (gave up), kDisconnected
+  /// (session lost), kCanceled (session closed).
   void (*done)(ClientRequest& request, base::Errc status) = nullptr;
   void* context = nullptr;
   /// In `done`: the status is the server's own word, whatever it is; else it never came so far.
@@ -156,9 +156,12 @@ class SessionUser {
   /// There has been no path for give_up_after_ns: what is held ends with kTimedOut, and so does
   /// what is submitted until the next reconnected() begins. Called again if that one fails.
   virtual void gave_up(const base::Error& why) { (void)why; }
+  /// There has been no path for lost_after_ns: no further one is tried, and all requests end with
+  /// kDisconnected. Nothing comes after it; what is left is close().
+  virtual void lost(const base::Error& why) { (void)why; }
 };
 
-enum class SessionState : uint8_t { kConnecting, kConnected, kReconnecting, kClosed };
+enum class SessionState : uint8_t { kConnecting, kConnected, kReconnecting, kLost, kClosed };
 std::string_view to_string(SessionState state);
 
 struct HeartbeatOptions {
@@ -173,6 +176,7 @@ struct ReconnectOptions {
       100 * base::kMillisecond;  // doubles up to the maximum, plus up to 25 % jitter
   uint64_t delay_max_ns = 5 * base::kSecond;
   uint64_t give_up_after_ns = base::kNever;  // without a path: requests fail with kTimedOut
+  uint64_t lost_after_ns = base::kNever;     // without a path: the session is lost, for good
   uint64_t attempt_timeout_ns =
       5 * base::kSecond;  // one attempt, all connections and the info exchange
 };
@@ -295,7 +299,8 @@ class ClientSession {
   virtual void drop_path(std::string_view why) = 0;
 
   // --- paths, on the home reactor
-  /// One more; it is connected in the background. Its id. kInvalid: no such device.
+  /// One more; it is connected in the background. Its id. kInvalid: no such device. kDisconnected:
+  /// the session is lost.
   virtual base::Result<size_t> add_path(const PathOptions& path) = 0;
   /// For good: what is in flight on it goes by another one. kInvalid: the last one, or no such id.
   virtual base::Task<base::Status> remove_path(size_t id) = 0;
@@ -305,12 +310,16 @@ class ClientSession {
   virtual std::vector<PathStatus> paths() const = 0;
   virtual PathPolicy policy() const = 0;
   virtual void set_policy(PathPolicy policy) = 0;
+  /// kDisconnected: the session is lost.
 
   virtual SessionState state() const = 0;
   virtual const SessionLimits& limits() const = 0;
   virtual ClientQueue& queue(size_t reactor_index) = 0;
   /// An admin request on connection 0, home reactor: works during SessionUser::reconnected. The
   /// value is the server's answer, kOk or a refusal. It is never held; errors, all of which leave
+  /// Another ReconnectOptions::lost_after_ns, also for a path that is away already. It has no
+  /// effect on a session that is lost.
+  virtual void set_lost_after(uint64_t lost_after_ns) = 0;
   /// open whether the server did it: kDisconnected if there is no path or it is lost before the
   /// answer; kTimedOut after admin_timeout_ns, while the path stays; kCanceled if the session is
   /// closed. A request that timed out keeps its permit until the server answers; there are

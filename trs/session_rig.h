@@ -271,6 +271,9 @@ class ClientProcess final : public Process, private SessionUser {
   uint64_t disconnected_at_ns = 0;
   std::string disconnected_why;
   std::string gave_up_why;
+  unsigned lost_calls = 0;
+  std::string lost_why;
+  uint64_t lost_at_ns = 0;
   std::function<base::Task<base::Status>()> on_reconnected;
   std::unique_ptr<ClientSession> session;  // last: goes first
 
@@ -302,6 +305,11 @@ class ClientProcess final : public Process, private SessionUser {
   }
   void restored() override { ++restored_calls; }
   void requests_returned() override { ++returned_calls; }
+  void lost(const base::Error& why) override {
+    ++lost_calls;
+    lost_why = why.message();
+    lost_at_ns = home().now_ns();
+  }
   void gave_up(const base::Error& why) override {
     ++gave_up_calls;
     gave_up_why = why.message();

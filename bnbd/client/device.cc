@@ -93,6 +93,7 @@ base::Status DeviceImpl::may_remap() const {
     case RemoteState::kPathDown:
       return base::make_error(Errc::kDisconnected, "{}", explain());
     case RemoteState::kSuperseded:
+    case RemoteState::kLost:
     case RemoteState::kClosed:
       break;
   }
@@ -116,7 +117,8 @@ base::Task<base::Status> DeviceImpl::remap() {
 /// An absence begins when the device is not open, and ends when it is and requests flow. What was
 /// opened again on a path that is lost before that has been away all the time.
 void DeviceImpl::count_absence() {
-  if (state() == RemoteState::kOpen || state_ == RemoteState::kClosed) {
+  const bool over = state_ == RemoteState::kLost || state_ == RemoteState::kClosed;
+  if (state() == RemoteState::kOpen || over) {
     gave_up_ = false;
     session_.home().cancel(give_up_timer_);
   } else if (!gave_up_ && !give_up_timer_.pending() && options_.give_up_after_ns != base::kNever) {
@@ -139,6 +141,7 @@ void DeviceImpl::give_up(base::Timer& timer) {
 Errc DeviceImpl::verdict() const {
   if (closing_) return Errc::kCanceled;
   if (state_ == RemoteState::kSuperseded) return Errc::kIo;
+  if (state_ == RemoteState::kLost) return Errc::kDisconnected;
   return gave_up_ ? Errc::kTimedOut : Errc::kOk;
 }
 
@@ -156,6 +159,18 @@ void DeviceImpl::path_lost() {
   if (state_ == RemoteState::kOpen || state_ == RemoteState::kUnavailable) {
     set_state(RemoteState::kPathDown, "");
   }
+}
+
+/// Who is superseded must not come back to other words.
+void DeviceImpl::lost(std::string why) {
+  if (closing_ || state_ == RemoteState::kSuperseded) return;
+  device_id_ = wire::kNoDevice;
+  remapping_ = false;
+  log_.error("{}: {}; what was held fails, and so does all I/O until it is unmapped", options_.name,
+             why);
+  set_state(RemoteState::kLost, std::move(why));
+  end_held(Errc::kDisconnected);
+  recall_all(Recall::kFails);
 }
 
 void DeviceImpl::requests_returned() {
@@ -347,6 +362,11 @@ std::string DeviceImpl::explain() const {
     case RemoteState::kSuperseded:
       return fmt::format("'{}' fails all I/O until it is unmapped, what was held with it: {}",
                          options_.name, why_);
+    case RemoteState::kLost:
+      return fmt::format(
+          "'{}' is lost and fails all I/O until it is unmapped; then it can be "
+          "mapped again: {}",
+          options_.name, why_);
     case RemoteState::kClosed:
       return fmt::format("'{}' is closed", options_.name);
   }
@@ -369,6 +389,7 @@ RemoteDeviceStatus DeviceImpl::status() const {
   status.losses = ledger_.losses();
   status.flushes_failed = ledger_.flushes_failed();
   status.give_up_after_ns = options_.give_up_after_ns;
+  status.lost_after_ns = options_.lost_after_ns;
   status.gave_up = gave_up_;
   return status;
 }

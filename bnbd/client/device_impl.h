@@ -58,6 +58,7 @@ class DeviceImpl final : public RemoteDevice, public base::ListNode {
   // --- for the session
   uint64_t serial() const { return serial_; }
   uint64_t tenure() const { return tenure_; }
+  uint64_t lost_after_ns() const { return options_.lost_after_ns; }
   uint32_t id_at_server() const { return open_at_server() ? device_id_ : wire::kNoDevice; }
   bool wants_reopening() const {
     return !closing_ && (state_ == RemoteState::kPathDown || state_ == RemoteState::kUnavailable);
@@ -73,6 +74,8 @@ class DeviceImpl final : public RemoteDevice, public base::ListNode {
   /// Sends one part with this permit. False: it has no more to send, or waits for something else.
   bool send_one(trs::Permit permit);
   void path_lost();
+  /// There will be no path any more.
+  void lost(std::string why);
   void requests_returned();
   void reopened(const wire::OpenedDevice& opened);
   void refused(const base::Error& why);

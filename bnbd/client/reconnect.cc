@@ -17,6 +17,10 @@ void SessionImpl::requests_returned() {
   for (DeviceImpl* device : devices_) device->requests_returned();
 }
 
+void SessionImpl::lost(const base::Error& why) {
+  for (DeviceImpl* device : devices_) device->lost(why.message());
+}
+
 /// What was open on the former path is not any more, nor what a turn had opened before it broke
 /// off.
 void SessionImpl::forget_path() {

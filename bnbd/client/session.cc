@@ -37,6 +37,8 @@ std::string_view to_string(RemoteState state) {
       return "superseded";
     case RemoteState::kRevoked:
       return "revoked";
+    case RemoteState::kLost:
+      return "lost";
     case RemoteState::kClosed:
       return "closed";
   }
@@ -312,6 +314,7 @@ base::Task<Result<std::unique_ptr<RemoteDevice>>> SessionImpl::open_device(
   }
   auto device = std::make_unique<DeviceImpl>(*this, ++serials_, options, opened);
   devices_.push_back(device.get());
+  choose_lost_after();
   permit_share_.join();
   buffer_share_.join();
   log_.info("opened '{}' of {} in mode {}: {} bytes, {}", options.name, server_text(),
@@ -320,9 +323,18 @@ base::Task<Result<std::unique_ptr<RemoteDevice>>> SessionImpl::open_device(
   co_return std::unique_ptr<RemoteDevice>(std::move(device));
 }
 
+/// Whoever waits for longer would be lost with the others.
+void SessionImpl::choose_lost_after() {
+  uint64_t longest_ns = 0;
+  for (const DeviceImpl* device : devices_)
+    longest_ns = std::max(longest_ns, device->lost_after_ns());
+  transport_->set_lost_after(devices_.empty() ? base::kNever : longest_ns);
+}
+
 void SessionImpl::forget(DeviceImpl& device) {
   device.unlink();
   if (std::erase(devices_, &device) == 0) return;
+  choose_lost_after();
   permit_share_.leave();
   buffer_share_.leave();
 }

@@ -106,7 +106,9 @@ class SessionImpl final : public RemoteSession, private trs::SessionUser {
   void restored() override;
   void disconnected(const base::Error& why) override;
   void requests_returned() override;
+  void lost(const base::Error& why) override;
 
+  void choose_lost_after();
   base::Status make_memory();
   base::Result<trs::PathOptions> path_options(const RemotePath& path);
   base::Status add_paths();

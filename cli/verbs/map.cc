@@ -29,6 +29,7 @@ struct MapArguments {
   bool read_only = false;
   std::string give_up_after = "never";
   std::string key;  // a file; empty: none
+  std::string lost_after = "never";
   bool foreground = false;
   std::string wire = "auto";
 };
@@ -49,6 +50,7 @@ json to_params(const MapArguments& arguments) {
               {"name", arguments.name},
               {"front_end", arguments.front_end},
               {"give_up_after", arguments.give_up_after},
+              {"lost_after", arguments.lost_after},
               {"access", arguments.read_only ? "ro" : arguments.access}};
   // The node leaves its working directory, and reads the file itself: no secret goes to it.
   if (!arguments.key.empty()) params["key"] = std::filesystem::absolute(arguments.key).string();
@@ -61,6 +63,8 @@ void map(Context& context, const MapArguments& arguments) {
     return report(context, target.error(), kUsage);
   if (auto limit = parse_duration(arguments.give_up_after); !limit.ok())
     return report(context, limit.error().with("--give-up-after"), kUsage);
+  if (auto loss = parse_duration(arguments.lost_after); !loss.ok())
+    return report(context, loss.error().with("--lost-after"), kUsage);
   if (arguments.foreground) {
     if (!context.control.empty()) return report(context, is_a_node_itself(), kUsage);
     context.exit_code =
@@ -157,6 +161,10 @@ void add_map(CLI::App& app, Context& context) {
   verb->add_option("--key", arguments->key,
                    "file with this client's key, which the server has to prove to have, too "
                    "(default: that of braidd --key, if any)");
+  verb->add_option("--lost-after", arguments->lost_after,
+                   "stop connecting to a server that is away for so long: the device is lost then, "
+                   "and fails all I/O until it is unmapped; 10m, 24h or never")
+      ->capture_default_str();
   verb->add_option("--wire", arguments->wire,
                    "with --foreground: auto, or tcp for a server of another user of this host (a "
                    "daemon is told when it starts)")

@@ -58,9 +58,13 @@ base::Task<void> Session::maintain() {
     if (closing_) break;
     user_.requests_returned();
     const bool up_again = co_await reconnect();  // apart: g++ 12 breaks `if (co_await ...)`
-    if (!up_again) break;
+    if (up_again) continue;
+    if (!closing_) be_lost();
+    while (!closing_) co_await changed_->wait();
+    break;
   }
   home_.cancel(give_up_timer_);
+  home_.cancel(lost_timer_);
   co_await fence_all();
   co_await take_back_all();
   co_await stop_all();
@@ -83,7 +87,7 @@ base::Task<void> Session::end_incarnation() {
   wake();
 }
 
-/// Tries until a path is up and its user had its turn. False: the session is being closed.
+/// Tries until a path is up and its user had its turn. False: the session is being closed, or lost.
 base::Task<bool> Session::reconnect() {
   at_once_ = false;
   unsigned rounds = 0;
@@ -93,7 +97,7 @@ base::Task<bool> Session::reconnect() {
     if (tried == 0) co_await back_off(rounds++, at_once_);
     at_once_ = false;
     if (++tried >= usable_paths()) tried = 0;
-    if (closing_) co_return false;
+    if (closing_ || lost_) co_return false;
     Path* const path = next_path();
     if (path == nullptr) {
       why_ = make_error(Errc::kCanceled, "all paths are disconnected by their operator");
@@ -103,7 +107,7 @@ base::Task<bool> Session::reconnect() {
     base::Status status = co_await begin_by(*path);
     if (status.ok()) co_return true;
     if (closing_) co_return false;
-    why_ = status.error();
+    if (!lost_) why_ = status.error();
   }
 }
 
@@ -164,7 +168,9 @@ base::Task<base::Status> Session::users_turn() {
 void Session::go_up(Path& path) {
   usable_ = true;
   gave_up_ = false;
+  lost_ = false;
   home_.cancel(give_up_timer_);
+  home_.cancel(lost_timer_);
   path.go_up();
   log_.info("path to {} up: {} permits of {} bytes", path.text(), limits_.queue_depth,
             limits_.max_io_bytes);
@@ -290,7 +296,8 @@ base::Task<void> Session::back_off(unsigned attempts, const bool& at_once) {
   base::Timer timer([](base::Timer& t) { static_cast<base::Signal*>(t.context)->notify_all(); },
                     changed_.get());
   home_.schedule(timer, until_ns);
-  while (!closing_ && !at_once && home_.host().now_ns() < until_ns) co_await changed_->wait();
+  while (!closing_ && !lost_ && !at_once && home_.host().now_ns() < until_ns)
+    co_await changed_->wait();
 }
 
 }  // namespace braid::trs::client

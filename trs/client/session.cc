@@ -67,7 +67,8 @@ Session::Session(Domain& domain, ClientOptions options, SessionUser& user)
       log_(home_.log().child("trs")),
       paths_uuid_(random_uuid(home_.host())),
       changed_(std::make_shared<base::Signal>(home_)),
-      give_up_timer_(&give_up, this) {
+      give_up_timer_(&give_up, this),
+      lost_timer_(&lose, this) {
   const auto cid_num = static_cast<uint16_t>(options_.reactors.size() + 1);
   queues_.push_back(std::make_unique<Queue>(*this, uint16_t{0}, cid_num, home_));
   for (size_t i = 0; i < options_.reactors.size(); ++i) {
@@ -153,6 +154,7 @@ void Session::path_joined() {
   // The last one was lost in the turn in which this one came: nobody else has noticed.
   usable_ = true;
   home_.cancel(give_up_timer_);
+  home_.cancel(lost_timer_);
   if (gave_up_) refuse_all(Errc::kOk);
   gave_up_ = false;
 }
@@ -169,8 +171,7 @@ void Session::server_forgot(const base::Error& why) {
 void Session::path_down(const base::Error& why) {
   if (usable_) {
     down_since_ns_ = home_.host().now_ns();
-    const uint64_t limit_ns = options_.reconnect.give_up_after_ns;
-    if (limit_ns != base::kNever && !closing_) home_.schedule_after(give_up_timer_, limit_ns);
+    if (!closing_) watch_absence();
   }
   usable_ = false;
   why_ = why;
@@ -198,6 +199,42 @@ void Session::give_up_now() {
   user_.gave_up(why);
 }
 
+/// From the loss of the last path on.
+void Session::watch_absence() {
+  const uint64_t give_up_ns = options_.reconnect.give_up_after_ns;
+  if (give_up_ns != base::kNever) home_.schedule(give_up_timer_, down_since_ns_ + give_up_ns);
+  const uint64_t lost_ns = options_.reconnect.lost_after_ns;
+  if (lost_ns != base::kNever) home_.schedule(lost_timer_, down_since_ns_ + lost_ns);
+}
+
+void Session::set_lost_after(uint64_t lost_after_ns) {
+  options_.reconnect.lost_after_ns = lost_after_ns;
+  home_.cancel(lost_timer_);
+  const bool away = limits_known_ && !usable_ && !closing_ && !lost_;
+  if (away && lost_after_ns != base::kNever)
+    home_.schedule(lost_timer_, down_since_ns_ + lost_after_ns);
+}
+
+/// An attempt that is under way is given up; in its user's turn it may still come to an end.
+void Session::lose(base::Timer& timer) {
+  auto& self = *static_cast<Session*>(timer.context);
+  self.lost_ = true;
+  if (self.users_turn_) return;
+  const auto why = make_error(Errc::kDisconnected, "the session is lost");
+  if (self.beginning_ != nullptr) self.beginning_->lose(why);
+  self.wake();
+}
+
+void Session::be_lost() {
+  home_.cancel(give_up_timer_);
+  why_ =
+      make_error(Errc::kDisconnected, "no path to {} for {} ms, and none is tried any more: {}",
+                 server_text(), options_.reconnect.lost_after_ns / base::kMillisecond, why_text());
+  log_.error("the session is lost: {}", why_->message());
+  refuse_all(Errc::kDisconnected);
+  user_.lost(*why_);
+}
+
 void Session::refuse_all(Errc status) {
   for (size_t cid = 1; cid < queues_.size(); ++cid) queues_[cid]->refuse(status);
 }
@@ -205,6 +242,7 @@ void Session::refuse_all(Errc status) {
 SessionState Session::state() const {
   if (closing_ || closed_) return SessionState::kClosed;
   if (usable_) return SessionState::kConnected;
+  if (lost_ && !users_turn_) return SessionState::kLost;
   return limits_known_ ? SessionState::kReconnecting : SessionState::kConnecting;
 }
 
@@ -245,6 +283,8 @@ std::string Session::explain() const {
       return fmt::format("reconnecting to {} for {}.{} s{}: {}", server_text(), ms / 1000,
                          ms % 1000 / 100, gave_up_ ? ", too long: requests fail" : "", why_text());
     }
+    case SessionState::kLost:
+      return fmt::format("lost: {}", why_text());
     case SessionState::kClosed:
       return fmt::format("closed: {}", why_text());
   }

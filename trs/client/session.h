@@ -87,6 +87,7 @@ class Session final : public ClientSession {
   // --- ClientSession
   base::Task<void> close() override;
   void drop_path(std::string_view why) override;
+  void set_lost_after(uint64_t lost_after_ns) override;
   SessionState state() const override;
   const SessionLimits& limits() const override { return limits_; }
   ClientQueue& queue(size_t reactor_index) override;
@@ -126,6 +127,9 @@ class Session final : public ClientSession {
   void give_up_now();
   void refuse_all(base::Errc status);
 
+  void watch_absence();
+  static void lose(base::Timer& timer);
+  void be_lost();
   base::Status make_memory();
   void submit_admin(AdminSlot& slot, const AdminRequest& asked, Permit permit);
   static void admin_done(ClientRequest& request, base::Errc status);
@@ -159,6 +163,7 @@ class Session final : public ClientSession {
   bool gave_up_ = false;            // no usable path for give_up_after_ns
   std::optional<base::Error> why_;  // the last thing that went wrong
   uint64_t down_since_ns_ = 0;
+  bool lost_ = false;               // none for lost_after_ns: no attempt begins any more
   size_t next_path_ = 0;
   bool at_once_ = false;       // the next attempt does not wait
   Path* beginning_ = nullptr;  // by which an incarnation is being begun, its user's turn included
@@ -175,6 +180,7 @@ class Session final : public ClientSession {
   base::Timer give_up_timer_;
   const std::shared_ptr<char> alive_ = std::make_shared<char>();
   base::Task<void> maintain_task_;  // last: goes first
+  base::Timer lost_timer_;
 };
 
 }  // namespace braid::trs::client

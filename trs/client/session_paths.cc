@@ -34,6 +34,7 @@ base::Result<size_t> Session::add_path(const PathOptions& path) {
                       path.device, domain_.devices());
   }
   if (closing_) return make_error(Errc::kCanceled, "the session is being closed");
+  if (state() == SessionState::kLost) return *why_;
   PathOptions options = path;
   if (options.server.port == 0) options.server.port = wire::kDefaultPort;
   paths_.push_back(std::make_unique<Path>(*this, paths_.size(), options));
@@ -80,6 +81,7 @@ base::Status Session::disconnect_path(size_t id) {
 base::Status Session::reconnect_path(size_t id) {
   Path* const path = find(id);
   if (path == nullptr) return make_error(Errc::kNotFound, "there is no path {}", id);
+  if (state() == SessionState::kLost) return *why_;
   if (path->connected()) path->lose(make_error(Errc::kCanceled, "to be made anew"));
   path->set_disabled(false);
   at_once_ = true;
