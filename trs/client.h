@@ -273,12 +273,17 @@ class ClientQueue {
   /// Gives up a request that is held. True: it ends soon, with kCanceled. False: it is on the wire
   /// and ends by its answer, or is held again once the path is lost.
   virtual bool cancel(ClientRequest& request) = 0;
+  /// Whether what is submitted now would go on a wire, as soon as there is a send slot.
+  virtual bool has_path() const = 0;
   virtual ClientStatistics statistics() const = 0;
 
  private:
   friend class Permit;
   virtual void give_back(uint32_t index) = 0;
 };
+
+/// Random, and known to the server. Compared, it gives all who share sessions the same order.
+using SessionId = std::array<uint8_t, 16>;
 
 class ClientSession {
  public:
@@ -305,21 +310,23 @@ class ClientSession {
   /// For good: what is in flight on it goes by another one. kInvalid: the last one, or no such id.
   virtual base::Task<base::Status> remove_path(size_t id) = 0;
   /// Takes a path down and leaves it down / makes it anew at once. kNotFound: no such id.
+  /// kDisconnected: the session is lost.
   virtual base::Status disconnect_path(size_t id) = 0;
   virtual base::Status reconnect_path(size_t id) = 0;
   virtual std::vector<PathStatus> paths() const = 0;
   virtual PathPolicy policy() const = 0;
   virtual void set_policy(PathPolicy policy) = 0;
-  /// kDisconnected: the session is lost.
 
-  virtual SessionState state() const = 0;
-  virtual const SessionLimits& limits() const = 0;
-  virtual ClientQueue& queue(size_t reactor_index) = 0;
-  /// An admin request on connection 0, home reactor: works during SessionUser::reconnected. The
-  /// value is the server's answer, kOk or a refusal. It is never held; errors, all of which leave
   /// Another ReconnectOptions::lost_after_ns, also for a path that is away already. It has no
   /// effect on a session that is lost.
   virtual void set_lost_after(uint64_t lost_after_ns) = 0;
+  virtual SessionState state() const = 0;
+  virtual const SessionLimits& limits() const = 0;
+  virtual ClientQueue& queue(size_t reactor_index) = 0;
+  virtual size_t reactors() const = 0;  // any thread, as is id()
+  virtual const SessionId& id() const = 0;
+  /// An admin request on connection 0, home reactor: works during SessionUser::reconnected. The
+  /// value is the server's answer, kOk or a refusal. It is never held; errors, all of which leave
   /// open whether the server did it: kDisconnected if there is no path or it is lost before the
   /// answer; kTimedOut after admin_timeout_ns, while the path stays; kCanceled if the session is
   /// closed. A request that timed out keeps its permit until the server answers; there are

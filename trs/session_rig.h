@@ -399,9 +399,9 @@ class SessionRig : public ::testing::Test {
   static base::sim::SimWorldOptions world_options(uint64_t seed, std::vector<std::string> mutants) {
     base::sim::SimWorldOptions options;
     options.seed = seed;
+    options.mutants = std::move(mutants);
     return options;
   }
 };
 
 }  // namespace braid::trs::testing
-    options.mutants = std::move(mutants);

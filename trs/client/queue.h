@@ -97,6 +97,7 @@ class Queue final : public ClientQueue, private base::Poller {
   void wait_for_permit(PermitWaiter& waiter) override;
   void submit(ClientRequest& request) override;
   bool cancel(ClientRequest& request) override;
+  bool has_path() const override { return !up_.empty(); }
   ClientStatistics statistics() const override;
 
  private:

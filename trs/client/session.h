@@ -91,6 +91,8 @@ class Session final : public ClientSession {
   SessionState state() const override;
   const SessionLimits& limits() const override { return limits_; }
   ClientQueue& queue(size_t reactor_index) override;
+  size_t reactors() const override { return options_.reactors.size(); }
+  const SessionId& id() const override { return paths_uuid_.bytes; }
   base::Task<base::Result<base::Errc>> admin(const AdminRequest& request) override;
   std::string explain() const override;
   std::string peer_text() const override;
@@ -125,11 +127,11 @@ class Session final : public ClientSession {
   void go_up(Path& path);
   static void give_up(base::Timer& timer);
   void give_up_now();
-  void refuse_all(base::Errc status);
-
   void watch_absence();
   static void lose(base::Timer& timer);
   void be_lost();
+  void refuse_all(base::Errc status);
+
   base::Status make_memory();
   void submit_admin(AdminSlot& slot, const AdminRequest& asked, Permit permit);
   static void admin_done(ClientRequest& request, base::Errc status);
@@ -161,9 +163,9 @@ class Session final : public ClientSession {
   bool usable_ = false;             // requests flow: a path is up, and the user had its turn
   bool users_turn_ = false;         // SessionUser::reconnected is running
   bool gave_up_ = false;            // no usable path for give_up_after_ns
+  bool lost_ = false;               // none for lost_after_ns: no attempt begins any more
   std::optional<base::Error> why_;  // the last thing that went wrong
   uint64_t down_since_ns_ = 0;
-  bool lost_ = false;               // none for lost_after_ns: no attempt begins any more
   size_t next_path_ = 0;
   bool at_once_ = false;       // the next attempt does not wait
   Path* beginning_ = nullptr;  // by which an incarnation is being begun, its user's turn included
@@ -178,9 +180,9 @@ class Session final : public ClientSession {
   std::unique_ptr<vhca::Mr> answers_mr_;
 
   base::Timer give_up_timer_;
+  base::Timer lost_timer_;
   const std::shared_ptr<char> alive_ = std::make_shared<char>();
   base::Task<void> maintain_task_;  // last: goes first
-  base::Timer lost_timer_;
 };
 
 }  // namespace braid::trs::client

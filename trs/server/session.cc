@@ -71,7 +71,7 @@ std::vector<std::string> Session::path_peers() const {
 std::vector<ChunkGuard> Session::path_guards() const {
   std::vector<ChunkGuard> guards;
   for (const auto& path : paths_) {
-    if (path->live()) guards.push_back(path->guard());
+    if (path->live() && path->proven()) guards.push_back(path->guard());
   }
   return guards;
 }
