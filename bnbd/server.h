@@ -104,9 +104,11 @@ struct ExportServerStatistics {
   uint64_t opens_refused = 0;
   uint64_t requests_refused = 0;  // malformed, out of range, against the mode, unknown device
   uint64_t handed_over = 0;       // requests that came on another reactor than the home
-  uint64_t force_closed = 0;      // devices, by an operator
-  uint64_t sessions_ended = 0;    // by an operator
-  uint64_t resized = 0;           // exports, here or by others
+  /// Requests by the reactor on which they came, in the order of ServerOptions::reactors.
+  std::vector<uint64_t> requests;
+  uint64_t force_closed = 0;    // devices, by an operator
+  uint64_t sessions_ended = 0;  // by an operator
+  uint64_t resized = 0;         // exports, here or by others
 };
 
 class ExportServer {

@@ -28,16 +28,16 @@ class RawPeer : public test::ServedRig, private trs::SessionUser {
     host.run(std::move(node));
     raw->domain = std::move(trs::Domain::create(*raw->device)).value();
     raw->memory = std::move(host.create_segment(64 << 10, "test")).value();
-    raw->mr = std::move(raw->domain->register_memory(raw->memory->data(), 64 << 10,
-                                        IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE))
-                  .value();
+    raw->mr =
+        std::move(raw->domain->register_memory(raw->memory->data(), 64 << 10,
+                                               IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE))
+            .value();
     trs::ClientOptions options;
     options.session_name = "raw";
     options.server = {test::kServerIp, test::kPort};
     options.reactors = raw->reactor_list();
     trs::SessionUser& user = *this;
-    auto opened =
-        await(*raw, trs::ClientSession::open(*raw->domain, std::move(options), user));
+    auto opened = await(*raw, trs::ClientSession::open(*raw->domain, std::move(options), user));
     EXPECT_TRUE(opened.ok());
     raw->session = std::move(opened).value();
   }
@@ -327,21 +327,28 @@ class TwoReactors : public RawPeer {
   TwoReactors() : RawPeer(2) {}
 };
 
+/// The raw peer's session is the first; the next two begin at the one reactor and at the other.
 TEST_F(TwoReactors, requests_on_another_reactor_are_handed_over_and_back) {
-  ClientNode& client = add_client();
-  RemoteDevice& device = open(client);
-  RemoteDevice& ram = open(client, "ram");
-  for (uint64_t i = 0; i < 50; ++i) {
-    EXPECT_EQ(write(client, device, i * 4096, 4096, static_cast<int>(i)), Errc::kOk);
-    EXPECT_EQ(write(client, ram, i * 4096, 4096, static_cast<int>(i)), Errc::kOk);
+  for (const size_t reactor : {0, 1}) {
+    ClientNode& client = add_client(reactor == 0 ? "home" : "away");
+    const std::vector<uint64_t> before = server->statistics().requests;
+    ASSERT_EQ(before.size(), 2u);
+    RemoteDevice& device = open(client);
+    RemoteDevice& ram = open(client, "ram");
+    for (uint64_t i = 0; i < 50; ++i) {
+      EXPECT_EQ(write(client, device, i * 4096, 4096, static_cast<int>(i)), Errc::kOk);
+      EXPECT_EQ(write(client, ram, i * 4096, 4096, static_cast<int>(i)), Errc::kOk);
+    }
+    for (uint64_t i = 0; i < 50; ++i) {
+      EXPECT_TRUE(reads_as(client, device, i * 4096, 4096, static_cast<int>(i)));
+      EXPECT_TRUE(reads_as(client, ram, i * 4096, 4096, static_cast<int>(i)));
+    }
+    const ExportServerStatistics after = server->statistics();
+    EXPECT_GE(after.requests[reactor] - before[reactor], 200u);
+    EXPECT_EQ(after.requests[1] - before[1], reactor == 1 ? 200u : 0u) << "control is the home's";
+    EXPECT_EQ(after.handed_over, after.requests[1]);
+    await(client, client.session->close());
   }
-  for (uint64_t i = 0; i < 50; ++i) {
-    EXPECT_TRUE(reads_as(client, device, i * 4096, 4096, static_cast<int>(i)));
-    EXPECT_TRUE(reads_as(client, ram, i * 4096, 4096, static_cast<int>(i)));
-  }
-  EXPECT_GE(server->statistics().handed_over, 200u);
-  await(client, device.close());
-  await(client, client.session->close());
 }
 
 TEST(ExportServer, refuses_export_names_that_cannot_be) {

@@ -15,8 +15,8 @@
 
 namespace {
 
-constexpr std::array kHowToServe = {"--listen",      "--read-only", "--block-devices",
-                                    "--queue-depth", "--max-io",    "--keys"};
+constexpr std::array kHowToServe = {"--listen", "--read-only", "--block-devices", "--queue-depth",
+                                    "--max-io", "--keys",      "--reactors"};
 
 std::string first_given_of(const CLI::App& app, std::span<const char* const> options) {
   for (const char* option : options)

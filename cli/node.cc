@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <future>
 
@@ -31,10 +32,12 @@ void log_what_is_missing(base::Logger& log, const std::vector<bnbd::IoProcessSte
 
 }  // namespace
 
-NodeState::NodeState(base::Host& host, base::Reactor& reactor, vhca::Device& hca,
-                     NodeOptions options, std::vector<bnbd::IoProcessStep> io_process)
+NodeState::NodeState(base::Host& host, base::Reactor& reactor, std::vector<base::Reactor*> serving,
+                     vhca::Device& hca, NodeOptions options,
+                     std::vector<bnbd::IoProcessStep> io_process)
     : host_(host),
       reactor_(reactor),
+      serving_(std::move(serving)),
       hca_(hca),
       options_(std::move(options)),
       io_process_(std::move(io_process)),
@@ -56,7 +59,7 @@ Status NodeState::start_server() {
   server.transport.listen = serve.listen;
   for (const vhca::Address& further : serve.listen_further)
     server.transport.endpoints.push_back({&hca_, further});
-  server.transport.reactors = {&reactor_};
+  server.transport.reactors = serving_;
   server.transport.queue_depth = serve.queue_depth;
   server.transport.max_io_bytes = serve.max_io_bytes;
   if (!serve.keys_file.empty()) {
@@ -128,11 +131,12 @@ class NodeImpl final : public Node {
   ~NodeImpl() override {
     control_.reset();  // no more calls
     if (thread_) end_by_force();
-    if (reactor_) reactor_->stop();
+    for (auto& reactor : reactors_) reactor->stop();
     thread_.reset();  // joins
+    further_threads_.clear();
     state_.reset();
     hca_.reset();
-    reactor_.reset();
+    reactors_.clear();
   }
 
   Status start(NodeOptions options) {
@@ -144,19 +148,16 @@ class NodeImpl final : public Node {
     base::LinuxHostOptions host_options;
     host_options.log_name = options.name;
     BRAID_TRY(host_, base::create_linux_host(host_options));
-    base::Reactor::Options reactor_options;
-    reactor_options.name = "io";
-    reactor_options.poll_budget_ns = options.poll_budget_ns;
-    BRAID_TRY(reactor_, base::Reactor::create(*host_, reactor_options));
-    // Until the thread runs, this one stands in for it.
+    BRAID_CHECK(make_reactors(options));
+    reactor_ = reactors_.front().get();
+    // Until the threads run, this one stands in for them.
     BRAID_TRY(hca_, open_device(*host_, *reactor_, options));
-    state_ = std::make_unique<NodeState>(*host_, *reactor_, *hca_, std::move(options),
-                                         std::move(io_process));
+    std::vector<base::Reactor*> serving;
+    for (const auto& reactor : reactors_) serving.push_back(reactor.get());
+    state_ = std::make_unique<NodeState>(*host_, *reactor_, std::move(serving), *hca_,
+                                         std::move(options), std::move(io_process));
     if (state_->wants_server()) BRAID_CHECK(state_->start_server());
-    BRAID_TRY(thread_, host_->start_thread("braid-io", [this] {
-      bnbd::prefault_stack();
-      reactor_->run();
-    }));
+    BRAID_CHECK(start_threads());
     return control_->serve([this](std::shared_ptr<ControlCall> call) { take(std::move(call)); });
   }
 
@@ -173,6 +174,33 @@ class NodeImpl final : public Node {
   }
 
  private:
+  Status make_reactors(const NodeOptions& options) {
+    const unsigned count = options.serve ? std::max(options.serve->reactors, 1U) : 1;
+    for (unsigned i = 0; i < count; ++i) {
+      base::Reactor::Options reactor_options;
+      reactor_options.name = i == 0 ? "io" : fmt::format("io{}", i);
+      reactor_options.poll_budget_ns = options.poll_budget_ns;
+      BRAID_TRY(auto reactor, base::Reactor::create(*host_, reactor_options));
+      reactors_.push_back(std::move(reactor));
+    }
+    return {};
+  }
+  /// The home's last: the node ends by it.
+  Status start_threads() {
+    const auto run = [](base::Reactor* reactor) {
+      return [reactor] {
+        bnbd::prefault_stack();
+        reactor->run();
+      };
+    };
+    for (size_t i = 1; i < reactors_.size(); ++i) {
+      BRAID_TRY(auto thread,
+                host_->start_thread(fmt::format("braid-io{}", i), run(reactors_[i].get())));
+      further_threads_.push_back(std::move(thread));
+    }
+    BRAID_TRY(thread_, host_->start_thread("braid-io", run(reactor_)));
+    return {};
+  }
   void end_by_force() {
     const Status ended = on_reactor<Status>([this] { return state_->stop(/*force=*/true); });
     if (!ended.ok()) host_->log().warning("{}", ended.error().message());
@@ -210,10 +238,12 @@ class NodeImpl final : public Node {
   }
 
   std::unique_ptr<base::Host> host_;
-  std::unique_ptr<base::Reactor> reactor_;
+  std::vector<std::unique_ptr<base::Reactor>> reactors_;  // the home first
+  base::Reactor* reactor_ = nullptr;                      // the home
   std::unique_ptr<vhca::Device> hca_;
   std::unique_ptr<NodeState> state_;
-  std::unique_ptr<base::Thread> thread_;
+  std::unique_ptr<base::Thread> thread_;  // of the home
+  std::vector<std::unique_ptr<base::Thread>> further_threads_;
   std::unique_ptr<ControlServer> control_;
 };
 

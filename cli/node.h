@@ -40,6 +40,9 @@ struct ServeOptions {
   bool block_devices = false;  // also export block devices that lie beneath the root
   /// Of the clients that are let in (cli/key_file.h); empty: everybody is.
   std::string keys_file;
+  /// Threads that serve: the node's own one, the home, and further ones. Clients' I/O connections
+  /// are spread over them; exports and their disks are the home's.
+  unsigned reactors = 1;
   uint32_t queue_depth = 128;  // requests in flight per session
   uint32_t max_io_bytes = 1 << 20;
   trs::ChunkGuard chunk_guard = trs::ChunkGuard::kNone;

@@ -103,8 +103,9 @@ using DevicePtr = std::shared_ptr<MappedDevice>;
 /// What a node does, on its reactor.
 class NodeState {
  public:
-  NodeState(base::Host& host, base::Reactor& reactor, vhca::Device& hca, NodeOptions options,
-            std::vector<bnbd::IoProcessStep> io_process);
+  /// `serving`: the reactors of the server, `reactor` first.
+  NodeState(base::Host& host, base::Reactor& reactor, std::vector<base::Reactor*> serving,
+            vhca::Device& hca, NodeOptions options, std::vector<bnbd::IoProcessStep> io_process);
 
   bool wants_server() const { return options_.serve.has_value(); }
   base::Status start_server();
@@ -189,6 +190,7 @@ class NodeState {
 
   base::Host& host_;
   base::Reactor& reactor_;
+  const std::vector<base::Reactor*> serving_;
   vhca::Device& hca_;
   const NodeOptions options_;
   const std::vector<bnbd::IoProcessStep> io_process_;

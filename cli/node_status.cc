@@ -302,7 +302,10 @@ json NodeState::server_status() const {
           {"opened", s.opened},
           {"closed", s.closed},
           {"opens_refused", s.opens_refused},
-          {"requests_refused", s.requests_refused}};
+          {"requests_refused", s.requests_refused},
+          {"reactors", s.requests.size()},
+          {"requests_by_reactor", s.requests},
+          {"requests_handed_over", s.handed_over}};
 }
 
 /// The device and wire of a session: of the software HCA's two wires the one that this server's

@@ -37,6 +37,7 @@ Result<std::vector<SyntheticExport>> parse_synthetic(const std::vector<std::stri
 
 // A chunk has room for the payload and this for headers, rounded up to a power of two (trs).
 constexpr uint32_t kHeaderBytes = 4096;
+constexpr unsigned kReactorsMax = 16;
 constexpr uint32_t kQueueDepthMin = 2;
 constexpr uint32_t kQueueDepthMax = 4096;
 
@@ -72,6 +73,11 @@ void ServeArguments::add_to(CLI::App& app) {
   app.add_flag("--read-only", read_only, "refuse to open anything for writing");
   app.add_flag("--block-devices", block_devices,
                "also export block devices that lie beneath the root");
+  app.add_option("--reactors", reactors,
+                 "threads that serve; the connections of clients are spread over them, the disks "
+                 "are the first one's")
+      ->check(CLI::Range(1U, kReactorsMax))
+      ->capture_default_str();
   app.add_option("--queue-depth", queue_depth, "requests in flight per client session")
       ->check(CLI::Range(kQueueDepthMin, kQueueDepthMax))
       ->capture_default_str();
@@ -95,6 +101,7 @@ Result<ServeOptions> ServeArguments::options() const {
   if (!keys.empty()) options.keys_file = std::filesystem::absolute(keys);
   options.read_only = read_only;
   options.block_devices = block_devices;
+  options.reactors = reactors;
   options.queue_depth = queue_depth;
   for (const trs::ChunkGuard guard : {trs::ChunkGuard::kWindows, trs::ChunkGuard::kCopy}) {
     if (chunk_guard == to_string(guard)) options.chunk_guard = guard;

@@ -23,6 +23,7 @@ struct ServeArguments {
   std::string keys;                 // a file; empty: none
   bool read_only = false;
   bool block_devices = false;
+  unsigned reactors = 1;
   uint32_t queue_depth = 128;
   std::string max_io = "1M";
   std::string chunk_guard = "open";

@@ -38,7 +38,9 @@ ServerImpl::ServerImpl(ExportServerOptions options)
       home_(*options_.transport.reactors.front()),
       log_(home_.log().child("server")),
       log_limit_(kLogLinesPerSecond),
-      exports_(home_, options_) {}
+      exports_(home_, options_) {
+  statistics_.requests.resize(options_.transport.reactors.size());
+}
 
 ServerImpl::~ServerImpl() = default;
 

@@ -26,8 +26,8 @@ Session::Session(ServerImpl& server, trs::ServerSession& transport,
       braid_peer_(transport.braid_peer()),
       key_name_(transport.key_name()) {
   for (base::Reactor* reactor : reactors) {
-    pools_.push_back(
-        std::make_unique<SlotPool>(server, *this, *reactor, transport.queue_depth() + kSpareSlots));
+    pools_.push_back(std::make_unique<SlotPool>(server, *this, *reactor, pools_.size(),
+                                                transport.queue_depth() + kSpareSlots));
   }
 }
 

@@ -53,8 +53,8 @@ struct RequestSlot : base::Message, base::ListNode {
 
 /// The free slots of one reactor.
 struct SlotPool {
-  SlotPool(ServerImpl& owner, Session& user, base::Reactor& where, uint32_t count)
-      : server(owner), session(user), reactor(where), slots(count) {
+  SlotPool(ServerImpl& owner, Session& user, base::Reactor& where, size_t number, uint32_t count)
+      : server(owner), session(user), reactor(where), index(number), slots(count) {
     for (RequestSlot& slot : slots) {
       slot.pool = this;
       free.push_back(slot);
@@ -63,6 +63,7 @@ struct SlotPool {
   ServerImpl& server;
   Session& session;
   base::Reactor& reactor;
+  const size_t index;  // of the reactor
   std::vector<RequestSlot> slots;
   base::IntrusiveList<RequestSlot> free;
 };

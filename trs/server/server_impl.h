@@ -42,6 +42,8 @@ class ServerImpl final : public Server {
   /// Waits for the end of some session.
   base::Signal& session_changed() { return *changed_; }
   void count_opened() { ++statistics_.sessions_opened; }
+  /// By which a session's I/O connections begin another reactor further than the last session's.
+  size_t next_spread() { return spreads_++; }
   void count_breach(const char* reason) { ++statistics_.breaches[reason]; }
   void count_refused_key(const char* reason) { ++statistics_.keys_refused[reason]; }
   uint64_t next_path_number() { return ++paths_made_; }
@@ -88,6 +90,7 @@ class ServerImpl final : public Server {
   base::Logger log_;
   std::array<LentMemory*, kLentMax> lent_{};
   std::vector<std::unique_ptr<Worker>> workers_;
+  size_t spreads_ = 0;
   ServerStatistics statistics_;
   uint64_t paths_made_ = 0;
   bool stopping_ = false;

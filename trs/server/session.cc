@@ -35,6 +35,7 @@ Session::Session(ServerImpl& server, const wire::ConnReq& request, std::string p
       braid_peer_(request.braid_magic == wire::kBraidMagic),
       features_(features_shared(request, server.options().features)),
       lends_(has(wire::kFeatureLentPermits) && cid_num_ > 2),
+      spread_(server.next_spread()),
       epoch_(random_epoch(home_.host())),
       recon_cnt_(request.recon_cnt),
       proven_(!proof_due),
@@ -153,7 +154,8 @@ std::optional<uint16_t> Session::owner_of(uint32_t index) const {
 }
 
 Worker& Session::worker_of(uint16_t cid) {
-  return server_.worker(has(wire::kFeaturePinnedPermits) ? cid : 0);
+  if (cid == 0 || !has(wire::kFeaturePinnedPermits)) return server_.worker(0);
+  return server_.worker(spread_ + cid);
 }
 
 base::Status Session::begin(const wire::ParsedInfoReq& info) {

@@ -89,7 +89,8 @@ class Session final : public ServerSession {
   void path_ended(Path& path);
   void slice_quiet();
   const std::shared_ptr<base::Segment>& chunks() const { return chunks_; }
-  /// Without the promise that each chunk keeps to one connection, one thread must have them all.
+  /// The same for all paths. Without the promise that each chunk keeps to one connection, one
+  /// thread must have them all.
   Worker& worker_of(uint16_t cid);
 
   // --- for queues
@@ -140,6 +141,7 @@ class Session final : public ServerSession {
   const bool braid_peer_;
   const uint32_t features_;     // shared with the client
   const bool lends_;            // permits between its I/O connections
+  const size_t spread_;         // connection cid > 0 is served by reactor spread + cid
   const uint32_t epoch_;        // random
   uint32_t admin_permits_ = 1;  // on connection 0
   uint16_t recon_cnt_;          // of the newest path
