@@ -25,11 +25,12 @@ class ConformanceSrq : public Pair {
     parameters.rnr_retry_count = count;
     return parameters;
   }
-  /// Two clients at one SRQ of the server.
+  /// Two clients at one SRQ of the server; its QPs and the SRQ are of one PD.
   void connect_two(const EndOptions& server_options, const ConnectParameters& parameters = {}) {
     connect({}, server_options, parameters);
     EndOptions shared;
     shared.qp.srq = server.srq.get();
+    shared.qp_pd = server.pd.get();
     client_b = make_end(kClient);
     server_b = make_end(kServer, shared);
     connect_ends(client_b, server_b, parameters);

@@ -21,10 +21,13 @@
 
 namespace braid::vhca {
 
-/// Where the libraries are: names for the dynamic loader, or paths.
 struct IbvOptions {
+  // Where the libraries are: names for the dynamic loader, or paths.
   std::string ibverbs = "libibverbs.so.1";
   std::string rdmacm = "librdmacm.so.1";
+  /// Connects from this IP address, which is the device's, and no other. Empty: from the one of its
+  /// own that is nearest to the peer and has a route.
+  std::string source_ip;
 };
 
 struct IbvPortInfo {
@@ -47,8 +50,12 @@ struct IbvDeviceInfo {
 /// for some system calls.
 base::Result<std::vector<IbvDeviceInfo>> list_ibv_devices(const IbvOptions& options = {});
 
-/// Opens the device of this name. kNotFound names those that there are; kNotSupported as above, and
-/// for iWARP, which has no RDMA write with immediate.
+/// The name of the RDMA device that has an IP address. kNotFound: none has. Blocks for some system
+/// calls.
+base::Result<std::string> ibv_device_with(const std::string& ip, const IbvOptions& options = {});
+
+/// Opens the device of this name. kNotFound names those that there are; kInvalid: `source_ip` is
+/// not the device's; kNotSupported as above, and for iWARP, which has no RDMA write with immediate.
 base::Result<std::unique_ptr<Device>> create_ibv_device(base::Host& host, base::Reactor& control,
                                                         std::string_view name,
                                                         const IbvOptions& options = {});

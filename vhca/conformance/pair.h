@@ -28,6 +28,7 @@ struct EndOptions {
   int mr_access = kAllAccess;
   /// Brings the QP to INIT with these flags; else the connection manager's hold.
   std::optional<int> qp_access;
+  Pd* qp_pd = nullptr;  // of another end, which outlives this one; null: its own
 };
 
 /// One side of a connection.

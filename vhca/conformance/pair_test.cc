@@ -62,7 +62,8 @@ End Pair::make_end(int side, const EndOptions& options) {
     end.srq = std::move(*end.pd->create_srq(srq_options));
     qp_options.srq = end.srq.get();
   }
-  end.qp = std::move(*end.pd->create_qp(qp_options));
+  Pd& qp_pd = options.qp_pd != nullptr ? *options.qp_pd : *end.pd;
+  end.qp = std::move(*qp_pd.create_qp(qp_options));
   if (options.qp_access.has_value()) {
     EXPECT_TRUE(to_init(*end.qp, *options.qp_access).ok());
   }

@@ -58,6 +58,13 @@ struct RigFactory {
   bool pads_private_data = false;
   /// How long finding the way to a peer and asking it takes at most.
   uint64_t connect_ns = 20 * base::kMillisecond;
+  /// A refused write with immediate has taken a receive, which fails with the refusal's status; by
+  /// the contract it takes none, and the receive is flushed.
+  bool refusal_takes_receive = false;
+  /// Alternate paths may be there; the suite has none to give.
+  bool may_have_alternate_paths = false;
+  /// Thousands of round trips would take minutes.
+  bool slow = false;
   /// "Suite.Test", and why these devices cannot be asked for that: skipped.
   std::vector<std::pair<std::string, std::string>> cannot;
 };

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/sim.h"
 #include "vhca/conformance/rig.h"
+#include "vhca/conformance/rxe_limits.h"
 #include "vhca/ibv_device.h"
 #include "vhca/soft_device.h"
 
@@ -226,51 +227,6 @@ bool is_rxe(std::string_view device) {
   return ::access(parent.c_str(), F_OK) == 0;
 }
 
-/// As seen with the driver of kernel 6.1 (docs/rdma-devices.md).
-void add_limits_of_rxe(std::vector<std::pair<std::string, std::string>>& cannot) {
-  struct Limit {
-    const char* why;
-    std::vector<const char*> tests;
-  };
-  const Limit limits[] = {
-      {"rxe tells no event of a request that it refused",
-       {"ConformanceAsyncEvents.ARefusedRequestTellsTheResponder",
-        "ConformanceAsyncEvents.TheEventWakesWhoSleeps"}},
-      {"rxe says LOC_QP_OP_ERR for lengths and protection, and REM_OP_ERR to the peer",
-       {"ConformanceAsyncEvents.WhatACompletionTellsIsNoEvent",
-        "ConformanceErrors.AMessageLongerThanItsReceiveFailsBothEnds",
-        "ConformanceErrors.AReceiveIntoMemoryThatMayNotBeWrittenFailsBothEnds",
-        "ConformanceErrors.LocalMemoryIsCheckedForRangeAccessAndProtectionDomain",
-        "ConformanceSrq.TheLengthIsThatOfTheReceiveTaken",
-        "ConformanceSrq.AReceiveThatMayNotBeWrittenFailsItsMessage"}},
-      {"rxe's CQs and SRQs hold more than they say, and an SRQ takes any limit",
-       {"ConformanceAsyncEvents.AnOverrunCqTellsOfItselfAndFailsItsQp",
-        "ConformanceSrq.ItHoldsWhatItWasMadeFor"}},
-      {"rxe's library refuses to post an atomic that is not aligned or has not 8 bytes",
-       {"ConformanceAtomics.WhatIsNotAllowedIsRefusedAndChangesNothing",
-        "ConformanceAtomics.AnAnswerHasEightBytes"}},
-      {"rxe executes an atomic whose answer has no place",
-       {"ConformanceAtomics.TheAnswerNeedsMemoryThatMayBeWritten"}},
-      {"rxe takes an atomic with IBV_SEND_INLINE", {"ConformanceAtomics.TheyCannotBeInline"}},
-      {"rxe tells SQ_DRAINED unasked, and does not tell that it drains",
-       {"ConformanceDrain.AnIdleQueueIsDrainedAtOnce",
-        "ConformanceDrain.WhatHadBegunIsFinishedWhatCameLaterWaits"}},
-      {"rxe checks a window's access by the bounds of the memory",
-       {"ConformanceWindows.BoundsAndAccessAreThoseOfTheWindow"}},
-      {"rxe tells of an invalidated key by the kernel's flag, which is another one in verbs",
-       {"ConformanceWindows.ThePeerInvalidatesWithASend"}},
-      {"rxe acknowledges an invalidation that it then refuses",
-       {"ConformanceWindows.ThePeerInvalidatesOnlyWhatIsItsOwn"}},
-      {"rxe takes binds that verbs refuse, and kernel 6.1 dies of one of them",
-       {"ConformanceWindows.WhatMayNotBeBoundIsNot"}},
-      {"rxe tells receives of a QP that has none of its own",
-       {"ConformanceSrq.AQpWithSharedReceivesTakesNoneOfItsOwn"}},
-  };
-  for (const Limit& limit : limits) {
-    for (const char* const test : limit.tests) cannot.emplace_back(test, limit.why);
-  }
-}
-
 template <typename Made, typename... Args>
 RigFactory factory(const std::string& name, bool virtual_time, bool thread_domain, Args... args) {
   return {name, virtual_time, thread_domain,
@@ -296,16 +252,19 @@ std::vector<RigFactory> rigs() {
     all.push_back(factory<IbvRig>("rdma", false, false, std::string(names.substr(0, comma)),
                                   std::string(names.substr(comma + 1))));
     all.back().pads_private_data = true;
+    all.back().may_have_alternate_paths = true;
     all.back().connect_ns = 2 * base::kSecond;
     all.back().cannot = {
         {"ConformanceCm.RequestsBeyondTheBacklogAreRefused",
          "RDMA CM tells a listener's refusal like one of the program"},
+        {"ConformanceStates.ValuesOutOfRangeAreRefusedByName",
+         "RDMA drivers look at values each in its own way, and name none"},
         {"ConformanceWindows.MemoryKnowsOfItsWindowsAndEndsThem",
          "RDMA devices do not tell what windows memory has"},
         {"ConformanceWindows.TheEndOfTheQpEndsItsWindows",
          "RDMA devices do not tell what windows memory has"},
     };
-    if (is_rxe(names.substr(0, comma))) add_limits_of_rxe(all.back().cannot);
+    if (is_rxe(names.substr(0, comma))) limit_to_rxe(all.back());
   }
   return all;
 }

@@ -43,11 +43,16 @@ int common_prefix(const SocketAddress& a, const SocketAddress& b) {
   return bits;
 }
 
-/// The device's own addresses of the peer's family, those nearest to the peer first. Several, as
-/// only the kernel knows which of them has a route.
+std::vector<std::string> own_addresses(const IbvDevice& device) {
+  if (!device.source_ip().empty()) return {device.source_ip()};
+  return device.addresses();
+}
+
+/// The addresses to connect from, of the peer's family, those nearest to the peer first. Several,
+/// as only the kernel knows which of them has a route.
 std::vector<SocketAddress> sources_for(const IbvDevice& device, const SocketAddress& peer) {
   std::vector<SocketAddress> sources;
-  for (const std::string& ip : device.addresses()) {
+  for (const std::string& ip : own_addresses(device)) {
     auto address = socket_address({ip, 0});
     if (address.ok() && address->storage.ss_family == peer.storage.ss_family) {
       sources.push_back(*address);
@@ -95,6 +100,10 @@ Task<Found> find_way(IbvDevice& device, base::Reactor& reactor, SocketAddress pe
                      std::string peer_text) {
   std::vector<SocketAddress> sources = sources_for(device, peer);
   if (sources.empty()) {
+    if (!device.source_ip().empty()) {
+      co_return make_error(Errc::kInvalid, "{} is not of the address family of {}",
+                           device.source_ip(), peer_text);
+    }
     if (!device.addresses().empty()) {
       co_return make_error(Errc::kNotFound, "{} has no address of the family of {}",
                            device.info().name, peer_text);

@@ -86,6 +86,7 @@ class IbvCq final : public Cq, public base::ListNode {
   base::Status resize(int capacity) override;
 
   ibv_cq* verbs() { return cq_; }
+  bool one_thread() const { return one_thread_; }
   /// Drops the completions of a QP that is destroyed or reset: drivers may leave them.
   void drop_completions(uint32_t qp_number);
   /// The device said that it had no room for a completion.

@@ -72,18 +72,20 @@ AsyncEvent translate(const ibv_async_event& raw) {
 }  // namespace
 
 IbvDevice::IbvDevice(base::Host& host, base::Reactor& control,
-                     std::shared_ptr<const Library> library, ibv_context* context)
+                     std::shared_ptr<const Library> library, ibv_context* context,
+                     std::string source_ip)
     : host_(host),
       control_(control),
       library_(std::move(library)),
       context_(context),
       info_{context->device->name, fmt::format("RDMA device {}", context->device->name)},
+      source_ip_(std::move(source_ip)),
       async_handle_(context->async_fd),
       async_event_(host.create_event()) {}
 
 Result<std::unique_ptr<Device>> IbvDevice::create(base::Host& host, base::Reactor& control,
                                                   std::shared_ptr<const Library> library,
-                                                  ibv_device& device) {
+                                                  ibv_device& device, std::string source_ip) {
   if (device.transport_type == IBV_TRANSPORT_IWARP) {
     return make_error(Errc::kNotSupported,
                       "{} is an iWARP device, which has no RDMA write with immediate data: use an "
@@ -94,7 +96,8 @@ Result<std::unique_ptr<Device>> IbvDevice::create(base::Host& host, base::Reacto
   if (context == nullptr) {
     return verbs_error(errno, fmt::format("opening RDMA device {}", device.name));
   }
-  std::unique_ptr<IbvDevice> made(new IbvDevice(host, control, std::move(library), context));
+  std::unique_ptr<IbvDevice> made(
+      new IbvDevice(host, control, std::move(library), context, std::move(source_ip)));
   BRAID_CHECK(made->start());
   return std::unique_ptr<Device>(std::move(made));
 }
@@ -117,14 +120,22 @@ IbvDevice::~IbvDevice() {
 }
 
 Result<PortAttr> IbvDevice::query_port(uint8_t port) const {
+  if (port < 1 || port > attr_.phys_port_cnt) {
+    return make_error(Errc::kNotFound, "port {} of {}, which has {}", port, info_.name,
+                      attr_.phys_port_cnt);
+  }
   PortAttr attr;
   const int err = library_->query_port(context_, port, attr);
   if (err == 0) return attr;
-  return verbs_error(err, fmt::format("querying port {} of {}, which has {}", port, info_.name,
-                                      attr_.phys_port_cnt));
+  return verbs_error(err, fmt::format("querying port {} of {}", port, info_.name));
 }
 
 Result<Gid> IbvDevice::query_gid(uint8_t port, int index) const {
+  BRAID_TRY(const PortAttr of_port, query_port(port));
+  if (index < 0 || index >= of_port.gid_tbl_len) {
+    return make_error(Errc::kNotFound, "GID {} of port {} of {}, which has {}", index, port,
+                      info_.name, of_port.gid_tbl_len);
+  }
   Gid gid{};
   if (library_->verbs.query_gid(context_, port, index, &gid) == 0) return gid;
   return verbs_error(errno,
@@ -233,6 +244,10 @@ Result<std::unique_ptr<Mr>> IbvPd::reg_mr(std::byte* address, uint64_t length_by
 }
 
 Result<std::unique_ptr<Mw>> IbvPd::alloc_mw(ibv_mw_type type) {
+  if (type != IBV_MW_TYPE_2) {
+    return make_error(Errc::kNotSupported, "memory windows are of type 2 here, not {}",
+                      static_cast<int>(type));
+  }
   return IbvMw::create(device_.windows_lock(), pd_, type);
 }
 

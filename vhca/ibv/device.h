@@ -27,7 +27,8 @@ class IbvDevice final : public Device {
  public:
   static base::Result<std::unique_ptr<Device>> create(base::Host& host, base::Reactor& control,
                                                       std::shared_ptr<const Library> library,
-                                                      ibv_device& device);
+                                                      ibv_device& device,
+                                                      std::string source_ip = {});
   ~IbvDevice() override;
 
   const DeviceInfo& info() const override { return info_; }
@@ -55,6 +56,8 @@ class IbvDevice final : public Device {
   const std::shared_ptr<std::mutex>& windows_lock() const { return windows_lock_; }
   /// The IP addresses of its ports, each once. Empty on InfiniBand, whose GIDs are none.
   std::vector<std::string> addresses() const;
+  /// The only one to connect from; empty: any of them.
+  const std::string& source_ip() const { return source_ip_; }
   // --- QPs by number, for what the device says of them
   void add_qp(IbvQp& qp);
   /// When it returns nothing is told to the QP any more.
@@ -72,7 +75,7 @@ class IbvDevice final : public Device {
 
  private:
   IbvDevice(base::Host& host, base::Reactor& control, std::shared_ptr<const Library> library,
-            ibv_context* context);
+            ibv_context* context, std::string source_ip);
   base::Status start();
   static void async_readable(base::Watch& watch);
   void fetch_async_events();
@@ -83,6 +86,7 @@ class IbvDevice final : public Device {
   const std::shared_ptr<const Library> library_;
   ibv_context* const context_;
   const DeviceInfo info_;
+  const std::string source_ip_;
   DeviceAttr attr_{};
   const std::shared_ptr<std::mutex> windows_lock_ = std::make_shared<std::mutex>();
   const BorrowedHandle async_handle_;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "vhca/ibv/cm_channel.h"
 #include "vhca/ibv/device.h"
 #include "vhca/ibv/words.h"
 
@@ -11,6 +12,7 @@ using base::Errc;
 using base::Error;
 using base::make_error;
 using base::Result;
+using base::Status;
 
 namespace ibv {
 
@@ -109,6 +111,36 @@ Result<std::vector<IbvDeviceInfo>> list_ibv_devices(const IbvOptions& options) {
   return all;
 }
 
+namespace {
+
+/// By binding to it: only the CM knows all addresses, those of IP over InfiniBand too.
+Result<std::string> device_with(const std::shared_ptr<const ibv::Library>& library,
+                                const std::string& ip) {
+  BRAID_TRY(ibv::SocketAddress address, ibv::socket_address({ip, 0}));
+  BRAID_TRY(const auto channel, ibv::CmChannel::create(library));
+  BRAID_CHECK(channel->make_id());
+  const bool bound = library->cm.bind_addr(channel->id(), address.get()) == 0;
+  const ibv_context* const context = bound ? channel->id()->verbs : nullptr;
+  if (context != nullptr) return std::string(context->device->name);
+  return make_error(Errc::kNotFound, "no RDMA device of this machine has the address {}", ip);
+}
+
+Status check_source(const std::shared_ptr<const ibv::Library>& library, const std::string& source,
+                    std::string_view device) {
+  if (source.empty()) return base::ok_status();
+  auto owner = device_with(library, source);
+  if (!owner.ok()) return owner.error();
+  if (*owner == device) return base::ok_status();
+  return make_error(Errc::kInvalid, "{} is an address of {}, not of {}", source, *owner, device);
+}
+
+}  // namespace
+
+Result<std::string> ibv_device_with(const std::string& ip, const IbvOptions& options) {
+  BRAID_TRY(const auto library, ibv::Library::load(options));
+  return device_with(library, ip);
+}
+
 Result<std::unique_ptr<Device>> create_ibv_device(base::Host& host, base::Reactor& control,
                                                   std::string_view name,
                                                   const IbvOptions& options) {
@@ -116,7 +148,10 @@ Result<std::unique_ptr<Device>> create_ibv_device(base::Host& host, base::Reacto
   BRAID_TRY(const ibv::DeviceList list, ibv::DeviceList::get(library));
   std::string names;
   for (ibv_device* const device : list.devices()) {
-    if (name == device->name) return ibv::IbvDevice::create(host, control, library, *device);
+    if (name == device->name) {
+      BRAID_CHECK(check_source(library, options.source_ip, name));
+      return ibv::IbvDevice::create(host, control, library, *device, options.source_ip);
+    }
     names += fmt::format("{}{}", names.empty() ? "" : ", ", device->name);
   }
   return make_error(Errc::kNotFound, "no RDMA device is called \"{}\"; there {}", name,

@@ -19,6 +19,8 @@ namespace {
 
 // From our accept to the peer's confirmation.
 constexpr uint64_t kHandshakeBoundNs = 5 * base::kSecond;
+// Until the kernel tells why it refuses an answer, if a peer is the reason.
+constexpr uint64_t kReasonBoundNs = 100 * base::kMillisecond;
 constexpr int kFreePortTries = 64;
 
 class IbvRequest final : public ConnectRequest {
@@ -65,6 +67,16 @@ Status IbvRequest::answer(IbvQp& qp, const ConnectParameters& parameters) {
   return verbs_error(errno, "answering a connect request");
 }
 
+/// Whether the kernel tells of the id soon: a peer that gives up just when it is answered is told
+/// behind the failure.
+Task<bool> something_happens(base::Reactor& reactor, CmChannel& channel) {
+  channel.start(reactor);
+  Task<CmEvent> next = channel.next();
+  Task<std::optional<CmEvent>> soon = reactor.with_timeout(std::move(next), kReasonBoundNs);
+  const std::optional<CmEvent> event = co_await std::move(soon);
+  co_return event.has_value();
+}
+
 Task<Result<std::unique_ptr<Connection>>> IbvRequest::accept(base::Reactor& reactor, Qp& qp,
                                                              ConnectParameters parameters) {
   if (!channel_) co_return make_error(Errc::kInvalid, "the connect request was decided already");
@@ -90,8 +102,9 @@ Task<Result<std::unique_ptr<Connection>>> IbvRequest::accept(base::Reactor& reac
   std::optional<Accepting> accepting(std::in_place, ours->accepting(), channel_->id());
   if (const Status answered = answer(*ours, parameters); !answered.ok()) {
     accepting.reset();
+    const bool gone = co_await something_happens(reactor, *channel_);
     reject({});
-    co_return fail(answered.error());
+    co_return fail(gone ? make_error(Errc::kDisconnected, "it gave up") : answered.error());
   }
   channel = std::move(channel_);
   channel->start(reactor);

@@ -29,6 +29,19 @@ Status check_cap(const QpCap& cap, const DeviceAttr& device) {
   return check("max_recv_sge", cap.max_recv_sge, device.max_sge);
 }
 
+Status check_cqs(const QpOptions& options) {
+  if (options.send_cq == nullptr || options.recv_cq == nullptr) {
+    return make_error(Errc::kInvalid, "a QP needs a send CQ and a receive CQ");
+  }
+  for (const Cq* const cq : {options.send_cq, options.recv_cq}) {
+    if (options.td == nullptr && static_cast<const IbvCq*>(cq)->one_thread()) {
+      return make_error(Errc::kInvalid,
+                        "a QP without a thread domain cannot use a CQ that was made with one");
+    }
+  }
+  return base::ok_status();
+}
+
 }  // namespace
 
 void QpHold::fence() {
@@ -46,9 +59,7 @@ IbvQp::IbvQp(IbvDevice& device, const QpOptions& options)
       made_with_(options) {}
 
 Result<std::unique_ptr<Qp>> IbvQp::create(IbvPd& pd, const QpOptions& options) {
-  if (options.send_cq == nullptr || options.recv_cq == nullptr) {
-    return make_error(Errc::kInvalid, "a QP needs a send CQ and a receive CQ");
-  }
+  BRAID_CHECK(check_cqs(options));
   IbvDevice& device = pd.device();
   QpCap cap = options.cap;
   if (options.srq != nullptr) cap.max_recv_wr = cap.max_recv_sge = 0;
@@ -106,9 +117,10 @@ int IbvQp::post_send(const SendWr* wr, const SendWr** bad) {
 /// A bind names our objects, of which the driver knows nothing: one by one, with its own.
 int IbvQp::post_with_binds(const SendWr* wr, const SendWr** bad) {
   for (; wr != nullptr; wr = wr->next) {
-    IbvMw* const window = wr->opcode == IBV_WR_BIND_MW && wr->bind_mw.mw != nullptr
-                              ? static_cast<IbvMw*>(static_cast<Mw*>(wr->bind_mw.mw))
-                              : nullptr;
+    // What is of another type is no window of ours.
+    const bool ours = wr->opcode == IBV_WR_BIND_MW && wr->bind_mw.mw != nullptr &&
+                      wr->bind_mw.mw->type == IBV_MW_TYPE_2;
+    IbvMw* const window = ours ? static_cast<IbvMw*>(static_cast<Mw*>(wr->bind_mw.mw)) : nullptr;
     SendWr drivers = *wr;
     int err = 0;
     if (window != nullptr) {
@@ -191,6 +203,7 @@ QpAttr IbvQp::query() const {
   ibv_qp_init_attr init{};
   // Fails only if the device is gone, and then nothing works any more.
   if (device_.library().verbs.query_qp(qp_, &attr, kAll, &init) != 0) attr.qp_state = IBV_QPS_ERR;
+  attr.cur_qp_state = attr.qp_state;  // rxe leaves it out
   return attr;
 }
 

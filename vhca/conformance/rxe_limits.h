@@ -1,0 +1,87 @@
+// What the kernel's rxe driver cannot be asked for, test by test, with the reason: as seen with
+// kernel 6.1 (docs/rdma-devices.md). Whatever else fails on it is a bug.
+#pragma once
+
+#include <vector>
+
+#include "vhca/conformance/rig.h"
+
+namespace braid::vhca::conformance {
+
+struct Limit {
+  const char* why;
+  std::vector<const char*> tests;
+};
+
+inline std::vector<Limit> limits_of_rxe() {
+  return {
+      // --- what it tells
+      {"rxe tells no event of a request that it refused",
+       {"ConformanceAsyncEvents.ARefusedRequestTellsTheResponder",
+        "ConformanceAsyncEvents.TheEventWakesWhoSleeps"}},
+      {"rxe says LOC_QP_OP_ERR for lengths and protection, and REM_OP_ERR to the peer",
+       {"ConformanceAsyncEvents.WhatACompletionTellsIsNoEvent",
+        "ConformanceErrors.AMessageLongerThanItsReceiveFailsBothEnds",
+        "ConformanceErrors.AReceiveIntoMemoryThatMayNotBeWrittenFailsBothEnds",
+        "ConformanceErrors.LocalMemoryIsCheckedForRangeAccessAndProtectionDomain",
+        "ConformanceSrq.TheLengthIsThatOfTheReceiveTaken",
+        "ConformanceSrq.AReceiveThatMayNotBeWrittenFailsItsMessage"}},
+      {"rxe tells SQ_DRAINED unasked, and does not tell that it drains",
+       {"ConformanceDrain.AnIdleQueueIsDrainedAtOnce",
+        "ConformanceDrain.WhatHadBegunIsFinishedWhatCameLaterWaits"}},
+      {"rxe goes on after a drained queue only with the next post",
+       {"ConformanceErrors.SendsWaitWhileTheQueueIsDrainedAndGoOnAfter"}},
+      // --- posts
+      {"rxe's library refuses to post an atomic that is not aligned or has not 8 bytes",
+       {"ConformanceAtomics.WhatIsNotAllowedIsRefusedAndChangesNothing",
+        "ConformanceAtomics.AnAnswerHasEightBytes"}},
+      {"rxe executes an atomic whose answer has no place",
+       {"ConformanceAtomics.TheAnswerNeedsMemoryThatMayBeWritten"}},
+      {"rxe takes an atomic with IBV_SEND_INLINE", {"ConformanceAtomics.TheyCannotBeInline"}},
+      {"without initiator depth rxe lets what returns data wait for ever; the CM takes the depth "
+       "down to what the server grants",
+       {"ConformanceAtomics.WithoutResponderResourcesNothingThatReturnsDataIsTaken",
+        "ConformanceAtomics.WithoutInitiatorDepthTheyAreALocalError",
+        "ConformanceErrors.AReadWithoutInitiatorDepthIsALocalError"}},
+      {"rxe looks at local keys ahead of their turn, and then never ends what waits before",
+       {"ConformanceErrors.ABadLocalKeyFailsInItsTurn"}},
+      // --- shared receives
+      {"rxe's CQs and SRQs hold more than they say, and an SRQ takes any limit",
+       {"ConformanceAsyncEvents.AnOverrunCqTellsOfItselfAndFailsItsQp",
+        "ConformanceSrq.ItHoldsWhatItWasMadeFor"}},
+      {"rxe tells receives of a QP that has none of its own",
+       {"ConformanceSrq.AQpWithSharedReceivesTakesNoneOfItsOwn"}},
+      {"rxe looks for a shared receive's memory in the QP's protection domain",
+       {"ConformanceSrq.ReceivesAreOfTheProtectionDomainOfTheQueue"}},
+      {"rxe takes a receive before it looks at the key of a write",
+       {"ConformanceSrq.ARefusedWriteTakesNoReceive"}},
+      {"rxe does not know LAST_WQE_REACHED",
+       {"ConformanceSrq.AQpInErrorLeavesTheReceivesAndTells"}},
+      {"rxe looks at an SRQ's limit only when a receive is taken",
+       {"ConformanceSrq.ALimitThatIsReachedAlreadyTellsAtOnce"}},
+      // --- windows
+      {"rxe checks a window's access by the bounds of the memory",
+       {"ConformanceWindows.BoundsAndAccessAreThoseOfTheWindow"}},
+      {"rxe tells of an invalidated key by the kernel's flag, which is another one in verbs",
+       {"ConformanceWindows.ThePeerInvalidatesWithASend"}},
+      {"rxe acknowledges an invalidation that it then refuses",
+       {"ConformanceWindows.ThePeerInvalidatesOnlyWhatIsItsOwn"}},
+      {"rxe takes binds that verbs refuse, and kernel 6.1 dies of one of them",
+       {"ConformanceWindows.WhatMayNotBeBoundIsNot"}},
+      {"kernel 6.1 dies of the invalidation of a window that is not bound",
+       {"ConformanceWindows.InvalidatingWhatIsNoWindowFails"}},
+      {"rxe binds and invalidates ahead of the requests before, and again when those are repeated",
+       {"ConformanceWindows.ABindBehindAMessageThatWaitsIsNotThereYet",
+        "ConformanceWindows.ABindIsNotRepeatedWithAMessageThatIs"}},
+  };
+}
+
+inline void limit_to_rxe(RigFactory& factory) {
+  factory.refusal_takes_receive = true;
+  factory.slow = true;
+  for (const Limit& limit : limits_of_rxe()) {
+    for (const char* const test : limit.tests) factory.cannot.emplace_back(test, limit.why);
+  }
+}
+
+}  // namespace braid::vhca::conformance
