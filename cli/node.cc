@@ -9,7 +9,6 @@
 #include "base/linux_host.h"
 #include "cli/key_file.h"
 #include "cli/node_state.h"
-#include "vhca/ibv_device.h"
 
 namespace braid::cli {
 
@@ -33,12 +32,11 @@ void log_what_is_missing(base::Logger& log, const std::vector<bnbd::IoProcessSte
 }  // namespace
 
 NodeState::NodeState(base::Host& host, base::Reactor& reactor, std::vector<base::Reactor*> serving,
-                     vhca::Device& hca, NodeOptions options,
-                     std::vector<bnbd::IoProcessStep> io_process)
+                     Hcas& hcas, NodeOptions options, std::vector<bnbd::IoProcessStep> io_process)
     : host_(host),
       reactor_(reactor),
       serving_(std::move(serving)),
-      hca_(hca),
+      hcas_(hcas),
       options_(std::move(options)),
       io_process_(std::move(io_process)),
       server_gone_(reactor),
@@ -56,9 +54,12 @@ Status NodeState::start_server() {
     server.named.push_back({bnbd::NamedExport::Kind::kMemory, one.name, one.size_bytes});
   for (const SyntheticExport& one : serve.null)
     server.named.push_back({bnbd::NamedExport::Kind::kNull, one.name, one.size_bytes});
-  server.transport.listen = serve.listen;
-  for (const vhca::Address& further : serve.listen_further)
-    server.transport.endpoints.push_back({&hca_, further});
+  std::vector<vhca::Address> listen{serve.listen};
+  listen.insert(listen.end(), serve.listen_further.begin(), serve.listen_further.end());
+  BRAID_TRY(std::vector<trs::ServerEndpoint> endpoints, hcas_.endpoints(listen));
+  vhca::Device& first = *endpoints.front().device;
+  server.transport.listen = endpoints.front().listen;
+  server.transport.endpoints.assign(endpoints.begin() + 1, endpoints.end());
   server.transport.reactors = serving_;
   server.transport.queue_depth = serve.queue_depth;
   server.transport.max_io_bytes = serve.max_io_bytes;
@@ -68,10 +69,10 @@ Status NodeState::start_server() {
       reactor_.log().warning("key file \"{}\" has no key: nobody is let in", serve.keys_file);
   }
   server.transport.guard = serve.chunk_guard;
-  BRAID_TRY(server_, bnbd::ExportServer::create(hca_, std::move(server)));
-  const bool soft = options_.device.empty() || options_.device == kSoftDevice;
+  BRAID_TRY(server_, bnbd::ExportServer::create(first, std::move(server)));
   for (const vhca::Address& address : server_->addresses()) {
-    if (!soft || !serve.listen_tcp || is_loopback(address.ip) || !serve.keys_file.empty()) continue;
+    if (!hcas_.soft() || !serve.listen_tcp || is_loopback(address.ip) || !serve.keys_file.empty())
+      continue;
     reactor_.log().warning(
         "without --keys nobody is authenticated: whoever can reach {} can use all exports",
         address_text(address));
@@ -108,24 +109,6 @@ Status check_root(const std::string& text) {
   return {};
 }
 
-Result<std::unique_ptr<vhca::Device>> open_device(base::Host& host, base::Reactor& reactor,
-                                                  const NodeOptions& options) {
-  const std::string& name = options.device;
-  if (name.empty() || name == kSoftDevice) {
-    const vhca::HostDeviceOptions soft{.listen_tcp = options.serve && options.serve->listen_tcp,
-                                       .tcp_within_host = options.tcp_within_host};
-    return vhca::create_host_device(host, reactor, soft);
-  }
-  if (options.tcp_within_host)
-    return make_error(Errc::kInvalid,
-                      "--wire tcp is the software HCA's: it has no use with "
-                      "--device {}",
-                      name);
-  auto device = vhca::create_ibv_device(host, reactor, name);
-  if (!device.ok()) return device.error().with("--device {}", name);
-  return device;
-}
-
 class NodeImpl final : public Node {
  public:
   ~NodeImpl() override {
@@ -135,7 +118,7 @@ class NodeImpl final : public Node {
     thread_.reset();  // joins
     further_threads_.clear();
     state_.reset();
-    hca_.reset();
+    hcas_.reset();
     reactors_.clear();
   }
 
@@ -151,10 +134,10 @@ class NodeImpl final : public Node {
     BRAID_CHECK(make_reactors(options));
     reactor_ = reactors_.front().get();
     // Until the threads run, this one stands in for them.
-    BRAID_TRY(hca_, open_device(*host_, *reactor_, options));
+    BRAID_TRY(hcas_, Hcas::open(*host_, *reactor_, options));
     std::vector<base::Reactor*> serving;
     for (const auto& reactor : reactors_) serving.push_back(reactor.get());
-    state_ = std::make_unique<NodeState>(*host_, *reactor_, std::move(serving), *hca_,
+    state_ = std::make_unique<NodeState>(*host_, *reactor_, std::move(serving), *hcas_,
                                          std::move(options), std::move(io_process));
     if (state_->wants_server()) BRAID_CHECK(state_->start_server());
     BRAID_CHECK(start_threads());
@@ -240,7 +223,7 @@ class NodeImpl final : public Node {
   std::unique_ptr<base::Host> host_;
   std::vector<std::unique_ptr<base::Reactor>> reactors_;  // the home first
   base::Reactor* reactor_ = nullptr;                      // the home
-  std::unique_ptr<vhca::Device> hca_;
+  std::unique_ptr<Hcas> hcas_;
   std::unique_ptr<NodeState> state_;
   std::unique_ptr<base::Thread> thread_;  // of the home
   std::vector<std::unique_ptr<base::Thread>> further_threads_;

@@ -1,8 +1,8 @@
 // A node: one process of Braid on this host, whatever its role (foreground server, foreground
 // device, daemon).
 //
-// It owns the Host, one reactor on a thread of its own, the software HCA, an export server (if
-// asked) and the mapped devices. Threads: start(), call() and stop() from any thread but the
+// It owns the Host, one reactor on a thread of its own, its devices (cli/hcas.h), an export server
+// (if asked) and the mapped devices. Threads: start(), call() and stop() from any thread but the
 // reactor's; the work itself runs on the reactor.
 #pragma once
 
@@ -50,10 +50,13 @@ struct ServeOptions {
 
 /// The device that a node uses if it is told none: no RDMA device is called so.
 inline constexpr const char* kSoftDevice = "soft0";
+/// All RDMA devices that can be used when the node starts.
+inline constexpr const char* kRdmaDevices = "rdma";
 
 struct NodeOptions {
   std::string name;  // of its control socket
-  /// The device to use: of list_ibv_devices(), or kSoftDevice. Empty: kSoftDevice.
+  /// The device to use: of list_ibv_devices(), several with commas between them, kRdmaDevices, or
+  /// kSoftDevice. Empty: kSoftDevice.
   std::string device;
   std::string role;  // "daemon", "server", "device"
   /// The key of maps that name none (cli/key_file.h); empty: they have none.

@@ -73,38 +73,6 @@ Result<trs::PathPolicy> parse_policy(const std::string& text) {
 
 }  // namespace
 
-/// The device by which a path goes. With the software HCA a source address is a device of its own.
-Result<vhca::Device*> NodeState::device_for(const PathSpec& path) {
-  const bool soft = options_.device.empty() || options_.device == kSoftDevice;
-  if (!soft && !path.source.empty())
-    return make_error(Errc::kNotSupported,
-                      "path {}: {} chooses the source address by itself; leave out \"{}@\"",
-                      path_text(path), options_.device, path.source);
-  if (!soft) return &hca_;
-  if (path.gid)
-    return make_error(Errc::kNotSupported,
-                      "path {}: a GID is an RDMA device's, and this node uses the software HCA: "
-                      "give the IP address, or start the node with --device",
-                      path_text(path));
-  if (path.source.empty()) return &hca_;
-  if (!options_.tcp_within_host && host_.is_local_address(path.server.ip))
-    return make_error(Errc::kInvalid,
-                      "path {}: {} is an address of this machine, reached through shared memory, "
-                      "which has no source address: leave out \"{}@\", or use --wire tcp",
-                      path_text(path), path.server.ip, path.source);
-  std::unique_ptr<vhca::Device>& device = source_devices_[path.source];
-  if (!device) {
-    const vhca::TcpDeviceOptions options{.name = "tcp." + path.source, .ip = path.source};
-    auto created = vhca::create_tcp_device(host_, reactor_, options);
-    if (!created.ok()) {
-      source_devices_.erase(path.source);
-      return created.error().with("path {}", path_text(path));
-    }
-    device = std::move(*created);
-  }
-  return device.get();
-}
-
 /// With those of the paths that the session does not have yet. Another key is another session.
 Task<Result<SessionPtr>> NodeState::join_session(std::vector<PathSpec> paths, trs::KeyPtr key) {
   const auto found = std::find_if(sessions_.begin(), sessions_.end(), [&](const SessionPtr& one) {
@@ -153,11 +121,11 @@ Status NodeState::options_for(const std::vector<PathSpec>& paths,
   options.transport.session_name = fmt::format("{}.{}", host_.host_name(), options_.name);
   options.transport.server = paths.front().server;
   options.transport.reactors = {&reactor_};
-  BRAID_TRY(first, device_for(paths.front()));
+  BRAID_TRY(first, hcas_.for_path(paths.front()));
   for (size_t i = 1; i < paths.size(); ++i) {
     bnbd::RemotePath further;
     further.server = paths[i].server;
-    BRAID_TRY(further.device, device_for(paths[i]));
+    BRAID_TRY(further.device, hcas_.for_path(paths[i]));
     options.paths.push_back(further);
   }
   return {};
@@ -261,7 +229,7 @@ Task<Result<size_t>> NodeState::add_path(SessionPtr shared, PathSpec path, bool 
                          shared->server, shared->paths.size());
   bnbd::RemotePath way;
   way.server = path.server;
-  BRAID_CO_TRY(way.device, device_for(path));
+  BRAID_CO_TRY(way.device, hcas_.for_path(path));
   BRAID_CO_TRY(const size_t id, shared->session->add_path(way));
   shared->paths.push_back({path, id});
   watch(shared);

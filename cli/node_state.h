@@ -6,7 +6,6 @@
 #include <atomic>
 #include <functional>
 #include <list>
-#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -21,9 +20,9 @@
 #include "bnbd/remote.h"
 #include "bnbd/server.h"
 #include "cli/control.h"
+#include "cli/hcas.h"
 #include "cli/node.h"
 #include "cli/target.h"
-#include "vhca/soft_device.h"
 
 namespace braid::cli {
 
@@ -105,7 +104,7 @@ class NodeState {
  public:
   /// `serving`: the reactors of the server, `reactor` first.
   NodeState(base::Host& host, base::Reactor& reactor, std::vector<base::Reactor*> serving,
-            vhca::Device& hca, NodeOptions options, std::vector<bnbd::IoProcessStep> io_process);
+            Hcas& hcas, NodeOptions options, std::vector<bnbd::IoProcessStep> io_process);
 
   bool wants_server() const { return options_.serve.has_value(); }
   base::Status start_server();
@@ -129,7 +128,6 @@ class NodeState {
   base::Task<void> take_back(DevicePtr device, const base::Error& why);
 
   // node_paths.cc
-  base::Result<vhca::Device*> device_for(const PathSpec& path);
   base::Task<base::Result<SessionPtr>> join_session(Paths paths, trs::KeyPtr key);
   base::Status options_for(const Paths& paths, bnbd::RemoteSessionOptions& options,
                            vhca::Device*& first);
@@ -186,12 +184,13 @@ class NodeState {
   nlohmann::json session_status(const SharedSession& shared) const;
   std::vector<std::string> io_process_texts() const;  // what a process of this kind does for itself
   std::string hca_to(const std::string& server) const;
+  std::string hca_of(const SharedSession& shared) const;
   std::vector<std::string> notes() const;  // of that, what could not be done
 
   base::Host& host_;
   base::Reactor& reactor_;
   const std::vector<base::Reactor*> serving_;
-  vhca::Device& hca_;
+  Hcas& hcas_;
   const NodeOptions options_;
   const std::vector<bnbd::IoProcessStep> io_process_;
   std::unique_ptr<bnbd::ExportServer> server_;
@@ -206,8 +205,6 @@ class NodeState {
   // the workers, which may outlive the node.
   const std::shared_ptr<std::atomic<unsigned>> look_ups_ =
       std::make_shared<std::atomic<unsigned>>(0);
-  // By the source address of their paths; sessions go first.
-  std::map<std::string, std::unique_ptr<vhca::Device>> source_devices_;
   std::list<SessionPtr> sessions_;
   std::list<DevicePtr> devices_;  // in the order of mapping
 };

@@ -2,6 +2,7 @@
 #include "cli/node_state.h"
 #include "cli/path_status.h"
 
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -57,6 +58,8 @@ json not_held_by(const trs::SessionLimits& limits) {
   return {"after a reconnect: whether it is the same disk (the server names no identity)",
           "after a reconnect: whether acknowledged writes since the last flush are there (the "
           "server does not tell that its machine restarted)",
+          "when a path is lost: that what was in flight on it is done once, and that none of its "
+          "writes lands after a newer one (the server numbers no requests, and fences no path)",
           "that all data of a read came (the answer does not tell its length)",
           "who holds a disk that is refused (the server gives an errno)"};
 }
@@ -136,7 +139,8 @@ json NodeState::session_status(const SharedSession& shared) const {
     }
     paths.push_back(path_status(status, spec));
     if (stranger) paths.back()["state"] = "taken down: another server is there";
-    if (spec.source.empty()) paths.back()["device"] = hca_to(address_text(spec.server));
+    if (hcas_.soft() && spec.source.empty())
+      paths.back()["device"] = hca_to(address_text(spec.server));
   }
   json devices = json::array();
   for (const DevicePtr& device : devices_)
@@ -208,7 +212,7 @@ json NodeState::device_status(const MappedDevice& device) const {
            device.kernel ? json(duration_text(device.kernel->waits_at_most_ns())) : json(nullptr)},
           {"size_bytes", remote.info.size_bytes},
           {"front_end", device.kernel ? json(device.kernel->kind_text()) : json(nullptr)},
-          {"hca", hca_to(device.session->server)},
+          {"hca", hca_of(*device.session)},
           {"why", why},
           {"limits", to_json(remote.info)},
           {"session", session_status(*device.session)},
@@ -285,7 +289,7 @@ json NodeState::server_status() const {
           {"endpoints", endpoints},
           {"root", serve.root},
           {"what", what},
-          {"hca", hca_.info().kind},
+          {"hca", hcas_.text()},
           {"read_only", serve.read_only},
           {"chunk_guard", std::string(to_string(serve.chunk_guard))},
           {"sessions", sessions},
@@ -308,10 +312,19 @@ json NodeState::server_status() const {
           {"requests_handed_over", s.handed_over}};
 }
 
-/// The device and wire of a session: of the software HCA's two wires the one that this server's
-/// address takes.
+/// The devices by which a session's paths go.
+std::string NodeState::hca_of(const SharedSession& shared) const {
+  if (hcas_.soft()) return hca_to(shared.server);
+  if (!shared.session) return hcas_.text();
+  std::vector<std::string> names;
+  for (const trs::PathStatus& path : shared.session->paths())
+    if (std::find(names.begin(), names.end(), path.device) == names.end())
+      names.push_back(path.device);
+  return fmt::format("RDMA device{} {}", names.size() > 1 ? "s" : "", fmt::join(names, ", "));
+}
+
+/// Of the software HCA's two wires the one that this server's address takes.
 std::string NodeState::hca_to(const std::string& server) const {
-  if (!options_.device.empty() && options_.device != kSoftDevice) return hca_.info().kind;
   auto address = parse_address(server);
   const bool local = address.ok() && host_.is_local_address(address->ip);
   return local && !options_.tcp_within_host ? "software HCA, shared memory inside this host"
@@ -330,11 +343,11 @@ json NodeState::status() const {
     for (const bnbd::ExportStatus& exported : server_->exports())
       exports.push_back(export_status(exported, listen));
   }
-  return {{"node", options_.name},   {"role", options_.role},
-          {"pid", getpid()},         {"version", BRAID_VERSION},
-          {"hca", hca_.info().kind}, {"server", server_status()},
-          {"exports", exports},      {"devices", devices},
-          {"sessions", sessions},    {"io_process", io_process_texts()},
+  return {{"node", options_.name}, {"role", options_.role},
+          {"pid", getpid()},       {"version", BRAID_VERSION},
+          {"hca", hcas_.text()},   {"server", server_status()},
+          {"exports", exports},    {"devices", devices},
+          {"sessions", sessions},  {"io_process", io_process_texts()},
           {"notes", notes()}};
 }
 

@@ -1,9 +1,13 @@
 #include "cli/resolve.h"
 
 #include <arpa/inet.h>
+#include <fmt/format.h>
 #include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <memory>
 
 namespace braid::cli {
@@ -40,6 +44,50 @@ Result<std::vector<std::string>> look_up_host(const std::string& host) {
   }
   if (addresses.empty()) return make_error(Errc::kNotFound, "host \"{}\" has no IP address", host);
   return addresses;
+}
+
+namespace {
+
+Result<sockaddr_storage> socket_address(const std::string& ip) {
+  sockaddr_storage address{};
+  auto& v4 = reinterpret_cast<sockaddr_in&>(address);
+  auto& v6 = reinterpret_cast<sockaddr_in6&>(address);
+  constexpr uint16_t kAnyPort = 9;  // connecting a datagram socket needs one, and sends nothing
+  if (inet_pton(AF_INET, ip.c_str(), &v4.sin_addr) == 1) {
+    v4.sin_family = AF_INET;
+    v4.sin_port = htons(kAnyPort);
+  } else if (inet_pton(AF_INET6, ip.c_str(), &v6.sin6_addr) == 1) {
+    v6.sin6_family = AF_INET6;
+    v6.sin6_port = htons(kAnyPort);
+  } else {
+    return make_error(Errc::kInvalid, "\"{}\": want an IP address", ip);
+  }
+  return address;
+}
+
+std::string ip_text(const sockaddr_storage& address) {
+  char text[INET6_ADDRSTRLEN] = {};
+  const void* bytes = &reinterpret_cast<const sockaddr_in&>(address).sin_addr;
+  if (address.ss_family == AF_INET6)
+    bytes = &reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
+  inet_ntop(address.ss_family, bytes, text, sizeof text);
+  return text;
+}
+
+}  // namespace
+
+Result<std::string> source_to(const std::string& ip) {
+  BRAID_TRY(sockaddr_storage address, socket_address(ip));
+  const int fd = ::socket(address.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return base::sys_error(errno, fmt::format("looking for the route to {}", ip));
+  socklen_t length = sizeof address;
+  auto* const raw = reinterpret_cast<sockaddr*>(&address);
+  const socklen_t given = address.ss_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+  const bool found = ::connect(fd, raw, given) == 0 && ::getsockname(fd, raw, &length) == 0;
+  const int err = errno;
+  ::close(fd);
+  if (!found) return base::sys_error(err, fmt::format("looking for the route to {}", ip));
+  return ip_text(address);
 }
 
 }  // namespace braid::cli

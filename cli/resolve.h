@@ -16,6 +16,10 @@ using LookUp = std::function<base::Result<std::vector<std::string>>(const std::s
 /// answer. kNotFound: no such host, or none with an address. Any thread.
 base::Result<std::vector<std::string>> look_up_host(const std::string& host);
 
+/// The address of this machine from which the kernel's routes lead to an IP address. Errors: no
+/// route, no IP address. Sends nothing. Any thread.
+base::Result<std::string> source_to(const std::string& ip);
+
 /// "10.0.0.1", "::1": nothing to look up.
 bool is_ip(const std::string& host);
 

@@ -13,6 +13,15 @@ TEST(Resolve, addresses_are_told_from_names) {
     EXPECT_FALSE(is_ip(name)) << name;
 }
 
+TEST(Resolve, routes_tell_the_source) {
+  for (const char* ip : {"127.0.0.1", "127.0.0.5"}) {
+    auto source = source_to(ip);
+    ASSERT_TRUE(source.ok()) << source.error().message();
+    EXPECT_TRUE(source->starts_with("127.0.0.")) << *source;
+  }
+  EXPECT_EQ(source_to("localhost").code(), base::Errc::kInvalid);
+}
+
 TEST(Resolve, the_system_gives_each_address_once) {
   auto found = look_up_host("localhost");
   ASSERT_TRUE(found.ok()) << found.error().message();

@@ -75,8 +75,10 @@ void devices(const Context& context) {
 }  // namespace
 
 CLI::Option* add_device_option(CLI::App& app, Context& context) {
-  return app.add_option("--device", context.device,
-                        "carry data by this device (see braid devices; default: the software HCA)");
+  return app.add_option(
+      "--device", context.device,
+      "carry data by this device, or by several: NAME[,NAME...] (see braid devices); "
+      "rdma: by all RDMA devices. Default: the software HCA");
 }
 
 void add_devices(CLI::App& app, Context& context) {
