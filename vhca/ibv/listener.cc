@@ -19,8 +19,6 @@ namespace {
 
 // From our accept to the peer's confirmation.
 constexpr uint64_t kHandshakeBoundNs = 5 * base::kSecond;
-// Until the kernel tells why it refuses an answer, if a peer is the reason.
-constexpr uint64_t kReasonBoundNs = 100 * base::kMillisecond;
 constexpr int kFreePortTries = 64;
 
 class IbvRequest final : public ConnectRequest {
@@ -40,6 +38,7 @@ class IbvRequest final : public ConnectRequest {
   void reject(std::span<const std::byte> private_data) override;
 
  private:
+  Status check_still_there(rdma_cm_id& id) const;
   Status answer(IbvQp& qp, const ConnectParameters& parameters);
 
   IbvDevice& device_;
@@ -56,25 +55,28 @@ void IbvRequest::reject(std::span<const std::byte> private_data) {
   channel_.reset();
 }
 
+/// Until a request is accepted the kernel keeps to itself what happens to it: a peer that gave up
+/// shows by the CM not knowing the request any more.
+Status IbvRequest::check_still_there(rdma_cm_id& id) const {
+  QpAttr attr{};
+  attr.qp_state = IBV_QPS_INIT;
+  int mask = 0;
+  if (device_.library().cm.init_qp_attr(&id, &attr, &mask) == 0 || errno != EINVAL) return {};
+  return make_error(Errc::kDisconnected, "it gave up before it was accepted");
+}
+
 /// QP to RTS, then the reply: the peer may send as soon as it has that.
 Status IbvRequest::answer(IbvQp& qp, const ConnectParameters& parameters) {
   rdma_cm_id& id = *channel_->id();
+  BRAID_CHECK(check_still_there(id));
   rdma_conn_param param = conn_param_of(parameters, qp);
   param.responder_resources = std::min(param.responder_resources, event_.responder_resources);
   param.initiator_depth = std::min(param.initiator_depth, event_.initiator_depth);
   BRAID_CHECK(bring_up(qp, id, parameters, param.responder_resources, param.initiator_depth));
   if (device_.library().cm.accept(&id, &param) == 0) return base::ok_status();
-  return verbs_error(errno, "answering a connect request");
-}
-
-/// Whether the kernel tells of the id soon: a peer that gives up just when it is answered is told
-/// behind the failure.
-Task<bool> something_happens(base::Reactor& reactor, CmChannel& channel) {
-  channel.start(reactor);
-  Task<CmEvent> next = channel.next();
-  Task<std::optional<CmEvent>> soon = reactor.with_timeout(std::move(next), kReasonBoundNs);
-  const std::optional<CmEvent> event = co_await std::move(soon);
-  co_return event.has_value();
+  const int err = errno;
+  BRAID_CHECK(check_still_there(id));
+  return verbs_error(err, "answering a connect request");
 }
 
 Task<Result<std::unique_ptr<Connection>>> IbvRequest::accept(base::Reactor& reactor, Qp& qp,
@@ -102,9 +104,8 @@ Task<Result<std::unique_ptr<Connection>>> IbvRequest::accept(base::Reactor& reac
   std::optional<Accepting> accepting(std::in_place, ours->accepting(), channel_->id());
   if (const Status answered = answer(*ours, parameters); !answered.ok()) {
     accepting.reset();
-    const bool gone = co_await something_happens(reactor, *channel_);
     reject({});
-    co_return fail(gone ? make_error(Errc::kDisconnected, "it gave up") : answered.error());
+    co_return fail(answered.error());
   }
   channel = std::move(channel_);
   channel->start(reactor);
