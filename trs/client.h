@@ -132,7 +132,6 @@ struct AdminRequest {
 struct PermitWaiter : base::ListNode {
   void (*permit_free)(PermitWaiter& waiter) = nullptr;
   void* context = nullptr;
-  uint32_t users = 1;  // for whom it waits: reactors lend each other permits by their number
 };
 
 /// What the session tells its user, on the session's home reactor.

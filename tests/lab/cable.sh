@@ -25,8 +25,8 @@ path_down() { ! path_up "$@"; }
 carries_more() { (($(path_field "$1" "$2" "$3" reads) > $4)); }
 
 # cut_each_in_turn NODE DEVICE [TRIES]: of a device with two paths, while something uses it. Its I/O
-# goes on by the path that is left, and the other comes back. Again, up to TRIES times (3), should no
-# request have been on either path just when it was cut.
+# goes on by the path that is left, and the other comes back. Again, up to TRIES times (3), should
+# no request have been on either path just when it was cut.
 cut_each_in_turn() {
   local cut other carried moved=0 tries=${3:-3}
   for cut in 0 1; do

@@ -17,7 +17,7 @@ PermitHolding Queue::holding() {
   PermitHolding own{permits_->size(), permits_->free_count(), 0};
   for (PermitWaiter* waiter = waiters_.front(); waiter != nullptr;
        waiter = waiters_.next(*waiter)) {
-    own.waiting += waiter->users;
+    ++own.waiting;
   }
   return own;
 }
