@@ -34,7 +34,7 @@ struct PortFaultCounts {
 
 /// Sets all of a port's faults; a default PortFaults mends it. They hold for what the port's QPs
 /// send and receive from now on. kNotSupported: a device whose ports are others' (hardware, the
-/// simulated network); kNotFound: no such port.
+/// simulated network), or that was made without `port_faults`; kNotFound: no such port.
 base::Status set_port_faults(Device& device, uint8_t port, const PortFaults& faults);
 /// Errors as above. Counts are those that this side knows of.
 base::Result<PortFaultCounts> port_fault_counts(Device& device, uint8_t port);

@@ -49,6 +49,9 @@ struct TcpDeviceOptions {
   /// The address of this machine that is the device's port: it connects from there. Empty: from
   /// wherever the way to a peer begins.
   std::string ip;
+  /// For tests and drills: set_port_faults() may make the port fail, and what a peer says of its
+  /// own port's faults is believed. Both ends of a connection need it for the time-outs of RC.
+  bool port_faults = false;
 };
 
 /// A software HCA that reaches any host over TCP: one connection for each connected QP. Listeners
@@ -64,6 +67,7 @@ struct HostDeviceOptions {
   bool listen_tcp = false;
   /// Addresses of this machine are reached by TCP as all others are: for servers of other users.
   bool tcp_within_host = false;
+  bool port_faults = false;  // as TcpDeviceOptions
 };
 
 /// Both in one: peers at addresses of this machine through shared memory, all others by TCP.

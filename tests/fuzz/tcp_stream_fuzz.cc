@@ -102,7 +102,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return std::move(*braid::base::create_linux_host(options));
   }();
   Numbers in(std::span(data, size));
-  Party party(*host, in.next<uint8_t>() % 4 == 0);
+  const auto how = in.next<uint8_t>();
+  const auto port = how % 3 == 0 ? std::make_shared<braid::vhca::soft::Port>() : nullptr;
+  Party party(*host, how % 4 == 0, port);
   while (!in.empty()) step(party, in);
   party.run();
   party.stream.leave();

@@ -27,8 +27,9 @@ class SimRig final : public Rig {
       processes_[side] = &machines_[side]->start_process("p");
       reactors_[side] = std::move(*base::Reactor::create(*processes_[side], {}));
       processes_[side]->drive(*reactors_[side]);
-      devices_[side] = std::move(tcp ? *create_tcp_device(*processes_[side], *reactors_[side])
-                                     : *create_sim_device(*processes_[side], *reactors_[side], {}));
+      devices_[side] = std::move(
+          tcp ? *create_tcp_device(*processes_[side], *reactors_[side], {.port_faults = true})
+              : *create_sim_device(*processes_[side], *reactors_[side], {}));
     }
   }
 
@@ -196,7 +197,8 @@ class TcpRig final : public ProcessRig {
  public:
   TcpRig() : ProcessRig(make_host(false), "127.0.0.1", 30 * base::kMillisecond) {
     for (int side = 0; side < 2; ++side) {
-      set_device(side, create_tcp_device(*host_, *reactors_[side], {.ip = "127.0.0.1"}));
+      set_device(side, create_tcp_device(*host_, *reactors_[side],
+                                         {.ip = "127.0.0.1", .port_faults = true}));
     }
   }
 };

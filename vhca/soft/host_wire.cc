@@ -85,7 +85,7 @@ HostWire::HostWire(base::Host& host, const HostDeviceOptions& options)
     : host_(host),
       options_(options),
       inhost_(host, inhost_options(options), port_),
-      tcp_(host, "", port_) {}
+      tcp_(host, "", options.port_faults ? port_ : nullptr) {}
 
 std::string HostWire::kind_text() const {
   if (options_.tcp_within_host) return tcp_.kind_text();

@@ -24,7 +24,7 @@ class HostWire final : public Wire {
     return inhost_.query_gid(port, index);
   }
   uint8_t port_count() const override { return 1; }
-  Port* port(uint8_t) override { return port_.get(); }
+  Port* port(uint8_t) override { return options_.port_faults ? port_.get() : nullptr; }
   uint32_t allocate_qp_number() override { return inhost_.allocate_qp_number(); }
   void release_qp_number(uint32_t number) override { inhost_.release_qp_number(number); }
 

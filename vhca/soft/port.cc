@@ -30,9 +30,10 @@ void Port::leave(PortUser& user) {
   user.unlink();
 }
 
-base::Task<bool> pass_port(base::Reactor& reactor, const Port& port) {
+base::Task<bool> pass_port(base::Reactor& reactor, const Port* port) {
   constexpr uint64_t kLookNs = base::kMillisecond;
-  while ((port.trouble() & Port::kConcernsPeers) != 0) co_await reactor.sleep_ns(kLookNs);
+  if (port == nullptr) co_return true;
+  while ((port->trouble() & Port::kConcernsPeers) != 0) co_await reactor.sleep_ns(kLookNs);
   co_return true;
 }
 
@@ -57,8 +58,9 @@ base::Result<soft::Port*> port_of(Device& device, uint8_t number) {
                             device.info().name, soft->wire().port_count());
   }
   return base::make_error(base::Errc::kNotSupported,
-                          "no faults can be made at the ports of {} ({})", device.info().name,
-                          device.info().kind);
+                          "no faults can be made at the ports of {} ({}): it was not made with "
+                          "port_faults, or its ports are not software",
+                          device.info().name, device.info().kind);
 }
 
 }  // namespace

@@ -69,9 +69,9 @@ class Port {
   base::IntrusiveList<PortUser> users_;  // mutex_
 };
 
-/// Until the port carries both ways: what a new connection is made through.
+/// Until the port carries both ways: what a new connection is made through. Null: at once.
 /// True.
-base::Task<bool> pass_port(base::Reactor& reactor, const Port& port);
+base::Task<bool> pass_port(base::Reactor& reactor, const Port* port);
 
 /// How long a request may stay without an answer; 0, as in verbs: for ever.
 inline uint64_t retry_ns(const ConnectParameters& parameters) {

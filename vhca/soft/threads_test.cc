@@ -34,7 +34,7 @@ constexpr Wired kWires[] = {
     {"inhost",
      [](base::Host& host, base::Reactor& reactor) { return create_soft_device(host, reactor); }},
     {"tcp", [](base::Host& host, base::Reactor& reactor) {
-       return create_tcp_device(host, reactor, {.ip = "127.0.0.1"});
+       return create_tcp_device(host, reactor, {.ip = "127.0.0.1", .port_faults = true});
      }}};
 
 struct Side {

@@ -55,7 +55,7 @@ Task<Result<std::unique_ptr<Connection>>> InHostRequest::accept(base::Reactor& r
   if (!socket_) co_return make_error(Errc::kInvalid, "the connect request was decided already");
   BRAID_CO_CHECK(check_parameters(parameters, kReplyPrivateMax));
   BRAID_CO_TRY(LinkEnd* const end, link_end_of(device_, qp));
-  Task<bool> passing = pass_port(reactor, wire_.own_port());
+  Task<bool> passing = pass_port(reactor, &wire_.own_port());
   (void)co_await std::move(passing);
   if (!socket_) co_return make_error(Errc::kInvalid, "the connect request was decided meanwhile");
   BRAID_CO_TRY(auto pending, PendingEnd::create(wire_, *end, parameters));

@@ -143,7 +143,7 @@ Task<Result<ConnectResult>> InHostWire::connect(SoftDevice& device, base::Reacto
   const uint64_t deadline_ns = now_ns + std::min(timeout_ns, base::kNever - now_ns);
   BRAID_CO_CHECK(check_parameters(parameters, kRequestPrivateMax));
   BRAID_CO_TRY(LinkEnd* const end, link_end_of(device, qp));
-  Task<bool> passing = pass_port(reactor, *port_);
+  Task<bool> passing = pass_port(reactor, port_.get());
   const std::optional<bool> passed = co_await reactor.with_timeout(std::move(passing), timeout_ns);
   if (!passed.has_value()) {
     co_return make_error(Errc::kTimedOut, "no answer from {} port {}", peer.ip, peer.port);

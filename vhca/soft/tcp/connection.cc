@@ -121,7 +121,7 @@ Task<Result<std::unique_ptr<Connection>>> TcpRequest::accept(base::Reactor& reac
   BRAID_CO_TRY(SoftQp* const soft_qp, qp_of(device_, qp));
   BRAID_CO_CHECK(check_connect(*soft_qp, parameters, kAcceptPrivateMax));
   if (socket_ == nullptr) co_return make_error(Errc::kInvalid, "the request was decided already");
-  Task<bool> passing = pass_port(reactor, wire_.own_port());
+  Task<bool> passing = pass_port(reactor, wire_.shared_port().get());
   (void)co_await std::move(passing);
   if (socket_ == nullptr) co_return make_error(Errc::kInvalid, "the request was decided meanwhile");
   const uint32_t epoch = cm_.epoch ^ wire_.random_word();

@@ -216,15 +216,26 @@ void TcpEnd::acknowledge_due(base::Timer& timer) {
 
 // --- faults of ports
 
+/// Under the port's mutex, which the end's destructor takes, too: the last reference must not go
+/// here.
 void TcpEnd::port_changed() {
   stream_.port_changed();
-  ports_changed();
+  std::shared_ptr<TcpEnd> self = weak_from_this().lock();
+  if (self == nullptr) return;  // about to leave the port
+  reactor_.post([self = std::move(self)] { look_at_ports(self->ports_); });
 }
 
+/// The peer's words bring this about: one message at a time, which receives nothing.
 void TcpEnd::ports_changed() {
-  const std::shared_ptr<TcpEnd> self = weak_from_this().lock();
-  if (self == nullptr) return;  // about to leave the port
-  reactor_.post([self] { look_at_ports(self->ports_); });
+  if (ports_due_.exchange(true, std::memory_order_seq_cst)) return;
+  reactor_.post([self = shared_from_this()] {
+    self->ports_due_.store(false, std::memory_order_seq_cst);
+    if (self->phase_ != Phase::kOver) self->schedule_ports();
+  });
+}
+
+void TcpEnd::schedule_ports() {
+  if (stream_.looks_at_ports() && !ports_.pending()) reactor_.schedule_after(ports_, kPortsNs);
 }
 
 void TcpEnd::look_at_ports(base::Timer& timer) {
@@ -234,7 +245,7 @@ void TcpEnd::look_at_ports(base::Timer& timer) {
   if (end.phase_ == Phase::kOver) return;
   const bool quiet = end.stream_.hot() || end.stream_.stuck() || end.stream_.deaf();
   if (!quiet) end.want_read();
-  if (end.stream_.hindered() && !timer.pending()) end.reactor_.schedule_after(timer, kPortsNs);
+  end.schedule_ports();
 }
 
 void TcpEnd::watch_later(Direction& direction) {

@@ -80,6 +80,7 @@ class TcpEnd final : public StreamEvents,
   static void look(base::Timer& timer);
   static void acknowledge_due(base::Timer& timer);
   static void look_at_ports(base::Timer& timer);
+  void schedule_ports();
   void watch_later(Direction& direction);
   void watch_now(Direction& direction);
   void unwatch(Direction& direction);
@@ -104,7 +105,8 @@ class TcpEnd final : public StreamEvents,
   Direction write_;
   base::Timer look_;
   base::Timer acknowledge_;
-  base::Timer ports_;  // while faults of a port hold
+  base::Timer ports_;                   // while the stream looks at ports
+  std::atomic<bool> ports_due_{false};  // a message that starts it is under way
   // Null: without faults. Shared: messages to the reactor keep an end longer than its device.
   const std::shared_ptr<Port> port_;
   uint32_t polls_at_look_ = 0;

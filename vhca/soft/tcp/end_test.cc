@@ -31,7 +31,8 @@ class TcpEnds : public ::testing::Test {
     base::Reactor::Options of_reactor;
     of_reactor.poll_budget_ns = 0;
     reactor = std::move(*base::Reactor::create(*host, of_reactor));
-    device = std::move(*create_tcp_device(*host, *reactor, {.ip = "127.0.0.1"}));
+    device =
+        std::move(*create_tcp_device(*host, *reactor, {.ip = "127.0.0.1", .port_faults = true}));
     listener = std::move(*device->listen(*reactor, {.ip = "127.0.0.1"}, 1));
     memory = std::move(*host->create_segment(kMemoryBytes, "test"));
     pd = std::move(*device->alloc_pd());
@@ -214,6 +215,20 @@ TEST_F(TcpEnds, a_peer_that_asks_and_does_not_read_costs_no_turns) {
   ASSERT_TRUE(hear(*peer, bytes));
   std::vector<std::byte> answers(400 * sizeof(FrameHeader));
   EXPECT_TRUE(hear(*peer, answers)) << "each is told that there is no receive";
+}
+
+// The peer's word counts only for what waits for him, and nothing does.
+TEST_F(TcpEnds, a_port_that_loses_costs_no_turns_while_nothing_is_asked_of_it) {
+  connect_peer();
+  FrameHeader loses = header(FrameKind::kPort);
+  loses.status = 1;
+  ASSERT_TRUE(say_header(loses));
+  ASSERT_TRUE(settle());
+  int worked = 0;
+  const uint64_t until_ns = host->now_ns() + 20 * base::kMillisecond;
+  while (host->now_ns() < until_ns) worked += reactor->turn() ? 1 : 0;
+  EXPECT_EQ(worked, 0);
+  EXPECT_FALSE(told);
 }
 
 // Posted receives are filled in place, by threads that are not the owner's.

@@ -214,7 +214,7 @@ class Events final : public StreamEvents {
   void want_read() override { wants_read = true; }
   void want_write() override { wants_write = true; }
   void acknowledge_later() override { later = true; }
-  void ports_changed() override {}
+  void ports_changed() override { ++port_words; }
   void peer_ready() override { ready = true; }
   void over(base::Errc reason) override {
     End::require(why == base::Errc::kOk);
@@ -224,6 +224,7 @@ class Events final : public StreamEvents {
   bool wants_write = false;
   bool later = false;
   bool ready = false;
+  uint64_t port_words = 0;
   base::Errc why = base::Errc::kOk;
 };
 
@@ -231,9 +232,14 @@ class Events final : public StreamEvents {
 class Party {
  public:
   static constexpr uint32_t kEpoch = 0x12345678;
-  explicit Party(base::Host& host, bool awaits_ready = false)
+  /// `port`: of a device whose ports may be made to fail.
+  explicit Party(base::Host& host, bool awaits_ready = false, std::shared_ptr<Port> port = nullptr)
       : stream(host, socket, events, std::make_shared<Activity>(),
-               {.epoch = kEpoch, .sends_max = 16, .awaits_ready = awaits_ready, .peer_text = "x"}) {
+               {.epoch = kEpoch,
+                .sends_max = 16,
+                .awaits_ready = awaits_ready,
+                .peer_text = "x",
+                .port = std::move(port)}) {
     end.stream = &stream;
   }
   void run() {

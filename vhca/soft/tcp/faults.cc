@@ -15,6 +15,16 @@ namespace {
 constexpr size_t kWithheldMax = 32;
 }  // namespace
 
+/// The peer's. A device without faults believes none: it is no use to anybody but a test.
+void TcpStream::port_word(bool loses) {
+  if (options_.port == nullptr) return;
+  peer_port_loses_ = loses;
+  if (!loses) return;
+  hindered_.store(true, std::memory_order_seq_cst);
+  const bool waits = answered_ < next_;
+  if (waits && !looks_.exchange(true, std::memory_order_seq_cst)) events_.ports_changed();
+}
+
 /// Before anything is sent or received while ports have faults, and once after.
 void TcpStream::look_at_ports() {
   hindered_.store(false, std::memory_order_seq_cst);  // port_changed() may come right now
@@ -24,7 +34,7 @@ void TcpStream::look_at_ports() {
   if (own != 0 || peer_port_loses_ || port_told_ != loses) {
     hindered_.store(true, std::memory_order_seq_cst);
   }
-  if (dead_ != Errc::kOk) return;
+  if (dead_ != Errc::kOk) return looks_.store(false, std::memory_order_seq_cst);
 
   const uint64_t now_ns = host_.now_ns();
   if ((own & Port::kLosesSent) != 0) {
@@ -36,6 +46,11 @@ void TcpStream::look_at_ports() {
   }
   if ((own & Port::kLosesAnswers) == 0) answer_withheld();
   judge_silence(own, now_ns);
+
+  const bool waits = peer_port_loses_ && answered_ < next_ && !closed_;
+  const bool looks = own != 0 || port_told_ != loses || !withheld_.empty() || waits;
+  const bool looked = looks_.exchange(looks, std::memory_order_seq_cst);
+  if (looks && !looked) events_.ports_changed();
 }
 
 /// A request that stays without an answer for too long, while a port may have lost one of the two.

@@ -91,9 +91,7 @@ void TcpStream::dispatch(const FrameHeader& header, std::span<const std::byte> d
       (void)end_->start_sending_locked();
       return events_.peer_ready();
     case FrameKind::kPort:
-      peer_port_loses_ = header.status != 0;
-      if (peer_port_loses_) hindered_.store(true, std::memory_order_seq_cst);
-      return events_.ports_changed();
+      return port_word(header.status != 0);
     case FrameKind::kGone:
       advance();
       peer_gone_ = true;

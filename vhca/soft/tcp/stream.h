@@ -39,7 +39,8 @@ class StreamEvents {
   /// Something is to be acknowledged that nothing has carried yet: call acknowledge() soon. Only
   /// from a run() with `woken`.
   virtual void acknowledge_later() = 0;
-  /// Faults of a port hold: call run() now and then for as long as TcpStream::hindered().
+  /// Call run() now and then for as long as TcpStream::looks_at_ports(). A peer can bring about one
+  /// of these in each run().
   virtual void ports_changed() = 0;
   /// The peer's QP is in RTS (acceptor), once.
   virtual void peer_ready() = 0;
@@ -54,7 +55,7 @@ class TcpStream {
     uint32_t sends_max = 128;    // the QP's max_send_wr
     bool awaits_ready = false;   // the acceptor
     std::string peer_text;       // for the log
-    std::shared_ptr<Port> port;  // ours; null: without faults
+    std::shared_ptr<Port> port;  // ours; null: no port has faults, whatever the peer says of his
     uint64_t retry_ns = 0;       // how long a port may keep a request without answer; 0: for ever
   };
   TcpStream(base::Host& host, base::StreamSocket& socket, StreamEvents& events,
@@ -80,8 +81,11 @@ class TcpStream {
 
   /// Our port's faults are others than before. Any thread.
   void port_changed() { hindered_.store(true, std::memory_order_seq_cst); }
-  /// Whether faults of a port are looked at. Any thread.
+  /// Whether faults of a port are looked at in each run(). Any thread.
   bool hindered() const { return hindered_.load(std::memory_order_relaxed); }
+  /// Whether somebody must run() for that: our port has faults, or the peer's has and something
+  /// waits for the peer. Any thread.
+  bool looks_at_ports() const { return looks_.load(std::memory_order_seq_cst); }
   /// Whether our port receives nothing: do not watch the socket for reading. Any thread.
   bool deaf() const { return hindered() && (own_trouble() & Port::kLosesReceived) != 0; }
 
@@ -143,6 +147,7 @@ class TcpStream {
     std::array<std::byte, 8> word;  // of an atomic
   };
   uint32_t own_trouble() const { return options_.port != nullptr ? options_.port->trouble() : 0; }
+  void port_word(bool loses);
   void look_at_ports();
   void judge_silence(uint32_t own, uint64_t now_ns);
   bool withholds() const {
@@ -203,6 +208,7 @@ class TcpStream {
 
   // Faults of ports.
   std::atomic<bool> hindered_{false};
+  std::atomic<bool> looks_{false};
   bool port_told_ = false;  // the peer knows that ours may keep answers back
   bool peer_port_loses_ = false;
   uint64_t waits_for_ = 0;          // the request without answer that a port may have lost, and

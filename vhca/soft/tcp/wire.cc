@@ -50,7 +50,7 @@ std::string TcpWire::kind_text() const {
 Result<PortAttr> TcpWire::query_port(uint8_t port) const {
   if (port != 1) return make_error(Errc::kNotFound, "port {}; this device has port 1", port);
   PortAttr attr{};
-  const bool up = port_->up() && (ip_.empty() || host_.has_link(ip_));
+  const bool up = (port_ == nullptr || port_->up()) && (ip_.empty() || host_.has_link(ip_));
   attr.state = up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
   attr.phys_state = up ? 5 : 3;  // LinkUp, Disabled
   attr.max_mtu = attr.active_mtu = IBV_MTU_4096;
@@ -158,7 +158,7 @@ Task<Result<ConnectResult>> TcpWire::connect(SoftDevice&, base::Reactor& reactor
 
 Task<Result<ConnectResult>> TcpWire::exchange(base::Reactor& reactor, SoftQp& qp, Address peer,
                                               ConnectParameters parameters) {
-  Task<bool> passing = pass_port(reactor, *port_);
+  Task<bool> passing = pass_port(reactor, port_.get());
   (void)co_await std::move(passing);
   const base::SocketAddress to{.ip = peer.ip, .port = peer.port};
   BRAID_CO_TRY(auto socket, host_.connect_stream(ip_, to));
@@ -218,7 +218,8 @@ base::Result<std::unique_ptr<Device>> create_tcp_device(base::Host& host, base::
   if (!options.ip.empty() && !host.is_local_address(options.ip)) {
     return base::make_error(base::Errc::kNotFound, "{} is no address of this machine", options.ip);
   }
-  auto wire = std::make_unique<soft::tcp::TcpWire>(host, options.ip);
+  auto port = options.port_faults ? std::make_shared<soft::Port>() : nullptr;
+  auto wire = std::make_unique<soft::tcp::TcpWire>(host, options.ip, std::move(port));
   return soft::SoftDevice::create(host, control, options.name, std::move(wire));
 }
 

@@ -19,11 +19,9 @@ namespace braid::vhca::soft::tcp {
 class TcpWire final : public Wire {
  public:
   /// `ip`: connections come from there; empty: from wherever the way to the peer begins.
-  /// `port`: that of a device of which this wire is a part.
+  /// `port`: whose faults are made on purpose; null: none are, and no peer's are believed.
   TcpWire(base::Host& host, std::string ip, std::shared_ptr<Port> port = nullptr)
-      : host_(host),
-        ip_(std::move(ip)),
-        port_(port != nullptr ? std::move(port) : std::make_shared<Port>()) {}
+      : host_(host), ip_(std::move(ip)), port_(std::move(port)) {}
 
   std::string kind_text() const override;
   base::Result<PortAttr> query_port(uint8_t port) const override;
@@ -44,7 +42,6 @@ class TcpWire final : public Wire {
 
   // --- for the connection manager
   base::Host& host() { return host_; }
-  Port& own_port() { return *port_; }
   const std::shared_ptr<Port>& shared_port() const { return port_; }
   /// For a new stream; kept for as long as the stream keeps it.
   std::shared_ptr<Activity> add_activity();
