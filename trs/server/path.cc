@@ -33,7 +33,7 @@ Path::Path(Session& session, size_t endpoint, std::unique_ptr<vhca::Pd> pd,
       proven_(!proof_due),
       pd_(std::move(pd)),
       lent_(kLentMax),
-      guard_(session.guard_for(session.server().device(endpoint))),
+      guard_(session.guard()),
       queues_(request.cid_num),
       half_open_timer_(&half_open, this),
       changed_(home_) {

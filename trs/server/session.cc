@@ -78,12 +78,11 @@ std::vector<ChunkGuard> Session::path_guards() const {
 }
 
 /// A window belongs to one queue pair, so which one uses a chunk must be known before it does.
-ChunkGuard Session::guard_for(const vhca::Device& device) const {
+/// Whether the path's device can is seen, and told, when its windows are made.
+ChunkGuard Session::guard() const {
   const ChunkGuard asked = server_.options().guard;
   if (asked != ChunkGuard::kWindows) return asked;
-  constexpr unsigned kWindows = IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
-  const bool can = has(wire::kFeatureCountedKeys) && !lends_ &&
-                   (device.query().device_cap_flags & kWindows) != 0;
+  const bool can = has(wire::kFeatureCountedKeys) && !lends_;
   return can ? ChunkGuard::kWindows : ChunkGuard::kCopy;
 }
 

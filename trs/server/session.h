@@ -107,8 +107,8 @@ class Session final : public ServerSession {
   Request& request_of(uint32_t index) { return requests_[index]; }
   /// Where the data of a request is kept; with a guard no key reaches it.
   std::span<std::byte> chunk(uint32_t index);
-  /// What paths over `device` are to have: kWindows only if client and device can.
-  ChunkGuard guard_for(const vhca::Device& device) const;
+  /// What paths are to have: kWindows only if the client can; a path whose device cannot copies.
+  ChunkGuard guard() const;
   /// The connection on which chunk `index` may be used, or nothing if several may.
   std::optional<uint16_t> owner_of(uint32_t index) const;
   template <typename Function>

@@ -69,6 +69,14 @@ AsyncEvent translate(const ibv_async_event& raw) {
   return event;
 }
 
+/// A request that is repeated takes the binds and invalidations behind it along, which rxe then
+/// does again; kernel 6.1 does not return from that (docs/rdma-devices.md).
+bool is_rxe(const DeviceAttr& attr) {
+  constexpr uint32_t kRxeVendor = 0xffffff;
+  return attr.vendor_id == kRxeVendor && attr.vendor_part_id == 0;
+}
+constexpr unsigned kWindowFlags = IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+
 }  // namespace
 
 IbvDevice::IbvDevice(base::Host& host, base::Reactor& control,
@@ -107,6 +115,10 @@ Status IbvDevice::start() {
   BRAID_CHECK(set_non_blocking(context_->async_fd));
   if (const int err = library_->verbs.query_device(context_, &attr_); err != 0) {
     return verbs_error(err, fmt::format("querying RDMA device {}", info_.name));
+  }
+  if (is_rxe(attr_)) {
+    attr_.device_cap_flags &= ~(kWindowFlags | IBV_DEVICE_MEM_WINDOW);
+    attr_.max_mw = 0;
   }
   async_watch_.ready = &IbvDevice::async_readable;
   async_watch_.context = this;
@@ -247,6 +259,13 @@ Result<std::unique_ptr<Mw>> IbvPd::alloc_mw(ibv_mw_type type) {
   if (type != IBV_MW_TYPE_2) {
     return make_error(Errc::kNotSupported, "memory windows are of type 2 here, not {}",
                       static_cast<int>(type));
+  }
+  const DeviceAttr attr = device_.query();
+  if ((attr.device_cap_flags & kWindowFlags) == 0) {
+    return make_error(Errc::kNotSupported, "{} {}", device_.info().name,
+                      is_rxe(attr) ? "is of the kernel's rxe driver, whose memory windows can hang "
+                                     "the machine when a packet is lost: none are used"
+                                   : "has no memory windows of type 2");
   }
   return IbvMw::create(device_.windows_lock(), pd_, type);
 }

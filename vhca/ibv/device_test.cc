@@ -37,6 +37,7 @@ struct Machine {
   std::deque<ibv_wc> completions;
   std::deque<ibv_async_event> events;
   std::vector<ibv_qp_state> modified_to;
+  ibv_device_attr attr{};  // further to what all have
   std::function<void()> while_polling;
   // --- the connection manager: what the kernel holds, by channel
   std::deque<std::pair<rdma_event_channel*, rdma_cm_event>> cm_events;
@@ -62,7 +63,7 @@ VerbsCalls fake_verbs() {
   calls.open_device = [](ibv_device*) { return &machine->context; };
   calls.close_device = [](ibv_context* context) { return ::close(context->async_fd); };
   calls.query_device = [](ibv_context*, ibv_device_attr* attr) {
-    *attr = {};
+    *attr = machine->attr;
     attr->max_cqe = attr->max_qp_wr = 1 << 14;
     attr->max_sge = 32;
     return 0;
@@ -215,6 +216,27 @@ TEST_F(IbvFakes, AReceivePostedAfterTheDevicesOwnErrorIsFlushed) {
   complete(3, 8, IBV_WC_WR_FLUSH_ERR);  // of a QP that is no more
   ASSERT_EQ(cq->poll(wc), 2);
   EXPECT_EQ(made.modified_to.size(), 2u) << "once";
+}
+
+// Kernel 6.1 hangs when rxe repeats a request with a bind behind it.
+TEST_F(IbvFakes, RxeCountsAsADeviceWithoutWindows) {
+  made.attr.device_cap_flags = IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+  made.attr.vendor_id = 0xffffff;
+  made.attr.max_mw = 100;
+  make_qp();
+  EXPECT_EQ(device->query().device_cap_flags, 0u);
+  EXPECT_EQ(device->query().max_mw, 0);
+  const auto window = pd->alloc_mw(IBV_MW_TYPE_2);
+  EXPECT_EQ(window.code(), base::Errc::kNotSupported);
+  EXPECT_NE(window.error().message().find("rxe"), std::string::npos) << window.error().message();
+}
+
+TEST_F(IbvFakes, ADeviceThatHasNoWindowsSaysSo) {
+  made.attr.device_cap_flags = IBV_DEVICE_MEM_MGT_EXTENSIONS;
+  make_qp();
+  const auto window = pd->alloc_mw(IBV_MW_TYPE_2);
+  EXPECT_EQ(window.code(), base::Errc::kNotSupported);
+  EXPECT_NE(window.error().message().find("has no memory windows"), std::string::npos);
 }
 
 // Completions that one thread polls while another drops those of a QP stay in order.
