@@ -248,16 +248,21 @@ TEST_P(ConformanceData, AFullSendQueueRefusesAndForgetsNothing) {
   for (uint64_t i = 0; i < 8; ++i) {
     ASSERT_EQ(post_send(client, work(client, server, IBV_WR_SEND, i, 0, 8)), 0);
   }
-  EXPECT_EQ(post_send(client, work(client, server, IBV_WR_SEND, 8, 0, 8)), ENOMEM);
-  for (uint64_t i = 0; i < 8; ++i) ASSERT_EQ(post_recv(server, i, 4096, 64), 0);
-  for (uint64_t i = 0; i < 8; ++i) EXPECT_EQ(next_sent(client).wr_id, i);
+  const auto send = [&](uint64_t i) {
+    return post_send(client, work(client, server, IBV_WR_SEND, i, 0, 8));
+  };
+  const uint64_t held = fill_up(8, send);
+  EXPECT_EQ(send(held), ENOMEM);
+  for (uint64_t i = 0; i < held; ++i) ASSERT_EQ(post_recv(server, i, 4096, 64), 0);
+  for (uint64_t i = 0; i < held; ++i) EXPECT_EQ(next_sent(client).wr_id, i);
   EXPECT_EQ(post_send(client, work(client, server, IBV_WR_RDMA_WRITE, 9, 0, 8)), 0);
 }
 
 TEST_P(ConformanceData, AFullReceiveQueueRefuses) {
   connect({}, {.qp = {.cap = {8, 8, 1, 1, 0}}});
   for (uint64_t i = 0; i < 8; ++i) ASSERT_EQ(post_recv(server, i, 0, 64), 0);
-  EXPECT_EQ(post_recv(server, 8, 0, 64), ENOMEM);
+  const uint64_t held = fill_up(8, [&](uint64_t i) { return post_recv(server, i, 0, 64); });
+  EXPECT_EQ(post_recv(server, held, 0, 64), ENOMEM);
   ASSERT_EQ(post_send(client, work(client, server, IBV_WR_SEND, 1, 0, 8)), 0);
   EXPECT_EQ(next_received(server).wr_id, 0u);
   EXPECT_EQ(post_recv(server, 8, 0, 64), 0);

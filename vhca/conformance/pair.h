@@ -104,6 +104,13 @@ class Pair : public ::testing::TestWithParam<RigFactory> {
   int post_recv(End& at, uint64_t wr_id, size_t offset, uint32_t length);
   int post_recv_without_sge(End& at, uint64_t wr_id);
   int post(End& at, const RecvWr& wr);  // at the SRQ, if it has one
+  /// Of a queue that was made for `held` requests and holds them: how many it holds. Posts more
+  /// where the rig's devices have room for more than they were asked for.
+  static uint64_t fill_up(uint64_t held, const std::function<int(uint64_t wr_id)>& post) {
+    constexpr uint64_t kMost = 1024;
+    while (GetParam().queues_hold_more && held < kMost && post(held) == 0) ++held;
+    return held;
+  }
   /// A work request from `from`'s buffer at `offset` to the other's at `remote_offset`. Its SGE
   /// lives as long as the test.
   SendWr work(End& from, const End& to, ibv_wr_opcode opcode, uint64_t wr_id, size_t offset,

@@ -61,6 +61,8 @@ struct RigFactory {
   /// A refused write with immediate has taken a receive, which fails with the refusal's status; by
   /// the contract it takes none, and the receive is flushed.
   bool refusal_takes_receive = false;
+  /// Queues hold more than they were asked for: sizes are rounded up.
+  bool queues_hold_more = false;
   /// Alternate paths may be there; the suite has none to give.
   bool may_have_alternate_paths = false;
   /// Thousands of round trips would take minutes.
