@@ -3,6 +3,7 @@
 #include "cli/path_status.h"
 
 #include <fmt/ranges.h>
+#include <malloc.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -343,11 +344,17 @@ json NodeState::status() const {
     for (const bnbd::ExportStatus& exported : server_->exports())
       exports.push_back(export_status(exported, listen));
   }
-  return {{"node", options_.name}, {"role", options_.role},
-          {"pid", getpid()},       {"version", BRAID_VERSION},
-          {"hca", hcas_.text()},   {"server", server_status()},
-          {"exports", exports},    {"devices", devices},
-          {"sessions", sessions},  {"io_process", io_process_texts()},
+  return {{"node", options_.name},
+          {"role", options_.role},
+          {"pid", getpid()},
+          {"version", BRAID_VERSION},
+          {"hca", hcas_.text()},
+          {"server", server_status()},
+          {"exports", exports},
+          {"devices", devices},
+          {"sessions", sessions},
+          {"heap_used_bytes", mallinfo2().uordblks},
+          {"io_process", io_process_texts()},
           {"notes", notes()}};
 }
 

@@ -65,7 +65,7 @@ python3 - "$work/list.json" <<'PY' || fail "list --json is wrong"
 import json, sys
 nodes = json.load(open(sys.argv[1]))["nodes"]
 assert len(nodes) == 1
-assert {"node", "role", "pid", "devices", "exports", "server"} <= nodes[0].keys()
+assert {"node", "role", "pid", "heap_used_bytes", "devices", "exports", "server"} <= nodes[0].keys()
 assert nodes[0]["devices"] == [], "a refused device is listed"
 PY
 expect 1 '"kind": "not-found"' ctl --json show x
