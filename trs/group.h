@@ -117,7 +117,8 @@ class Group {
   virtual base::Task<base::Status> remove_leg(size_t slot) = 0;
   virtual LegMask legs() const = 0;  // without those that are being removed
   virtual GroupQueue& queue(size_t reactor_index) = 0;
-  /// Removes all legs. No request may be submitted any more.
+  /// Removes all legs, and waits for removals and additions that are under way. No request may be
+  /// submitted any more; ends when `done` of each has run.
   virtual base::Task<void> close() = 0;
 };
 

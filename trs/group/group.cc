@@ -51,6 +51,7 @@ base::Task<base::Result<size_t>> GroupImpl::add_leg(ClientSession& session, LegP
   const std::shared_ptr<base::Signal> changed = changed_;
   while (*due > 0) co_await changed->wait();
   slots_[slot].state = State::kThere;
+  changed->notify_all();
   co_return slot;
 }
 
@@ -64,6 +65,7 @@ base::Task<base::Status> GroupImpl::remove_leg(size_t slot) {
   const std::shared_ptr<base::Signal> changed = changed_;
   while (*due > 0) co_await changed->wait();
   slots_[slot] = {};
+  changed->notify_all();
   co_return base::Status();
 }
 
@@ -78,9 +80,11 @@ LegMask GroupImpl::legs() const {
 base::Task<void> GroupImpl::close() {
   const std::shared_ptr<base::Signal> changed = changed_;
   for (size_t i = 0; i < kLegsMax; ++i) {
-    // One that is coming or leaving belongs to a task that has not ended.
-    while (slots_[i].state == State::kComing) co_await changed->wait();
-    if (slots_[i].state == State::kThere) (void)co_await remove_leg(i);
+    // One that is coming or leaving belongs to a task that has not ended, and to requests that may
+    // be on a wire.
+    const State& state = slots_[i].state;
+    while (state == State::kComing || state == State::kLeaving) co_await changed->wait();
+    if (state == State::kThere) (void)co_await remove_leg(i);
   }
   const auto due = std::make_shared<size_t>(queues_.size());
   for (const auto& queue : queues_) queue->stop(reply(due));

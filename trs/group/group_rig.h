@@ -29,6 +29,12 @@ class LegServer final : public Process, private ServerUser {
     server = std::move(*Server::create(*device, options, *this));
   }
   ~LegServer() override { held.clear(); }
+  void release_one() {
+    if (held.empty()) return;
+    ServerRequest& next = *held.front();
+    held.pop_front();
+    apply(next);
+  }
   void release() {
     disk_.hold = false;
     while (!held.empty()) {

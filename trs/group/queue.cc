@@ -7,7 +7,14 @@ namespace braid::trs::group {
 
 using base::Errc;
 
-Queue::Queue(base::Reactor& reactor) : reactor_(reactor) {
+namespace {
+/// Many turns of a permit at a server that is well, few of a user who waits for another one's.
+constexpr uint64_t kHoldNs = 10 * base::kMillisecond;
+constexpr uint64_t kHoldMaxNs = base::kSecond;
+}  // namespace
+
+Queue::Queue(base::Reactor& reactor)
+    : reactor_(reactor), hold_(&Queue::held_long_enough, this), hold_ns_(kHoldNs) {
   waiter_.permit_free = &permit_free;
   waiter_.context = this;
 }
@@ -27,6 +34,7 @@ void Queue::start() {
 
 void Queue::stop(Done done) {
   run_here([this, done = std::move(done)] {
+    (void)end_requests();  // the end of the last leg may have brought some
     base::Poller::unlink();
     done();
   });
@@ -100,6 +108,8 @@ bool Queue::serve() {
     if (!gather(*request)) break;
     waiting_.pop_front();
     --statistics_.waiting;
+    if (hold_.pending()) reactor_.cancel(hold_);
+    hold_ns_ = kHoldNs;
     send(*request);
     did = true;
   }
@@ -119,6 +129,7 @@ bool Queue::gather(GroupRequest& request) {
     if (part.permit) continue;
     if (away) let_go(request);
     wait_at(leg);
+    hold(request);
     return false;
   }
   return true;
@@ -126,6 +137,20 @@ bool Queue::gather(GroupRequest& request) {
 
 void Queue::let_go(GroupRequest& request) {
   for (GroupPart& part : request.parts_) part.request.permit.release();
+  if (hold_.pending()) reactor_.cancel(hold_);
+}
+
+/// From the first permit that it lacks on, wherever it waits after that.
+void Queue::hold(GroupRequest& request) {
+  const bool holds = std::any_of(request.parts_.begin(), request.parts_.end(),
+                                 [](const GroupPart& part) { return bool(part.request.permit); });
+  if (holds && !hold_.pending()) reactor_.schedule_after(hold_, hold_ns_);
+}
+
+void Queue::held_long_enough(base::Timer& timer) {
+  auto& self = *static_cast<Queue*>(timer.context);
+  self.hold_ns_ = std::min(2 * self.hold_ns_, kHoldMaxNs);
+  self.let_go(*self.waiting_.front());
 }
 
 void Queue::wait_at(Leg& leg) {
@@ -226,7 +251,12 @@ bool Queue::poll() {
     const bool fails = leg.policy == LegPolicy::kFailFast && !leg.queue->has_path();
     if (leg.detached || (fails && !leg.parts.empty())) did |= take_back(leg);
   }
-  // Not those that end because `done` submits them again: the reactor has others.
+  return end_requests() || did;
+}
+
+/// Not those that end because `done` submits them again: the reactor has others.
+bool Queue::end_requests() {
+  bool did = false;
   base::IntrusiveList<GroupRequest> ended;
   ended.take_all(ending_);
   while (GroupRequest* const request = ended.pop_front()) {

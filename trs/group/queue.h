@@ -7,7 +7,9 @@
 //
 // Permits are gathered in the order of the sessions' ids, and held meanwhile. So whoever holds some
 // waits for one of a higher session, and the one that holds the highest waits for none. A permit of
-// a leg that has no path may take for ever: nothing is held while one waits for it.
+// a leg that has no path may take for ever: nothing is held while one waits for it. One of a leg
+// that has a path may, too (a disk that hangs): what is held is given back after kHoldNs, and
+// gathered anew when that permit is there, with twice the time each time.
 //
 // Threads: the reactor's, apart from the section "from the home reactor", whose calls post
 // themselves over.
@@ -55,6 +57,8 @@ class Queue final : public GroupQueue, private base::Poller {
   bool serve();
   bool gather(GroupRequest& request);
   void let_go(GroupRequest& request);
+  void hold(GroupRequest& request);
+  static void held_long_enough(base::Timer& timer);
   void wait_at(Leg& leg);
   void stop_waiting();
   void send(GroupRequest& request);
@@ -64,6 +68,7 @@ class Queue final : public GroupQueue, private base::Poller {
   static void permit_free(PermitWaiter& waiter);
   bool check_wait();
   bool take_back(Leg& leg);
+  bool end_requests();
   bool poll() override;
   bool arm() override { return !poll(); }
 
@@ -73,6 +78,8 @@ class Queue final : public GroupQueue, private base::Poller {
   size_t order_count_ = 0;
   PermitWaiter waiter_;
   Leg* waits_at_ = nullptr;  // whose permit the first of waiting_ lacks
+  base::Timer hold_;         // runs while it waits with others in hand
+  uint64_t hold_ns_;
   base::IntrusiveList<GroupRequest> waiting_;
   base::IntrusiveList<GroupRequest> ending_;
   GroupStatistics statistics_;
