@@ -22,13 +22,16 @@ inline constexpr uint16_t kPort = 1234;
 /// A process with reactors and a device on one port.
 class Node : public base::sim::SimProgram {
  public:
-  Node(base::sim::SimHost& process, const std::string& ip, size_t reactor_count) : host(process) {
+  Node(base::sim::SimHost& process, const std::string& ip, size_t reactor_count,
+       uint32_t registrations_max = vhca::SimDeviceOptions{}.registrations_max)
+      : host(process) {
     for (size_t i = 0; i < reactor_count; ++i) {
       reactors.push_back(std::move(base::Reactor::create(host, {})).value());
       host.drive(*reactors.back());
     }
     vhca::SimDeviceOptions options;
     options.ip = ip;
+    options.registrations_max = registrations_max;
     device = std::move(vhca::create_sim_device(host, home(), options)).value();
   }
   base::Reactor& home() { return *reactors.front(); }

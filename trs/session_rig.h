@@ -42,12 +42,22 @@ struct Store {
   uint64_t opened = 0, closed = 0;
   uint64_t lives = 0;               // server processes so far
   std::vector<uint64_t> write_log;  // offsets of writes, in the order in which they took effect
+  std::string kept_for;             // if set: bytes from kept_from on are for clients of this IP
+  uint64_t kept_from = 0;
+};
+
+/// What a process takes. Who makes worlds by the thousand, as a fuzz target, makes them small.
+struct ProcessSize {
+  size_t memory_bytes = 0;  // for I/O; 0: as much as any test needs
+  uint32_t registrations_max = vhca::SimDeviceOptions{}.registrations_max;
 };
 
 /// One process: reactors and a device.
 class Process : public base::sim::SimProgram {
  public:
-  Process(base::sim::SimHost& process, const char* ip, size_t reactor_count) : host(process) {
+  Process(base::sim::SimHost& process, const char* ip, size_t reactor_count,
+          const ProcessSize& its_size = {})
+      : host(process), size(its_size) {
     for (size_t i = 0; i < reactor_count; ++i) {
       auto made = base::Reactor::create(host, {.name = "r" + std::to_string(i)});
       BRAID_ASSERT(made.ok());
@@ -59,6 +69,7 @@ class Process : public base::sim::SimProgram {
   std::unique_ptr<vhca::Device> make_device(const std::string& ip) {
     vhca::SimDeviceOptions options;
     options.ip = ip;
+    options.registrations_max = size.registrations_max;
     auto made = vhca::create_sim_device(host, *reactors[0], options);
     BRAID_ASSERT(made.ok());
     return std::move(*made);
@@ -71,6 +82,7 @@ class Process : public base::sim::SimProgram {
   base::Reactor& home() { return *reactors[0]; }
 
   base::sim::SimHost& host;
+  const ProcessSize size;
   std::vector<std::unique_ptr<base::Reactor>> reactors;
   std::unique_ptr<vhca::Device> device;
   std::vector<std::unique_ptr<vhca::Device>> more_devices;
@@ -80,8 +92,8 @@ class ServerProcess final : public Process, private ServerUser {
  public:
   ServerProcess(base::sim::SimHost& process, Store& disk, size_t reactor_count,
                 const std::function<void(ServerOptions&)>& adjust,
-                const std::vector<std::string>& more_ips = {})
-      : Process(process, kServerIp, reactor_count), store(disk) {
+                const std::vector<std::string>& more_ips = {}, const ProcessSize& its_size = {})
+      : Process(process, kServerIp, reactor_count, its_size), store(disk) {
     ++store.lives;
     ServerOptions options;
     options.listen = {kServerIp, kPort};
@@ -149,8 +161,14 @@ class ServerProcess final : public Process, private ServerUser {
       request.answer(base::errc_from_errno(static_cast<int>(op.fail_errno)));
       return;
     }
-    if (op.offset + request.data.size() > store.bytes.size()) {
+    if (request.data.size() > store.bytes.size() ||
+        op.offset > store.bytes.size() - request.data.size()) {
       request.answer(base::Errc::kOutOfRange);
+      return;
+    }
+    if (!store.kept_for.empty() && op.offset + request.data.size() > store.kept_from &&
+        !request.session->peer_text().starts_with(store.kept_for + ":")) {
+      request.answer(base::Errc::kPermission);
       return;
     }
     std::byte* const at = store.bytes.data() + op.offset;
@@ -188,15 +206,16 @@ struct Io {
 
 class ClientProcess final : public Process, private SessionUser {
  public:
-  ClientProcess(base::sim::SimHost& process, size_t reactor_count)
-      : Process(process, kClientIp, reactor_count) {
+  ClientProcess(base::sim::SimHost& process, size_t reactor_count, const ProcessSize& its_size = {})
+      : Process(process, kClientIp, reactor_count, its_size),
+        memory_bytes(its_size.memory_bytes == 0 ? 8 << 20 : its_size.memory_bytes) {
     auto made_domain = Domain::create(*device);
     BRAID_ASSERT(made_domain.ok());
     domain = std::move(*made_domain);
-    auto segment = host.create_segment(kMemoryBytes, "test");
+    auto segment = host.create_segment(memory_bytes, "test");
     BRAID_ASSERT(segment.ok());
     memory = std::move(*segment);
-    auto made_mr = domain->register_memory(memory->data(), kMemoryBytes,
+    auto made_mr = domain->register_memory(memory->data(), memory_bytes,
                                            IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
     BRAID_ASSERT(made_mr.ok());
     mr = std::move(*made_mr);
@@ -223,7 +242,7 @@ class ClientProcess final : public Process, private SessionUser {
     auto io = std::make_unique<Io>();
     io->client = this;
     io->op.offset = offset;
-    BRAID_ASSERT(used + length <= kMemoryBytes);
+    BRAID_ASSERT(used + length <= memory_bytes);
     io->buffer = {memory->data() + used, length};
     used += length;
     io->request.direction = direction;
@@ -258,7 +277,7 @@ class ClientProcess final : public Process, private SessionUser {
     return {{server_ip, kPort}, *index};
   }
 
-  static constexpr size_t kMemoryBytes = 8 << 20;
+  const size_t memory_bytes;
   std::vector<PathOptions> more_paths;  // for open()
   std::unique_ptr<Domain> domain;
   std::unique_ptr<base::Segment> memory;

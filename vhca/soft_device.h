@@ -22,6 +22,8 @@ struct SimDeviceOptions {
   /// The port of the machine that the device is: it connects from there, and wildcard addresses
   /// listen there only. Empty: the device has all ports of the machine and connects from the first.
   std::string ip;
+  /// A power of two. Its table is made at once: worlds that are made by the thousand take few.
+  uint32_t registrations_max = 8192;
 };
 
 /// A software HCA on the simulated network of the process's world. Addresses are those of

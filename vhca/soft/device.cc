@@ -29,20 +29,22 @@ base::Task<Result<ConnectResult>> refused(base::Error why) {
 }  // namespace
 
 Result<std::unique_ptr<Device>> SoftDevice::create(base::Host& host, base::Reactor& control,
-                                                   std::string name, std::unique_ptr<Wire> wire) {
+                                                   std::string name, std::unique_ptr<Wire> wire,
+                                                   uint32_t mr_capacity) {
   std::unique_ptr<base::Event> event = host.create_event();
   if (event == nullptr) return make_error(Errc::kNoMemory, "no event for device {}", name);
-  return std::unique_ptr<Device>(
-      new SoftDevice(host, control, std::move(name), std::move(wire), std::move(event)));
+  return std::unique_ptr<Device>(new SoftDevice(host, control, std::move(name), std::move(wire),
+                                                mr_capacity, std::move(event)));
 }
 
 SoftDevice::SoftDevice(base::Host& host, base::Reactor& control, std::string name,
-                       std::unique_ptr<Wire> wire, std::unique_ptr<base::Event> async_event)
+                       std::unique_ptr<Wire> wire, uint32_t mr_capacity,
+                       std::unique_ptr<base::Event> async_event)
     : host_(host),
       control_(control),
       wire_(std::move(wire)),
       async_events_(std::move(async_event)),
-      mr_table_(host, kMrCapacity, wire_->mr_table_memory(kMrCapacity)),
+      mr_table_(host, mr_capacity, wire_->mr_table_memory(mr_capacity)),
       stall_clock_(std::make_shared<StallClock>(control)),
       held_memory_(std::make_shared<HeldMemory>(control, *wire_)),
       info_{.name = std::move(name), .kind = "software HCA, " + wire_->kind_text()} {
@@ -77,7 +79,7 @@ DeviceAttr SoftDevice::query() const {
   attr.max_sge_rd = kMaxSge;
   attr.max_cq = 1 << 16;
   attr.max_cqe = kMaxCqCapacity;
-  attr.max_mr = kMrCapacity;
+  attr.max_mr = mr_table_.capacity();
   attr.max_pd = 1 << 16;
   attr.max_qp_rd_atom = kMaxReadsOutstanding;
   attr.max_qp_init_rd_atom = kMaxReadsOutstanding;
@@ -86,7 +88,7 @@ DeviceAttr SoftDevice::query() const {
   attr.max_srq = 1 << 16;
   attr.max_srq_wr = kMaxQueueDepth;
   attr.max_srq_sge = kMaxSge;
-  attr.max_mw = kMrCapacity;
+  attr.max_mw = mr_table_.capacity();
   attr.device_cap_flags =
       IBV_DEVICE_SRQ_RESIZE | IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
   attr.max_pkeys = 1;

@@ -32,7 +32,8 @@ class SoftDevice final : public Device {
  public:
   /// kNoMemory: the process has no descriptor left.
   static base::Result<std::unique_ptr<Device>> create(base::Host& host, base::Reactor& control,
-                                                      std::string name, std::unique_ptr<Wire> wire);
+                                                      std::string name, std::unique_ptr<Wire> wire,
+                                                      uint32_t mr_capacity = kMrCapacity);
   ~SoftDevice() override;
 
   const DeviceInfo& info() const override { return info_; }
@@ -61,7 +62,7 @@ class SoftDevice final : public Device {
 
  private:
   SoftDevice(base::Host& host, base::Reactor& control, std::string name, std::unique_ptr<Wire> wire,
-             std::unique_ptr<base::Event> async_event);
+             uint32_t mr_capacity, std::unique_ptr<base::Event> async_event);
   void port_is(uint8_t number, bool up);
 
   base::Host& host_;

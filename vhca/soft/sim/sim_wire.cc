@@ -177,7 +177,8 @@ base::Result<std::unique_ptr<Device>> create_sim_device(base::sim::SimHost& proc
     ports = {options.ip};
   }
   auto wire = std::make_unique<soft::sim::SimWire>(process, std::move(ports));
-  return soft::SoftDevice::create(process, control, options.name, std::move(wire));
+  return soft::SoftDevice::create(process, control, options.name, std::move(wire),
+                                  options.registrations_max);
 }
 
 }  // namespace braid::vhca
