@@ -48,7 +48,9 @@ void feed_frame(Party& party, Numbers& in) {
                                 ? party.request(opcode, sequence, length)
                                 : party.header(kind, sequence);
   if (kind == tcp::FrameKind::kResponse) header.length = length;
-  if (kind == tcp::FrameKind::kError) header.status = in.next<uint8_t>();
+  if (kind == tcp::FrameKind::kError || kind == tcp::FrameKind::kPort) {
+    header.status = in.next<uint8_t>();
+  }
   header.acknowledged = in.next<uint8_t>();
   const uint8_t spoilt = in.next<uint8_t>();
   if (spoilt < sizeof header) {
