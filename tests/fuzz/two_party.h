@@ -1,0 +1,124 @@
+// For fuzz targets with two parties in a simulated world: one that ships, and one whose doings are
+// the fuzzer's input. The input also says how time passes and what the network does.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/sim.h"
+
+namespace braid::fuzz {
+
+/// Says what does not hold before it ends the process.
+inline void require(bool condition, const char* what) {
+  if (condition) return;
+  std::fprintf(stderr, "does not hold: %s\n", what);
+  std::abort();
+}
+
+/// A message of the wire as bytes, alone or behind others.
+template <typename T>
+void append(std::vector<std::byte>& bytes, const T& more) {
+  const auto plain = std::as_bytes(std::span(&more, 1));
+  bytes.insert(bytes.end(), plain.begin(), plain.end());
+}
+inline void append(std::vector<std::byte>& bytes, const std::vector<std::byte>& more) {
+  bytes.insert(bytes.end(), more.begin(), more.end());
+}
+template <typename T>
+std::vector<std::byte> to_bytes(const T& message) {
+  std::vector<std::byte> bytes;
+  append(bytes, message);
+  return bytes;
+}
+
+/// The input, number by number; zeroes behind its end.
+class Numbers {
+ public:
+  explicit Numbers(std::span<const uint8_t> bytes) : bytes_(bytes) {}
+  bool empty() const { return bytes_.empty(); }
+  template <typename T>
+  T next() {
+    T value{};
+    const size_t count = std::min(sizeof(T), bytes_.size());
+    if (count > 0) std::memcpy(&value, bytes_.data(), count);
+    bytes_ = bytes_.subspan(count);
+    return value;
+  }
+  uint32_t below(uint32_t bound) { return next<uint8_t>() % bound; }
+  bool flag() { return (next<uint8_t>() & 1) != 0; }
+  /// So many bytes of the input.
+  std::vector<std::byte> take(size_t count) {
+    std::vector<std::byte> out(count);
+    const size_t there = std::min(count, bytes_.size());
+    if (there > 0) std::memcpy(out.data(), bytes_.data(), there);
+    bytes_ = bytes_.subspan(there);
+    return out;
+  }
+  /// True now and then, never behind the input's end: whatever goes the ordinary way without it.
+  bool odd(uint32_t one_in) { return below(one_in) == one_in - 1; }
+  /// A message that follows the rules, but for some bytes of it, or its length, now and then.
+  std::vector<std::byte> bent(std::span<const std::byte> message) {
+    std::vector<std::byte> out(message.begin(), message.end());
+    const uint32_t how = below(16);
+    for (uint32_t changes = how < 13 ? 0 : how - 12; changes > 0 && !out.empty(); --changes) {
+      out[next<uint16_t>() % out.size()] = static_cast<std::byte>(next<uint8_t>());
+    }
+    if (how == 12) out.resize(next<uint16_t>() % (out.size() + 9));
+    return out;
+  }
+
+ private:
+  std::span<const uint8_t> bytes_;
+};
+
+/// A machine with one port and one process on it.
+template <typename Program, typename... Args>
+Program* start(base::sim::SimWorld& world, const char* name, const char* ip, Args&&... args) {
+  base::sim::SimMachine& machine = world.add_machine(name);
+  world.fabric().add_port(machine, ip);
+  base::sim::SimHost& host = machine.start_process(name);
+  auto program = std::make_unique<Program>(host, std::forward<Args>(args)...);
+  Program* const its = program.get();
+  host.run(std::move(program));
+  return its;
+}
+
+/// One step in time or of the network between the two: from microseconds to seconds.
+inline void pass_time(base::sim::SimWorld& world, Numbers& numbers) {
+  const uint32_t log2_us = numbers.below(22);
+  world.run_for((base::kMicrosecond << log2_us) + numbers.next<uint8_t>() * 100ull);
+}
+
+inline void disturb(base::sim::SimWorld& world, Numbers& numbers, const std::string& one,
+                    const std::string& other) {
+  base::sim::SimFabric& fabric = world.fabric();
+  const bool there = numbers.flag();
+  const std::string& from = there ? one : other;
+  const std::string& to = there ? other : one;
+  const uint64_t later_ns = world.now_ns() + numbers.next<uint8_t>() * 10 * base::kMillisecond;
+  switch (numbers.below(7)) {
+    case 0:
+      return fabric.set_black_hole(from, to, true);
+    case 1:
+      return fabric.set_lose_answers(from, to, true);
+    case 2:
+      return fabric.set_extra_delay(from, to, numbers.next<uint8_t>() * base::kMillisecond);
+    case 3:
+      return fabric.set_held_until(from, to, later_ns);
+    case 4:
+      return fabric.set_receive_missing(from, to, true);
+    default:
+      return fabric.heal_all();
+  }
+}
+
+}  // namespace braid::fuzz
