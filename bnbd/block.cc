@@ -93,32 +93,43 @@ Errc check(const BlockInfo& info, const BlockRequest& request) {
 }
 
 void BlockStatistics::count(const BlockRequest& request, Errc status) {
-  if (status != Errc::kOk) {
-    ++errors;
-    return;
-  }
+  using base::add_shared;
+  if (status != Errc::kOk) return add_shared(errors, 1);
   switch (request.op) {
     case BlockOp::kRead:
-      ++reads;
-      read_bytes += request.length_bytes;
-      lent += request.lent != nullptr ? 1 : 0;
-      break;
+      add_shared(reads, 1);
+      add_shared(read_bytes, request.length_bytes);
+      return add_shared(lent, request.lent != nullptr ? 1 : 0);
     case BlockOp::kWrite:
-      ++writes;
-      write_bytes += request.length_bytes;
-      break;
+      add_shared(writes, 1);
+      return add_shared(write_bytes, request.length_bytes);
     case BlockOp::kFlush:
-      ++flushes;
-      break;
+      return add_shared(flushes, 1);
     case BlockOp::kDiscard:
-      ++discards;
-      break;
+      return add_shared(discards, 1);
     case BlockOp::kWriteZeroes:
-      ++write_zeroes;
-      break;
+      return add_shared(write_zeroes, 1);
     case BlockOp::kSecureErase:
-      ++secure_erases;
-      break;
+      return add_shared(secure_erases, 1);
+  }
+}
+
+BlockStatistics BlockStatistics::read() const {
+  BlockStatistics now;
+  now.add(*this);
+  return now;
+}
+
+void BlockStatistics::add(const BlockStatistics& other) {
+  const auto add_to = [&](uint64_t BlockStatistics::*number) {
+    this->*number += base::read_shared(other.*number);
+  };
+  for (auto number :
+       {&BlockStatistics::reads, &BlockStatistics::read_bytes, &BlockStatistics::writes,
+        &BlockStatistics::write_bytes, &BlockStatistics::flushes, &BlockStatistics::discards,
+        &BlockStatistics::write_zeroes, &BlockStatistics::secure_erases, &BlockStatistics::errors,
+        &BlockStatistics::copies, &BlockStatistics::lent, &BlockStatistics::zeroes_written}) {
+    add_to(number);
   }
 }
 

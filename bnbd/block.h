@@ -4,7 +4,7 @@
 // (FUSE + loop, nbd.ko) and filters consume it. Any front end works with any device.
 //
 // Threads: a device belongs to one reactor: submit() there, `done` runs there; create_region() on
-// any.
+// any. A device that takes requests on further reactors has a BlockDevice for each (queues()).
 // Ownership: between submit() and `done` the request, its ListNode and its buffer belong to the
 // device.
 #pragma once
@@ -15,15 +15,18 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/error.h"
 #include "base/intrusive_list.h"
 #include "base/result.h"
+#include "base/single_writer.h"
 #include "base/task.h"
 
 namespace braid::base {
 class File;
-}
+class Reactor;
+}  // namespace braid::base
 namespace braid::vhca {
 class Mr;
 }
@@ -102,7 +105,7 @@ struct BlockInfo {
   bool rotational = false;
 };
 
-/// Counted by every device.
+/// Counted by every device, on its thread.
 struct BlockStatistics {
   uint64_t reads = 0, read_bytes = 0, writes = 0, write_bytes = 0;
   uint64_t flushes = 0, discards = 0, write_zeroes = 0, secure_erases = 0, errors = 0;
@@ -112,6 +115,17 @@ struct BlockStatistics {
 
   /// Counts a request at its end.
   void count(const BlockRequest& request, base::Errc status);
+  /// From another thread than that which counts: of no one moment.
+  BlockStatistics read() const;
+  void add(const BlockStatistics& other);
+};
+
+class BlockDevice;
+
+/// A device as one reactor submits to it.
+struct BlockQueue {
+  base::Reactor* reactor = nullptr;
+  BlockDevice* device = nullptr;
 };
 
 class BlockDevice {
@@ -125,6 +139,11 @@ class BlockDevice {
   virtual base::Result<std::unique_ptr<Region>> create_region(size_t size_bytes) = 0;
   /// The memory that `lent` points into; empty if the device never lends.
   virtual std::span<std::byte> lendable_memory() { return {}; }
+  /// Where requests may be submitted, the device's own reactor first; empty: there only. Each is a
+  /// BlockDevice on its reactor's thread: submit() and `done`, info(), statistics() of what came
+  /// by it. A flush covers what was done before its submission by whichever of them. They live as
+  /// long as the device; regions are good for all of them.
+  virtual std::vector<BlockQueue> queues() { return {}; }
   virtual BlockStatistics statistics() const = 0;
   /// Makes the device so long: beyond a new end nothing begins any more, and what is under way
   /// there ends first. Whole blocks. kNotSupported if it cannot be; kBusy while it is being done;

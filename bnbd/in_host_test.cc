@@ -20,6 +20,7 @@
 #include "bnbd/remote.h"
 #include "bnbd/server.h"
 #include "bnbd/test_block.h"
+#include "bnbd/test_server_thread.h"
 #include "vhca/soft_device.h"
 
 // Of the sanitizers' allocators: tells of each allocation in the process, whatever its thread.
@@ -55,72 +56,7 @@ uint64_t fewest_allocations(Round round) {
 
 using base::Errc;
 using test::Io;
-
-/// A server process in a thread.
-class ServerThread {
- public:
-  ServerThread(base::Host& host, std::string root, uint16_t port, size_t reactor_count)
-      : host_(host), root_(std::move(root)), port_(port) {
-    for (size_t i = 0; i < reactor_count; ++i) {
-      reactors_.push_back(std::move(base::Reactor::create(host_, {})).value());
-    }
-    std::promise<vhca::Address> started;
-    auto address = started.get_future();
-    home().post([&] { started.set_value(create()); });
-    for (auto& reactor : reactors_) {
-      threads_.push_back(
-          std::move(host_.start_thread("server", [&reactor] { reactor->run(); })).value());
-    }
-    address_ = address.get();
-  }
-  ~ServerThread() {
-    std::promise<void> stopped;
-    home().post([&] { home().spawn(stop(stopped)); });
-    stopped.get_future().wait();
-    for (auto& reactor : reactors_) reactor->stop();
-    threads_.clear();
-  }
-  const vhca::Address& address() const { return address_; }
-  /// Runs a function on the home reactor.
-  template <typename T>
-  T ask(std::function<T()> function) {
-    std::promise<T> answer;
-    home().post([&] { answer.set_value(function()); });
-    return answer.get_future().get();
-  }
-  ExportServer& server() { return *server_; }
-
- private:
-  base::Reactor& home() { return *reactors_.front(); }
-  vhca::Address create() {
-    device_ = std::move(vhca::create_soft_device(host_, home())).value();
-    ExportServerOptions options;
-    options.root = root_;
-    options.named = {{NamedExport::Kind::kMemory, "ram", 8 << 20}};
-    options.transport.listen = {"127.0.0.1", port_};
-    for (auto& reactor : reactors_) options.transport.reactors.push_back(reactor.get());
-    options.transport.queue_depth = 32;
-    options.transport.max_io_bytes = 256 << 10;
-    server_ = std::move(ExportServer::create(*device_, std::move(options))).value();
-    return server_->address();
-  }
-  base::Task<void> stop(std::promise<void>& stopped) {
-    const base::Status status = co_await server_->stop();
-    EXPECT_TRUE(status.ok()) << status.error().message();
-    server_.reset();
-    device_.reset();
-    stopped.set_value();
-  }
-
-  base::Host& host_;
-  const std::string root_;
-  const uint16_t port_;
-  std::vector<std::unique_ptr<base::Reactor>> reactors_;
-  std::vector<std::unique_ptr<base::Thread>> threads_;
-  std::unique_ptr<vhca::Device> device_;
-  std::unique_ptr<ExportServer> server_;
-  vhca::Address address_;
-};
+using test::ServerThread;
 
 class InHost : public testing::TestWithParam<size_t> {
  protected:

@@ -8,7 +8,7 @@
 // process killed while one of its threads waits for its own device never ends. So neither this
 // process nor a library it calls may open, mount, stat or sync path(); let another process do it.
 //
-// Threads: the reactor's. Needs root (CAP_SYS_ADMIN).
+// Threads: the reactor's, the first of the BlockDevice's. Needs root (CAP_SYS_ADMIN).
 #pragma once
 
 #include <cstdint>
@@ -38,10 +38,12 @@ inline constexpr size_t kDeviceNameMax = 32;
 struct KernelDeviceOptions {
   KernelDeviceKind kind = KernelDeviceKind::kAuto;
   std::string name = "disk";  // see check_device_name()
-  /// Requests in flight at the BlockDevice, 1 to 256. Each has a buffer of at most 1 MiB, all in
-  /// one region.
+  /// Requests in flight at the BlockDevice, on each of its reactors that serves the kernel, 1 to
+  /// 256. Each has a buffer of at most 1 MiB, those of a reactor in one region.
   unsigned slots = 32;
-  unsigned nbd_connections = 1;  // 1 to 16: as many queues of the kernel's device
+  /// 1 to 16: as many queues of the kernel's device. At least one for each of the BlockDevice's
+  /// reactors; connection c is served on reactor c mod R. (FUSE: its first reactor alone.)
+  unsigned nbd_connections = 1;
   /// How long nbd.ko holds I/O after this process died before it fails. 0: at once.
   uint32_t nbd_dead_connection_timeout_s = 5;
   /// DetachMode::kForce: dirty pages, also those of mounted file systems, are given up when the

@@ -6,10 +6,14 @@
 namespace braid::bnbd {
 
 void LatencyHistogram::add(const LatencyHistogram& other) {
-  for (size_t i = 0; i < kBuckets; ++i) buckets_[i] += other.buckets_[i];
-  count_ += other.count_;
-  sum_ns_ += other.sum_ns_;
-  max_ns_ = std::max(max_ns_, other.max_ns_);
+  // The count is that of the buckets, whatever is recorded there meanwhile.
+  for (size_t i = 0; i < kBuckets; ++i) {
+    const uint64_t here = base::read_shared(other.buckets_[i]);
+    buckets_[i] += here;
+    count_ += here;
+  }
+  sum_ns_ += base::read_shared(other.sum_ns_);
+  max_ns_ = std::max(max_ns_, base::read_shared(other.max_ns_));
 }
 
 uint64_t LatencyHistogram::percentile_ns(double percent) const {

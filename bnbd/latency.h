@@ -1,6 +1,6 @@
 // A histogram of latencies with fixed buckets: each power of two of nanoseconds is cut into 16, so
 // a percentile is at most 6.25 % above the truth. Recording costs a few instructions and never
-// allocates; one thread writes.
+// allocates; one thread writes. Another may add it to one of its own meanwhile.
 #pragma once
 
 #include <array>
@@ -8,15 +8,17 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/single_writer.h"
+
 namespace braid::bnbd {
 
 class LatencyHistogram {
  public:
   void record(uint64_t latency_ns) {
-    ++buckets_[index_of(latency_ns)];
-    ++count_;
-    sum_ns_ += latency_ns;
-    if (latency_ns > max_ns_) max_ns_ = latency_ns;
+    base::add_shared(buckets_[index_of(latency_ns)], 1);
+    base::add_shared(count_, 1);
+    base::add_shared(sum_ns_, latency_ns);
+    if (latency_ns > max_ns_) base::write_shared(max_ns_, latency_ns);
   }
   void add(const LatencyHistogram& other);
   void reset() { *this = LatencyHistogram(); }

@@ -14,8 +14,8 @@
 //     there whose answer was lost: the next flush fails with kIo, once.
 // A device may be told to give up after a while; what it holds then fails with kTimedOut.
 //
-// Threads: everything on the session's home reactor, transport.reactors[0]. This version uses one
-// reactor per session.
+// Threads: everything on the session's home reactor, transport.reactors[0], but for requests: those
+// may be submitted on each of transport.reactors (BlockDevice::queues(), docs/client-reactors.md).
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ class RemoteSession;
 struct RemoteDeviceOptions {
   std::string name;  // of the export
   wire::AccessMode mode = wire::AccessMode::kReadWrite;
-  uint32_t queue_depth = 128;       // requests in progress; more wait inside
+  uint32_t queue_depth = 128;       // requests in progress on each reactor; more wait inside
   uint32_t max_io_bytes = 1 << 20;  // longer than the server takes: sent in parts
   /// Not open for so long, the device gives up: what it holds fails with kTimedOut, and so does
   /// what comes until it is open again. kNever: I/O waits for as long as it takes.
@@ -69,10 +69,11 @@ struct RemoteDeviceStatus {
   std::string explanation;
   BlockInfo info;
   BlockStatistics statistics;
-  uint32_t in_progress = 0;     // requests that have begun
-  uint32_t waiting = 0;         // behind queue_depth
-  uint64_t requests_sent = 0;   // parts, flush steps
-  uint64_t reopened = 0;        // on a new path
+  uint32_t in_progress = 0;                   // requests that have begun
+  uint32_t waiting = 0;                       // behind queue_depth
+  uint64_t requests_sent = 0;                 // parts, flush steps
+  std::vector<uint64_t> requests_by_reactor;  // they add up to requests_sent
+  uint64_t reopened = 0;                      // on a new path
   uint64_t losses = 0;          // restarts of the server's machine that lost acknowledged writes
   uint64_t flushes_failed = 0;  // to report a loss
   uint64_t give_up_after_ns = base::kNever;
@@ -86,7 +87,7 @@ class RemoteDevice : public BlockDevice {
   virtual wire::AccessMode mode() const = 0;
   virtual RemoteState state() const = 0;
   virtual RemoteDeviceStatus status() const = 0;
-  virtual const LatencyHistogram& latency(LatencyKind kind) const = 0;
+  virtual LatencyHistogram latency(LatencyKind kind) const = 0;
   /// One sentence: what the device waits for and what would unblock it.
   virtual std::string explain() const = 0;
   /// Takes back a device that the server's operator has closed, that the server has refused so far
@@ -112,7 +113,8 @@ struct RemotePath {
 struct RemoteSessionOptions {
   trs::ClientOptions transport;   // its `paths` are made of those here
   std::vector<RemotePath> paths;  // further ones
-  /// Registered memory for payloads that do not lie in a region of this session.
+  /// Registered memory for payloads that do not lie in a region of this session; each reactor has
+  /// its part, of two requests at least.
   uint64_t copy_pool_bytes = 4 << 20;
   uint64_t reopen_delay_ns = base::kSecond;  // between attempts for devices in kUnavailable
   /// Between two questions for news: sizes, and devices that the server's operator has closed.
@@ -159,6 +161,8 @@ class RemoteSession {
   virtual trs::SessionState state() const = 0;
   virtual const trs::SessionLimits& limits() const = 0;
   virtual trs::ClientStatistics statistics() const = 0;
+  /// By the session's reactors.
+  virtual std::vector<trs::ClientStatistics> statistics_by_reactor() const = 0;
   virtual std::string server_text() const = 0;
   virtual std::string explain() const = 0;
   virtual std::vector<RemoteDevice*> devices() const = 0;  // in the order of opening

@@ -101,7 +101,7 @@ class Rig : public testing::Test {
     base::sim::SimMachine& machine = world.add_machine(name);
     world.fabric().add_port(machine, ip);
     base::sim::SimHost& host = machine.start_process(name);
-    auto node = std::make_unique<ClientNode>(host, ip, 1);
+    auto node = std::make_unique<ClientNode>(host, ip, client_reactors);
     ClientNode& client = *node;
     host.run(std::move(node));
     RemoteSessionOptions options = session_options;
@@ -159,6 +159,18 @@ class Rig : public testing::Test {
   void submit(ClientNode& client, BlockDevice& device, Io& io) {
     client.home().post([&device, &io] { device.submit(io.request); });
   }
+  /// On one of the client's reactors.
+  void submit_on(size_t reactor, RemoteDevice& device, Io& io) {
+    const BlockQueue queue = device.queues().at(reactor);
+    queue.reactor->post([to = queue.device, &io] { to->submit(io.request); });
+  }
+  base::Errc run_on(size_t reactor, RemoteDevice& device, Io& io) {
+    submit_on(reactor, device, io);
+    return wait(io);
+  }
+  base::Errc run_on(size_t reactor, RemoteDevice& device, Io&& io) {
+    return run_on(reactor, device, io);
+  }
   base::Errc wait(Io& io) {
     EXPECT_TRUE(until([&] { return io.status.has_value(); }))
         << to_string(io.request.op) << " did not end within a simulated minute";
@@ -196,6 +208,7 @@ class Rig : public testing::Test {
   ServerNode* server_node = nullptr;
   ExportServer* server = nullptr;  // of the living process
   unsigned clients = 0;
+  size_t client_reactors = 1;  // of clients that are added from now on
 
  private:
   template <typename T>

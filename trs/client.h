@@ -42,7 +42,8 @@ enum class Direction : uint8_t { kRead, kWrite };
 inline constexpr uint32_t kAllFeatures = 0x6f;
 
 /// The devices by which sessions go, and memory that is registered with all of them. Sessions to
-/// several servers may share one, and so a buffer. Everything on one thread; it outlives them.
+/// several servers may share one, and so a buffer. It outlives them. Threads: add_device() the home
+/// reactor's of its sessions; the rest any.
 class Domain {
  public:
   virtual ~Domain() = default;
@@ -132,6 +133,8 @@ struct AdminRequest {
 struct PermitWaiter : base::ListNode {
   void (*permit_free)(PermitWaiter& waiter) = nullptr;
   void* context = nullptr;
+  uint32_t users = 1;   // for whom it waits
+  uint32_t leaves = 0;  // it is not called before more permits are free than so many
 };
 
 /// What the session tells its user, on the session's home reactor.
@@ -262,8 +265,14 @@ struct PathStatus {
 class ClientQueue {
  public:
   virtual ~ClientQueue() = default;
-  /// A free permit, or an empty one.
+  /// A free permit, or an empty one. Other reactors first get what they are owed.
   virtual Permit acquire() = 0;
+  /// The same for one of several users who has none: before what other reactors are owed.
+  virtual Permit acquire_first() = 0;
+  /// So many of the free permits stay here: for users who have none.
+  virtual void set_reserve(uint32_t permits) = 0;
+  /// Permits that it has now, in use or free.
+  virtual uint32_t permits() const = 0;
   /// Called (once) when a permit may be free. Waiters are served round robin.
   virtual void wait_for_permit(PermitWaiter& waiter) = 0;
   /// Takes the request. Never fails here: while the path is down it is held. `done` never runs
@@ -322,6 +331,9 @@ class ClientSession {
   virtual SessionState state() const = 0;
   virtual const SessionLimits& limits() const = 0;
   virtual ClientQueue& queue(size_t reactor_index) = 0;
+  /// What ClientQueue::statistics() tells, for the home reactor: of a queue that works meanwhile
+  /// the numbers are of no one moment.
+  virtual ClientStatistics statistics(size_t reactor_index) const = 0;
   virtual size_t reactors() const = 0;  // any thread, as is id()
   virtual const SessionId& id() const = 0;
   /// An admin request on connection 0, home reactor: works during SessionUser::reconnected. The

@@ -1,8 +1,8 @@
 // PermitPool: which chunks of the server one client reactor may use right now.
 //
 // Permits come (add) and go (lend) while they are free; those in use are acquired. Two bitmaps over
-// all indexes of the session. One thread; acquire and release neither allocate nor search more than
-// the words.
+// all indexes of the session. One thread, but for the two counts; acquire and release neither
+// allocate nor search more than the words.
 #pragma once
 
 #include <bit>
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/single_writer.h"
 
 namespace braid::trs {
 
@@ -24,7 +25,7 @@ class PermitPool {
   void add(uint32_t index) {
     BRAID_ASSERT(index < queue_depth_ && !owns(index));
     owned_[index / 64] |= bit(index);
-    ++size_;
+    base::add_shared(size_, 1);
     set_free(index);
   }
   /// {first, first + stride, ...} from `reserved` to below the queue depth.
@@ -39,7 +40,7 @@ class PermitPool {
       if (free_bits_[word] == 0) continue;
       const auto at = static_cast<uint32_t>(std::countr_zero(free_bits_[word]));
       free_bits_[word] &= free_bits_[word] - 1;
-      --free_;
+      base::subtract_shared(free_, 1);
       return word * 64 + at;
     }
     return std::nullopt;
@@ -56,8 +57,8 @@ class PermitPool {
       const auto index = static_cast<uint32_t>(word * 64 + 63) - std::countl_zero(free_bits_[word]);
       free_bits_[word] &= ~bit(index);
       owned_[word] &= ~bit(index);
-      --free_;
-      --size_;
+      base::subtract_shared(free_, 1);
+      base::subtract_shared(size_, 1);
       return index;
     }
     return std::nullopt;
@@ -67,14 +68,14 @@ class PermitPool {
     return index < queue_depth_ && (owned_[index / 64] & bit(index)) != 0;
   }
   bool is_free(uint32_t index) const { return (free_bits_[index / 64] & bit(index)) != 0; }
-  uint32_t free_count() const { return free_; }
-  uint32_t size() const { return size_; }
+  uint32_t free_count() const { return base::read_shared(free_); }
+  uint32_t size() const { return base::read_shared(size_); }
 
  private:
   static constexpr uint64_t bit(uint32_t index) { return uint64_t{1} << index % 64; }
   void set_free(uint32_t index) {
     free_bits_[index / 64] |= bit(index);
-    ++free_;
+    base::add_shared(free_, 1);
   }
 
   const uint32_t queue_depth_;

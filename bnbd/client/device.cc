@@ -25,23 +25,51 @@ DeviceImpl::DeviceImpl(SessionImpl& session, uint64_t serial, RemoteDeviceOption
       log_(session.log().child("device")),
       give_up_timer_(&DeviceImpl::give_up, this),
       close_timer_(&DeviceImpl::close_due, this),
-      ops_(options_.queue_depth),
-      parts_(options_.queue_depth),
-      idle_(std::make_shared<base::Signal>(session.home())),
-      deferred_(session.home(), statistics_) {
+      ledger_(session.reactors()),
+      idle_(std::make_shared<base::Signal>(session.home())) {
   take_over(opened);
-  for (Op& op : ops_) free_ops_.push_back(op);
-  for (Part& part : parts_) {
-    part.device = this;
-    part.request.user_header = wire::bytes_of(part.message);
-    part.request.context = &part;
-    part.request.done = &DeviceImpl::part_ended;
-    free_parts_.push_back(part);
+  for (size_t i = 0; i < session.reactors(); ++i) {
+    queues_.push_back(
+        std::make_shared<DeviceQueue>(*this, i, session.queue(i), ledger_, options_, view()));
   }
 }
 
 DeviceImpl::~DeviceImpl() {
   if (state_ != RemoteState::kClosed) session_.forget(*this);
+}
+
+void DeviceImpl::join() {
+  on_queues([](DeviceQueue& queue) { queue.join(); });
+}
+
+std::vector<BlockQueue> DeviceImpl::queues() {
+  std::vector<BlockQueue> all{{&session_.home(), this}};
+  for (size_t i = 1; i < queues_.size(); ++i) {
+    all.push_back({&queues_[i]->reactor(), queues_[i].get()});
+  }
+  return all;
+}
+
+DeviceView DeviceImpl::view() const {
+  DeviceView view;
+  view.open = state_ == RemoteState::kOpen;
+  view.epoch = epoch_;
+  view.id = device_id_;
+  view.server_fua = server_fua_;
+  view.sends_priority = session_.sends_priority();
+  view.server_max_io_bytes = server_max_io_bytes_;
+  view.verdict = verdict();
+  view.info = info_;
+  return view;
+}
+
+/// Whenever something changes of what view() tells.
+void DeviceImpl::tell_queues() {
+  on_queues([view = view()](DeviceQueue& queue) { queue.see(view); });
+}
+
+void DeviceImpl::fail_all(Errc status) {
+  on_queues([status](DeviceQueue& queue) { queue.fail_all(status); });
 }
 
 void DeviceImpl::set_state(RemoteState state, std::string why) {
@@ -53,6 +81,7 @@ void DeviceImpl::set_state(RemoteState state, std::string why) {
   state_ = state;
   why_ = std::move(why);
   count_absence();
+  tell_queues();
   if (changed && changed_) changed_();
 }
 
@@ -62,6 +91,7 @@ void DeviceImpl::set_size(uint64_t size_bytes) {
   log_.info("{}: {} from {} to {} bytes", options_.name,
             size_bytes > info_.size_bytes ? "grew" : "shrank", info_.size_bytes, size_bytes);
   info_.size_bytes = size_bytes;
+  tell_queues();
   if (changed_) changed_();
 }
 
@@ -133,8 +163,8 @@ void DeviceImpl::give_up(base::Timer& timer) {
   self.gave_up_ = true;
   self.log_.warning("{}: gave up after {}: {}", self.options_.name,
                     seconds_text(self.options_.give_up_after_ns), self.explain());
-  self.end_held(Errc::kTimedOut);
-  self.recall_all(Recall::kFails);
+  self.tell_queues();
+  self.fail_all(Errc::kTimedOut);
 }
 
 /// How requests end that are neither done nor held any more; kOk while they are.
@@ -169,12 +199,12 @@ void DeviceImpl::lost(std::string why) {
   log_.error("{}: {}; what was held fails, and so does all I/O until it is unmapped", options_.name,
              why);
   set_state(RemoteState::kLost, std::move(why));
-  end_held(Errc::kDisconnected);
-  recall_all(Recall::kFails);
+  fail_all(Errc::kDisconnected);
 }
 
 void DeviceImpl::requests_returned() {
-  if (closing_ || gave_up_) recall_all(Recall::kFails);
+  if (!closing_ && !gave_up_) return;
+  on_queues([](DeviceQueue& queue) { queue.requests_returned(); });
 }
 
 void DeviceImpl::reopened(const wire::OpenedDevice& opened) {
@@ -199,9 +229,9 @@ void DeviceImpl::reopened(const wire::OpenedDevice& opened) {
   }
   set_size(opened.size_bytes);
   take_over(opened);
+  ++epoch_;
   remapping_ = false;
   set_state(RemoteState::kOpen, "");
-  session_.need_permit(*this);
 }
 
 /// What is held was meant to be written before what the other client wrote, and so was what its
@@ -212,8 +242,7 @@ void DeviceImpl::superseded(std::string why) {
              why);
   set_state(RemoteState::kSuperseded, std::move(why));
   session_.home().cancel(give_up_timer_);
-  end_held(Errc::kIo);
-  recall_all(Recall::kFails);
+  fail_all(Errc::kIo);
 }
 
 void DeviceImpl::refused(const base::Error& why) {
@@ -228,73 +257,39 @@ void DeviceImpl::refused(const base::Error& why) {
 }
 
 void DeviceImpl::path_restored() {
+  const bool gave_up = gave_up_;
   count_absence();
+  if (gave_up != gave_up_) tell_queues();
 }
 
 void DeviceImpl::address_held() {
-  const uint32_t id = state_ == RemoteState::kOpen ? device_id_ : wire::kNoDevice;
-  for (Part& part : parts_) {
-    if (!part.on_wire) continue;
-    part.message.device_id = id;
-    if (part.recall != Recall::kNone) continue;  // it ends in the next turn
-    if (id == wire::kNoDevice || part.sent_bytes <= request_bytes_max(*part.op)) continue;
-    part.recall = Recall::kCut;
-    session_.queue().cancel(part.request);
-  }
+  on_queues([](DeviceQueue& queue) { queue.address_held(); });
 }
 
-/// Ends an operation that is not on the wire any more in any part.
-void DeviceImpl::drop(Op& op, Errc status) {
-  if (op.status == Errc::kOk) op.status = status;
-  op.issued_bytes = stage_bytes(op);
-  op.ListNode::unlink();
-  if (op.parts == 0) finish(op, op.status);
+void DeviceImpl::lost_at_server(uint64_t epoch) {
+  if (state_ != RemoteState::kOpen || epoch != epoch_) return;
+  set_state(RemoteState::kUnavailable, "the server closed the device");
+  session_.reopen_later(session_.reopen_delay_ns());
 }
 
-/// Ends what the transport does not have.
-void DeviceImpl::end_held(Errc status) {
-  while (BlockRequest* request = waiting_.pop_front()) {
-    --waiting_count_;
-    deferred_.end(*request, status);
-  }
-  while (Part* part = retry_.pop_front()) {
-    Op& op = *part->op;
-    --op.parts;
-    free_parts_.push_back(*part);
-    drop(op, status);
-  }
-  while (Op* op = ready_.front()) drop(*op, status);
-}
-
-/// Takes back what the transport has and has not put on a wire; it ends in the next turn.
-void DeviceImpl::recall_all(Recall why) {
-  for (Part& part : parts_) {
-    if (!part.on_wire) continue;
-    part.recall = why;
-    session_.queue().cancel(part.request);
-  }
+void DeviceImpl::queue_quiet() {
+  --loud_queues_;
+  idle_->notify_all();
 }
 
 base::Task<void> DeviceImpl::close() {
   BRAID_ASSERT(!closing_);
   const std::shared_ptr<base::Signal> idle = idle_;
   closing_ = true;
-  ListNode::unlink();
   const bool opened = open_at_server();
   const uint32_t id = device_id_;
   session_.home().cancel(give_up_timer_);
-  end_held(Errc::kCanceled);
-  recall_all(Recall::kNone);
+  loud_queues_ = queues_.size();
+  tell_queues();
+  on_queues([](DeviceQueue& queue) { queue.begin_close(); });
   const uint64_t patience_ns = session_.close_patience_ns();
   if (patience_ns != base::kNever) session_.home().schedule_after(close_timer_, patience_ns);
-  // `done` of a refused request runs in a turn of its own and does not wake us: look again.
-  while (!quiet()) {
-    if (in_progress_ > 0) {
-      co_await idle->wait();
-    } else {
-      co_await session_.home().sleep_ns(0);
-    }
-  }
+  while (loud_queues_ > 0) co_await idle->wait();
   session_.home().cancel(close_timer_);
   if (opened && session_.path_up() && id == device_id_) co_await session_.send_close(id);
   set_state(RemoteState::kClosed, "closed by its user");
@@ -308,18 +303,18 @@ void DeviceImpl::close_due(base::Timer& timer) {
   self.session_.home().schedule_after(timer, base::kSecond);
   if (!self.session_.path_up() || self.session_.needs_path_besides(self)) return;
   self.session_.drop_path(fmt::format("'{}' is being closed, and {} of its requests have no answer",
-                                      self.options_.name, self.in_progress_));
+                                      self.options_.name, self.in_progress()));
 }
 
 /// What becomes of I/O while the device is not open.
 std::string DeviceImpl::held_text() const {
   if (closing_)
-    return fmt::format("it is being closed, {} requests are still to end", in_progress_);
+    return fmt::format("it is being closed, {} requests are still to end", in_progress());
   if (gave_up_) {
     return fmt::format("it gave up after {}: I/O fails until it is back",
                        seconds_text(options_.give_up_after_ns));
   }
-  std::string text = fmt::format("{} requests are held", in_progress_ + waiting_count_);
+  std::string text = fmt::format("{} requests are held", in_progress() + waiting());
   if (give_up_timer_.pending()) {
     const uint64_t now_ns = session_.home().host().now_ns();
     const uint64_t due_ns = std::max(give_up_timer_.deadline_ns(), now_ns);
@@ -345,7 +340,7 @@ std::string DeviceImpl::explain() const {
       }
       if (closing_) notes += "; " + held + " at the server";
       return fmt::format("'{}' is open at {}, {} requests in progress{}", options_.name,
-                         session_.server_text(), in_progress_, notes);
+                         session_.server_text(), in_progress(), notes);
     }
     case RemoteState::kPathDown:
       return fmt::format("'{}' waits for its path: {}; {}", options_.name, session_.explain(),
@@ -373,6 +368,30 @@ std::string DeviceImpl::explain() const {
   return {};
 }
 
+uint64_t DeviceImpl::in_progress() const {
+  uint64_t sum = 0;
+  for (const auto& queue : queues_) sum += queue->in_progress();
+  return sum;
+}
+
+uint64_t DeviceImpl::waiting() const {
+  uint64_t sum = 0;
+  for (const auto& queue : queues_) sum += queue->waiting();
+  return sum;
+}
+
+BlockStatistics DeviceImpl::statistics() const {
+  BlockStatistics sum;
+  for (const auto& queue : queues_) sum.add(queue->statistics());
+  return sum;
+}
+
+LatencyHistogram DeviceImpl::latency(LatencyKind kind) const {
+  LatencyHistogram sum;
+  for (const auto& queue : queues_) sum.add(queue->latency(kind));
+  return sum;
+}
+
 RemoteDeviceStatus DeviceImpl::status() const {
   RemoteDeviceStatus status;
   status.name = options_.name;
@@ -381,10 +400,13 @@ RemoteDeviceStatus DeviceImpl::status() const {
   status.state = state();
   status.explanation = explain();
   status.info = info_;
-  status.statistics = statistics_;
-  status.in_progress = in_progress_;
-  status.waiting = waiting_count_;
-  status.requests_sent = requests_sent_;
+  status.statistics = statistics();
+  status.in_progress = static_cast<uint32_t>(in_progress());
+  status.waiting = static_cast<uint32_t>(waiting());
+  for (const auto& queue : queues_) {
+    status.requests_by_reactor.push_back(queue->requests_sent());
+    status.requests_sent += status.requests_by_reactor.back();
+  }
   status.reopened = reopened_;
   status.losses = ledger_.losses();
   status.flushes_failed = ledger_.flushes_failed();

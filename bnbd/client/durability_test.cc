@@ -16,6 +16,31 @@ TEST(DurabilityLedger, without_restarts_every_flush_succeeds) {
   EXPECT_EQ(ledger.unflushed(), 0u);
 }
 
+TEST(DurabilityLedger, a_flush_covers_what_every_queue_counted_before_it) {
+  DurabilityLedger ledger(3);
+  for (size_t queue = 0; queue < 3; ++queue) {
+    ledger.acknowledged(queue);
+    const auto flush = ledger.begin_flush();
+    ledger.acknowledged(queue);
+    EXPECT_EQ(ledger.flushed(flush), Errc::kOk);
+    EXPECT_EQ(ledger.unflushed(), 1u) << "the one after it";
+  }
+  EXPECT_TRUE(ledger.restarted());
+  EXPECT_EQ(ledger.flushed(ledger.begin_flush()), Errc::kIo);
+  EXPECT_EQ(ledger.flushed(ledger.begin_flush()), Errc::kOk);
+}
+
+TEST(DurabilityLedger, a_flush_that_ends_behind_a_later_one_takes_nothing_back) {
+  DurabilityLedger ledger(2);
+  ledger.acknowledged(0);
+  const auto early = ledger.begin_flush();
+  ledger.acknowledged(1);
+  EXPECT_EQ(ledger.flushed(ledger.begin_flush()), Errc::kOk);
+  EXPECT_EQ(ledger.flushed(early), Errc::kOk);
+  EXPECT_EQ(ledger.unflushed(), 0u);
+  EXPECT_FALSE(ledger.restarted());
+}
+
 TEST(DurabilityLedger, a_restart_with_nothing_unflushed_is_no_loss) {
   DurabilityLedger ledger;
   EXPECT_FALSE(ledger.restarted());

@@ -38,6 +38,7 @@ base::Task<base::Status> SessionImpl::reconnected() {
   BRAID_CO_CHECK(co_await reopen_all());
   // Requests of devices that are not open must not reach another: they go out with id 0.
   for (DeviceImpl* device : devices_) device->address_held();
+  co_await queues_passed();
   co_return base::ok_status();
 }
 

@@ -1,4 +1,4 @@
-// What the devices of a session share: permits, copy buffers, the registration domain.
+// What a session has of each reactor, and memory: copy buffers, the registration domain.
 #include <algorithm>
 #include <cstring>
 
@@ -42,16 +42,19 @@ void touch(base::Segment& segment) {
 
 }  // namespace
 
+/// Copy buffers, divided up among the reactors, and what else each has.
 base::Status SessionImpl::make_memory() {
   const uint64_t each = limits().max_io_bytes;
-  const uint64_t count = std::clamp(options_.copy_pool_bytes / each, kBuffersMin, kBuffersMax);
-  BRAID_TRY(memory_, home_.host().create_segment(count * each, "remote session"));
+  const uint64_t in_all = std::clamp(options_.copy_pool_bytes / each, kBuffersMin, kBuffersMax);
+  const uint64_t count = std::max(in_all / reactors(), kBuffersMin);
+  BRAID_TRY(memory_, home_.host().create_segment(reactors() * count * each, "remote session"));
   touch(*memory_);
   BRAID_TRY(buffers_mr_, domain_->register_memory(memory_->data(), memory_->size(), kAccess));
-  buffer_share_.set_total(static_cast<uint32_t>(count));
-  permit_share_.set_total(limits().queue_depth - limits().admin_permits);
-  for (uint64_t i = 0; i < count; ++i) {
-    buffers_free_.push_back(memory_->data() + i * each);
+  for (size_t i = 0; i < reactors(); ++i) {
+    const SessionQueue::Buffers buffers{memory_->data() + i * count * each, each,
+                                        static_cast<uint32_t>(count), buffers_mr_.get()};
+    queues_.push_back(std::make_shared<SessionQueue>(
+        *options_.transport.reactors[i], transport_->queue(i), *domain_, buffers, reactors() > 1));
   }
   return {};
 }
@@ -64,48 +67,64 @@ Result<std::unique_ptr<Region>> SessionImpl::create_region(size_t size_bytes) {
       std::make_unique<RemoteRegion>(std::move(segment), std::move(mr), *domain_));
 }
 
-void SessionImpl::need_permit(DeviceImpl& device) {
-  if (!device.has_work() || device.linked()) return;
-  (device.permits_held() == 0 ? need_first_ : need_more_).push_back(device);
-}
-
-/// Permit by permit, device by device: who has more to send stands behind the others again.
 void SessionImpl::serve() {
-  for (;;) {
-    DeviceImpl* device = need_first_.front();
-    if (device == nullptr && permit_share_.may_take(1)) device = need_more_.front();
-    if (device == nullptr) return;  // those left out hold a permit, and come here with its end
-    trs::Permit permit = queue().acquire();
-    if (!permit) {
-      if (!permit_waiter_.linked()) queue().wait_for_permit(permit_waiter_);
-      return;
+  for (const auto& queue : queues_) {
+    if (&queue->reactor() == &home_) {
+      queue->serve();
+    } else {
+      queue->reactor().post([queue] { queue->serve(); });
     }
-    device->unlink();
-    if (device->send_one(std::move(permit))) need_permit(*device);
   }
 }
 
-void SessionImpl::permit_free(trs::PermitWaiter& waiter) {
-  static_cast<SessionImpl*>(waiter.context)->serve();
+/// Returns when what was sent to the queues' reactors before has been done there.
+base::Task<void> SessionImpl::queues_passed() {
+  struct Round {
+    explicit Round(base::Reactor& home) : passed(home) {}
+    size_t due = 0;
+    base::Signal passed;
+  };
+  std::shared_ptr<Round> round;
+  for (const auto& queue : queues_) {
+    base::Reactor& reactor = queue->reactor();
+    if (&reactor == &home_) continue;
+    if (!round) round = std::make_shared<Round>(home_);
+    ++round->due;
+    reactor.post([round, &home = home_] {
+      home.post([round] {
+        --round->due;
+        round->passed.notify_all();
+      });
+    });
+  }
+  while (round && round->due > 0) co_await round->passed.wait();
 }
 
-std::byte* SessionImpl::take_buffer(uint32_t& held) {
-  if (buffers_free_.empty() || !buffer_share_.may_take(held)) return nullptr;
-  std::byte* const buffer = buffers_free_.back();
-  buffers_free_.pop_back();
-  buffer_share_.take(held);
-  return buffer;
+std::vector<trs::ClientStatistics> SessionImpl::statistics_by_reactor() const {
+  std::vector<trs::ClientStatistics> all;
+  for (size_t i = 0; i < reactors(); ++i) all.push_back(transport_->statistics(i));
+  return all;
 }
 
-void SessionImpl::need_buffer(DeviceImpl& device) {
-  need_buffer_.push_back(device);
-}
-
-/// All who wait try again: the first of them may have to leave this one to another.
-void SessionImpl::give_buffer(std::byte* buffer, uint32_t& held) {
-  buffers_free_.push_back(buffer);
-  buffer_share_.give_back(held);
-  while (DeviceImpl* waiter = need_buffer_.pop_front()) need_permit(*waiter);
+trs::ClientStatistics SessionImpl::statistics() const {
+  trs::ClientStatistics sum = transport_->statistics(0);  // its reconnects are the session's
+  for (size_t i = 1; i < reactors(); ++i) {
+    const trs::ClientStatistics one = transport_->statistics(i);
+    sum.reads += one.reads;
+    sum.read_bytes += one.read_bytes;
+    sum.writes += one.writes;
+    sum.write_bytes += one.write_bytes;
+    sum.in_flight += one.in_flight;
+    sum.resent += one.resent;
+    sum.held += one.held;
+    sum.messages_sent += one.messages_sent;
+    sum.messages_received += one.messages_received;
+    sum.permits += one.permits;
+    sum.permits_free += one.permits_free;
+    sum.permits_lent += one.permits_lent;
+    sum.permits_borrowed += one.permits_borrowed;
+  }
+  return sum;
 }
 
 }  // namespace braid::bnbd::client

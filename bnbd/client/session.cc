@@ -14,9 +14,8 @@ using base::Result;
 
 base::Task<Result<std::unique_ptr<RemoteSession>>> RemoteSession::open(
     vhca::Device& device, RemoteSessionOptions options) {
-  if (options.transport.reactors.size() != 1) {
-    co_return make_error(Errc::kInvalid, "a remote session on {} reactors: must be 1",
-                         options.transport.reactors.size());
+  if (options.transport.reactors.empty()) {
+    co_return make_error(Errc::kInvalid, "a remote session on no reactor: at least 1 is right");
   }
   auto session = std::make_unique<client::SessionImpl>(device, std::move(options));
   BRAID_CO_CHECK(co_await session->start());
@@ -73,10 +72,7 @@ SessionImpl::SessionImpl(vhca::Device& device, RemoteSessionOptions options)
       home_(*options_.transport.reactors.front()),
       log_(home_.log().child("remote")),
       reopen_timer_(&SessionImpl::reopen_due, this),
-      news_timer_(&SessionImpl::news_due, this) {
-  permit_waiter_.permit_free = &SessionImpl::permit_free;
-  permit_waiter_.context = this;
-}
+      news_timer_(&SessionImpl::news_due, this) {}
 
 SessionImpl::~SessionImpl() = default;
 
@@ -315,8 +311,8 @@ base::Task<Result<std::unique_ptr<RemoteDevice>>> SessionImpl::open_device(
   auto device = std::make_unique<DeviceImpl>(*this, ++serials_, options, opened);
   devices_.push_back(device.get());
   choose_lost_after();
-  permit_share_.join();
-  buffer_share_.join();
+  device->join();
+  co_await queues_passed();
   log_.info("opened '{}' of {} in mode {}: {} bytes, {}", options.name, server_text(),
             wire::to_string(options.mode), opened.size_bytes,
             opened.identity.empty() ? "no identity" : opened.identity);
@@ -332,11 +328,7 @@ void SessionImpl::choose_lost_after() {
 }
 
 void SessionImpl::forget(DeviceImpl& device) {
-  device.unlink();
-  if (std::erase(devices_, &device) == 0) return;
-  choose_lost_after();
-  permit_share_.leave();
-  buffer_share_.leave();
+  if (std::erase(devices_, &device) > 0) choose_lost_after();
 }
 
 }  // namespace client

@@ -1,8 +1,8 @@
-// RemoteSession's inside: the TRS session, its devices, registered memory, and who gets the next
-// permit. Files by duty: session.cc (life, control messages), reconnect.cc (the path comes and
-// goes), resources.cc (permits, copy buffers, regions).
+// RemoteSession's inside at home: the TRS session, its devices, registered memory. Files by duty:
+// session.cc (life, control messages), reconnect.cc (the path comes and goes), resources.cc
+// (memory, what is of each reactor), news.cc. What is of one reactor is in session_queue.h.
 //
-// One reactor, the home. Devices register themselves here and borrow the session.
+// Thread: the home reactor's, but for home() and create_region(). Devices borrow the session.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/reactor.h"
-#include "bnbd/client/fair_share.h"
+#include "bnbd/client/session_queue.h"
 #include "bnbd/remote.h"
 #include "vhca/device.h"
 
@@ -53,7 +53,8 @@ class SessionImpl final : public RemoteSession, private trs::SessionUser {
   base::Task<void> close() override;
   trs::SessionState state() const override { return transport_->state(); }
   const trs::SessionLimits& limits() const override { return transport_->limits(); }
-  trs::ClientStatistics statistics() const override { return queue().statistics(); }
+  trs::ClientStatistics statistics() const override;
+  std::vector<trs::ClientStatistics> statistics_by_reactor() const override;
   std::string server_text() const override;
   void drop_path(std::string_view why) override { transport_->drop_path(why); }
   std::string explain() const override { return transport_->explain(); }
@@ -69,26 +70,14 @@ class SessionImpl final : public RemoteSession, private trs::SessionUser {
   // --- for devices
   base::Reactor& home() { return home_; }
   base::Logger& log() { return log_; }
-  trs::ClientQueue& queue() const { return transport_->queue(0); }
+  size_t reactors() const { return options_.transport.reactors.size(); }
+  SessionQueue& queue(size_t index) { return *queues_[index]; }
   bool path_up() const { return path_up_; }
   /// Whether the server heeds a request's priority.
   bool sends_priority() const { return version_ >= wire::kVersionMajor; }
-  /// The device has something to send: it gets permits in its turn.
-  void need_permit(DeviceImpl& device);
-  /// Hands out the permits that are free.
+  /// Each reactor hands out the permits that are free.
   void serve();
-  FairShare& permit_share() { return permit_share_; }
-  /// A registered buffer of max_io_bytes for a device that holds `held`, or null; then
-  /// need_buffer() has it try again.
-  std::byte* take_buffer(uint32_t& held);
-  void need_buffer(DeviceImpl& device);
-  void give_buffer(std::byte* buffer, uint32_t& held);
-  const vhca::Mr* buffer_mr() const { return buffers_mr_.get(); }
   base::Result<std::unique_ptr<Region>> create_region(size_t size_bytes);
-  /// Whether a buffer may be used as it is.
-  bool registered(const BufferRef& buffer) const {
-    return buffer.region != nullptr && buffer.region->domain() == domain_.get();
-  }
   /// The server no longer knows a device, or refused to open it: tried again after this time.
   void reopen_later(uint64_t delay_ns);
   /// Opens a device again on the present path. An error means that the path is gone.
@@ -110,6 +99,7 @@ class SessionImpl final : public RemoteSession, private trs::SessionUser {
 
   void choose_lost_after();
   base::Status make_memory();
+  base::Task<void> queues_passed();
   base::Result<trs::PathOptions> path_options(const RemotePath& path);
   base::Status add_paths();
   base::Task<base::Status> exchange_versions();
@@ -134,7 +124,6 @@ class SessionImpl final : public RemoteSession, private trs::SessionUser {
   static void news_due(base::Timer& timer);
   DeviceImpl* find(uint64_t serial);
   static void reopen_due(base::Timer& timer);
-  static void permit_free(trs::PermitWaiter& waiter);
 
   vhca::Device& device_;
   RemoteSessionOptions options_;
@@ -143,7 +132,6 @@ class SessionImpl final : public RemoteSession, private trs::SessionUser {
   std::unique_ptr<trs::Domain> domain_;
   std::unique_ptr<base::Segment> memory_;  // the copy buffers
   std::unique_ptr<vhca::Mr> buffers_mr_;   // of them
-  std::vector<std::byte*> buffers_free_;
 
   uint8_t version_ = wire::kVersionMajor;  // that both speak
   bool path_up_ = false;
@@ -154,14 +142,10 @@ class SessionImpl final : public RemoteSession, private trs::SessionUser {
   std::vector<DeviceImpl*> devices_;  // in the order of opening
   std::vector<Opening> opening_;      // in open_device()
   std::vector<uint32_t> late_ids_;    // opened when nobody waited any more; to be closed
-  FairShare permit_share_;
-  FairShare buffer_share_;
-  base::IntrusiveList<DeviceImpl> need_first_;  // has something to send, and no permit
-  base::IntrusiveList<DeviceImpl> need_more_;   // the same, with permits
-  base::IntrusiveList<DeviceImpl> need_buffer_;
-  trs::PermitWaiter permit_waiter_;
 
   std::unique_ptr<trs::ClientSession> transport_;
+  // By reactor; those that wait at the transport's queues go before these. Messages share them.
+  std::vector<std::shared_ptr<SessionQueue>> queues_;
   base::Timer reopen_timer_;
   base::Task<void> reopen_task_;
   base::Timer news_timer_;

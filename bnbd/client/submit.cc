@@ -1,8 +1,10 @@
-// The data path of a remote device. No allocation, lock or system call.
+// The data path of a remote device on one reactor. No allocation, lock or system call, and no
+// message to another reactor.
 #include <algorithm>
 #include <cstring>
 
 #include "bnbd/client/device_impl.h"
+#include "bnbd/client/device_queue.h"
 
 namespace braid::bnbd::client {
 
@@ -32,26 +34,31 @@ LatencyKind kind_of(BlockOp op) {
 
 }  // namespace
 
-void DeviceImpl::submit(BlockRequest& request) {
+void DeviceQueue::submit(BlockRequest& request) {
   request.lent = nullptr;
-  Errc status = check(info_, request);
-  if (const Errc now = verdict(); now != Errc::kOk) status = now;
+  Errc status = check(view_.info, request);
+  if (view_.verdict != Errc::kOk) status = view_.verdict;
   if (transfers(request.op) && request.buffer.address == nullptr) status = Errc::kInvalid;
   if (status != Errc::kOk) return deferred_.end(request, status);
-  // What a flush covers is fixed here, however long it waits.
-  const DurabilityLedger::Ticket ticket = ledger_.begin_flush();
-  request.device_words = {ticket.covers, ticket.losses_reported, session_.home().now_ns()};
+  if (request.op == BlockOp::kFlush || request.preflush) {
+    // What a flush covers is fixed here, however long it waits.
+    const DurabilityLedger::Ticket ticket = ledger_.begin_flush();
+    request.device_words[kCovers] = ticket.covers;
+    request.device_words[kLossesReported] = ticket.losses_reported;
+  }
+  request.device_words[kSubmittedNs] = reactor_.now_ns();
   if (Op* op = free_ops_.pop_front()) {
     begin(*op, request);
     session_.serve();
   } else {
     waiting_.push_back(request);
-    ++waiting_count_;
+    base::add_shared(waiting_count_, 1);
   }
 }
 
-void DeviceImpl::begin(Op& op, BlockRequest& request) {
-  ++in_progress_;
+void DeviceQueue::begin(Op& op, BlockRequest& request) {
+  if (!met_) meet();
+  base::add_shared(in_progress_, 1);
   op.request = &request;
   op.status = Errc::kOk;
   op.parts = 0;
@@ -59,36 +66,36 @@ void DeviceImpl::begin(Op& op, BlockRequest& request) {
   op.foreign = transfers(request.op) && !session_.registered(request.buffer);
   // A preflush is a flush of its own: the body must not reach the disk if it fails.
   const bool preflush = request.preflush && request.op != BlockOp::kFlush &&
-                        !session_.home().host().mutant("preflush-skipped");
+                        !reactor_.host().mutant("preflush-skipped");
   enter(op, preflush ? Stage::kPreflush : Stage::kBody);
 }
 
-void DeviceImpl::enter(Op& op, Stage stage) {
+void DeviceQueue::enter(Op& op, Stage stage) {
   op.stage = stage;
   op.issued_bytes = 0;
   ready_.push_back(op);
   session_.need_permit(*this);
 }
 
-uint64_t DeviceImpl::stage_bytes(const Op& op) const {
+uint64_t DeviceQueue::stage_bytes(const Op& op) const {
   const bool ranged = op.stage == Stage::kBody && op.request->op != BlockOp::kFlush;
   return ranged ? op.request->length_bytes : 1;
 }
 
 /// What one request of the present stage may cover at the present server.
-uint32_t DeviceImpl::request_bytes_max(const Op& op) const {
+uint32_t DeviceQueue::request_bytes_max(const Op& op) const {
   if (op.stage != Stage::kBody) return 1;
-  uint64_t most = server_max_io_bytes_;
+  uint64_t most = view_.server_max_io_bytes;
   if (op.request->op == BlockOp::kFlush) most = 1;
-  if (op.request->op == BlockOp::kDiscard) most = info_.max_discard_bytes;
-  if (op.request->op == BlockOp::kWriteZeroes) most = info_.max_write_zeroes_bytes;
-  if (op.request->op == BlockOp::kSecureErase) most = info_.max_secure_erase_bytes;
+  if (op.request->op == BlockOp::kDiscard) most = view_.info.max_discard_bytes;
+  if (op.request->op == BlockOp::kWriteZeroes) most = view_.info.max_write_zeroes_bytes;
+  if (op.request->op == BlockOp::kSecureErase) most = view_.info.max_secure_erase_bytes;
   if (most == 0) return UINT32_MAX;  // it cannot any more: it refuses the whole
-  const uint32_t block = info_.logical_block_bytes;
+  const uint32_t block = view_.info.logical_block_bytes;
   return most < block ? static_cast<uint32_t>(most) : static_cast<uint32_t>(most / block * block);
 }
 
-bool DeviceImpl::send_one(trs::Permit permit) {
+bool DeviceQueue::send_one(trs::Permit permit) {
   if (!has_work()) return false;
   Part* part = retry_.front();
   const bool again = part != nullptr;
@@ -116,13 +123,13 @@ bool DeviceImpl::send_one(trs::Permit permit) {
   part->on_wire = true;
   session_.permit_share().take(permits_held_);
   part->request.permit = std::move(permit);
-  ++requests_sent_;
-  session_.queue().submit(part->request);
+  base::add_shared(requests_sent_, 1);
+  session_.transport().submit(part->request);
   return has_work();
 }
 
 /// Message and data of a part. False: it needs a copy buffer and there is none.
-bool DeviceImpl::fill(Part& part) {
+bool DeviceQueue::fill(Part& part) {
   const Op& op = *part.op;
   const BlockRequest& request = *op.request;
   const bool body = op.stage == Stage::kBody;
@@ -139,7 +146,7 @@ bool DeviceImpl::fill(Part& part) {
     if (op.foreign) {
       part.copy = session_.take_buffer(copies_held_);
       if (part.copy == nullptr) return false;
-      ++statistics_.copies;
+      base::add_shared(statistics_.copies, 1);
       if (request.op == BlockOp::kWrite) std::memcpy(part.copy, place, part.sent_bytes);
       out.data.mr = session_.buffer_mr();
       out.data.address = part.copy;
@@ -151,9 +158,9 @@ bool DeviceImpl::fill(Part& part) {
   wire::Io& message = part.message;
   message = {};
   message.header.type = static_cast<uint16_t>(wire::MessageType::kIo);
-  message.device_id = device_id_;
+  message.device_id = view_.id;
   message.operation_flags = operation_flags(op);
-  if (session_.sends_priority()) message.priority = request.priority;
+  if (view_.sends_priority) message.priority = request.priority;
   if (!flush) {
     message.sector = part.offset_bytes / wire::kSectorBytes;
     message.length_bytes = part.sent_bytes;
@@ -161,10 +168,11 @@ bool DeviceImpl::fill(Part& part) {
   return true;
 }
 
-uint32_t DeviceImpl::operation_flags(const Op& op) const {
+uint32_t DeviceQueue::operation_flags(const Op& op) const {
   const BlockRequest& request = *op.request;
   if (op.stage != Stage::kBody) return static_cast<uint32_t>(wire::Operation::kFlush);
-  const uint32_t fua = request.force_unit_access && server_fua_ ? wire::kFlagForceUnitAccess : 0;
+  const uint32_t fua =
+      request.force_unit_access && view_.server_fua ? wire::kFlagForceUnitAccess : 0;
   switch (request.op) {
     case BlockOp::kRead:
       return static_cast<uint32_t>(wire::Operation::kRead);
@@ -183,16 +191,16 @@ uint32_t DeviceImpl::operation_flags(const Op& op) const {
   return 0;
 }
 
-void DeviceImpl::part_ended(trs::ClientRequest& request, Errc status) {
+void DeviceQueue::part_ended(trs::ClientRequest& request, Errc status) {
   Part& part = *static_cast<Part*>(request.context);
-  DeviceImpl& device = *part.device;
+  DeviceQueue& device = *part.device;
   device.end_part(part, status);
 }
 
-void DeviceImpl::end_part(Part& part, Errc status) {
+void DeviceQueue::end_part(Part& part, Errc status) {
   part.on_wire = false;
   Op& op = *part.op;
-  SessionImpl& session = session_;  // the end of a request may be the end of the device
+  SessionQueue& session = session_;  // the end of a request may be the end of the device
   session.permit_share().give_back(permits_held_);
   if (permits_held_ == 0) ListNode::unlink();  // it stands among the first from now on
   if (std::byte* const copy = std::exchange(part.copy, nullptr)) {
@@ -207,26 +215,26 @@ void DeviceImpl::end_part(Part& part, Errc status) {
   const bool cut = recall == Recall::kCut && status == Errc::kCanceled;
   if (status == Errc::kDisconnected || cut) {
     // The server does not know the device, or has not seen the request: it has done nothing.
-    if (!cut && part.message.device_id == device_id_) lost_at_server();
-    if (verdict() == Errc::kOk) return send_again(part);
-    status = verdict();
+    if (!cut && part.message.device_id == view_.id) lost_at_server();
+    if (view_.verdict == Errc::kOk) return send_again(part);
+    status = view_.verdict;
   } else if (status == Errc::kCanceled && recall == Recall::kFails) {
-    const Errc now = verdict();  // the device may have come back in this very turn
+    const Errc now = view_.verdict;  // the device may have come back in this very turn
     status = now != Errc::kOk ? now : Errc::kTimedOut;
   }
   // What went on the wire counts, not what the server of the present path could do: a part sent
   // without FUA is sent again without it.
   const bool durable =
-      (part.message.operation_flags & wire::kFlagForceUnitAccess) != 0 && server_fua_;
+      (part.message.operation_flags & wire::kFlagForceUnitAccess) != 0 && view_.server_fua;
   if (status == Errc::kOk && op.stage == Stage::kBody && changes(op.request->op) && !durable) {
     op.durable = false;
-    if (info_.write_cache) ledger_.acknowledged();
+    if (view_.info.write_cache) ledger_.acknowledged(index_);
   }
   part.offset_bytes += part.sent_bytes;
   part.length_bytes -= part.sent_bytes;
   if (status == Errc::kOk && part.length_bytes > 0 && op.status == Errc::kOk) {
-    if (verdict() == Errc::kOk) return send_again(part);
-    status = verdict();
+    if (view_.verdict == Errc::kOk) return send_again(part);
+    status = view_.verdict;
   }
   free_parts_.push_back(part);
   --op.parts;
@@ -241,14 +249,14 @@ void DeviceImpl::end_part(Part& part, Errc status) {
 }
 
 /// What is left of the part goes again, or on, when the device is open.
-void DeviceImpl::send_again(Part& part) {
-  SessionImpl& session = session_;
+void DeviceQueue::send_again(Part& part) {
+  SessionQueue& session = session_;
   retry_.push_back(part);
   session.need_permit(*this);
   session.serve();
 }
 
-void DeviceImpl::stage_ended(Op& op) {
+void DeviceQueue::stage_ended(Op& op) {
   const BlockRequest& request = *op.request;
   if (op.status != Errc::kOk) return finish(op, op.status);
   switch (op.stage) {
@@ -270,50 +278,53 @@ void DeviceImpl::stage_ended(Op& op) {
 }
 
 /// Not if all that is held has been ended: nobody would look at it again.
-void DeviceImpl::go_on(Op& op, Stage stage) {
-  if (const Errc now = verdict(); now != Errc::kOk) return finish(op, now);
+void DeviceQueue::go_on(Op& op, Stage stage) {
+  if (view_.verdict != Errc::kOk) return finish(op, view_.verdict);
   enter(op, stage);
 }
 
-Errc DeviceImpl::judge_flush(const DurabilityLedger::Ticket& ticket) {
-  const bool planted = session_.home().host().mutant("flush-covers-late");
+Errc DeviceQueue::judge_flush(const DurabilityLedger::Ticket& ticket) {
+  const bool planted = reactor_.host().mutant("flush-covers-late");
   const Errc status = ledger_.flushed(planted ? ledger_.begin_flush() : ticket);
   if (status != Errc::kOk) {
     log_.error(
         "{}: this flush fails, because the server's machine restarted, or one failed "
         "there, with acknowledged writes not flushed; they may be lost",
-        options_.name);
+        name_);
   }
   return status;
 }
 
-void DeviceImpl::finish(Op& op, Errc status) {
+void DeviceQueue::finish(Op& op, Errc status) {
   BlockRequest& request = *op.request;
   op.request = nullptr;
   op.ListNode::unlink();
-  --in_progress_;
+  base::subtract_shared(in_progress_, 1);
   if (BlockRequest* next = waiting_.pop_front()) {
-    --waiting_count_;
+    base::subtract_shared(waiting_count_, 1);
     begin(op, *next);
   } else {
     free_ops_.push_back(op);
   }
   const uint64_t began_ns = request.device_words[kSubmittedNs];
-  latency_[static_cast<size_t>(kind_of(request.op))].record(session_.home().now_ns() - began_ns);
+  latency_[static_cast<size_t>(kind_of(request.op))].record(reactor_.now_ns() - began_ns);
   statistics_.count(request, status);
-  if (closing_ && in_progress_ == 0) idle_->notify_all();
-  if (request.op == BlockOp::kFlush && session_.home().host().mutant("double-completion")) {
+  if (closing_) look_whether_quiet();
+  if (request.op == BlockOp::kFlush && reactor_.host().mutant("double-completion")) {
     request.done(request, status);
   }
   request.done(request, status);
 }
 
 /// The server answered that it does not know the device: closed there, or a request that was held
-/// for a device that could not be opened again.
-void DeviceImpl::lost_at_server() {
-  if (state_ != RemoteState::kOpen) return;
-  set_state(RemoteState::kUnavailable, "the server closed the device");
-  session_.reopen_later(session_.reopen_delay_ns());
+/// for a device that could not be opened again. The home opens it again, if it is news to it.
+void DeviceQueue::lost_at_server() {
+  if (!view_.open) return;
+  view_.open = false;
+  base::Reactor& home = device_.home();
+  if (&home == &reactor_) return device_.lost_at_server(view_.epoch);
+  home.post(
+      [self = shared_from_this(), epoch = view_.epoch] { self->device_.lost_at_server(epoch); });
 }
 
 }  // namespace braid::bnbd::client

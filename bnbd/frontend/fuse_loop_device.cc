@@ -32,15 +32,15 @@ class FuseLoopDevice : public KernelDevice {
  public:
   FuseLoopDevice(base::Reactor& reactor, FuseServer::Ptr server,
                  std::shared_ptr<Attachment> attachment, const KernelDeviceOptions& options,
-                 const std::string& why)
+                 const std::string& why, size_t reactors)
       : reactor_(reactor),
         server_(std::move(server)),
         attachment_(std::move(attachment)),
         options_(options),
         path_("/dev/" + loop_name(*attachment_)),
-        kind_text_(fmt::format("FUSE file + loop device ({}), {}",
+        kind_text_(fmt::format("FUSE file + loop device ({}){}, {}",
                                attachment_->loop.direct_io ? "direct I/O" : "through a page cache",
-                               why)) {
+                               reactors > 1 ? " on one reactor only" : "", why)) {
     reactor_.host().serves_disk(loop_name(*attachment_), true);
   }
   ~FuseLoopDevice() override {
@@ -124,7 +124,7 @@ base::Task<base::Result<std::unique_ptr<KernelDevice>>> attach_fuse_loop(
   };
   BRAID_CO_TRY(attachment->loop, co_await offloaded(reactor, std::move(make_loop)));
   co_return std::unique_ptr<KernelDevice>(std::make_unique<FuseLoopDevice>(
-      reactor, std::move(server), std::move(attachment), options, why));
+      reactor, std::move(server), std::move(attachment), options, why, device.queues().size()));
 }
 
 }  // namespace braid::bnbd

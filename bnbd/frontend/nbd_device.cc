@@ -3,13 +3,14 @@
 #include <fmt/core.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 #include <vector>
 
 #include "bnbd/frontend/detach_policy.h"
 #include "bnbd/frontend/nbd_connection.h"
-#include "bnbd/frontend/nbd_server.h"
+#include "bnbd/frontend/nbd_servers.h"
 #include "bnbd/frontend/offloaded.h"
 #include "bnbd/frontend/write_back.h"
 
@@ -21,15 +22,14 @@ namespace {
 
 class NbdDevice : public KernelDevice {
  public:
-  NbdDevice(base::Reactor& reactor, NbdServer::Ptr server,
+  NbdDevice(base::Reactor& reactor, std::unique_ptr<NbdServers> server,
             std::shared_ptr<NbdConnection> connection, const KernelDeviceOptions& options)
       : reactor_(reactor),
         server_(std::move(server)),
         connection_(std::move(connection)),
         options_(options),
         path_(fmt::format("/dev/nbd{}", connection_->index())),
-        kind_text_(fmt::format("nbd.ko, {} socket pair{}", options.nbd_connections,
-                               options.nbd_connections == 1 ? "" : "s")) {
+        kind_text_(text_of(options.nbd_connections, server_->reactors())) {
     reactor_.host().serves_disk(name(), true);
   }
   ~NbdDevice() override {
@@ -48,6 +48,9 @@ class NbdDevice : public KernelDevice {
   uint64_t waits_at_most_ns() const override { return kNbdRequestTimeoutNs; }
 
   base::Task<base::Status> follow_size() override {
+    // Else the kernel's next request may be refused.
+    base::Task<void> heard = server_->caught_up();
+    co_await std::move(heard);
     const std::function<Status()> work = [connection = connection_,
                                           size_bytes = server_->device_bytes()] {
       return connection->resize(size_bytes);
@@ -75,9 +78,15 @@ class NbdDevice : public KernelDevice {
 
  private:
   std::string name() const { return fmt::format("nbd{}", connection_->index()); }
+  static std::string text_of(unsigned connections, size_t reactors) {
+    const char* const plural = connections == 1 ? "" : "s";
+    std::string text = fmt::format("nbd.ko, {} socket pair{}", connections, plural);
+    if (reactors > 1) text += fmt::format(" on {} reactors", reactors);
+    return text;
+  }
 
   base::Reactor& reactor_;
-  NbdServer::Ptr server_;
+  std::unique_ptr<NbdServers> server_;
   std::shared_ptr<NbdConnection> connection_;
   const KernelDeviceOptions options_;
   const std::string path_;
@@ -118,6 +127,9 @@ base::Task<base::Result<std::unique_ptr<KernelDevice>>> attach_nbd(base::Reactor
   const std::function<Status()> find_module = [] { return find_nbd_module(); };
   BRAID_CO_CHECK(co_await offloaded<void>(reactor, find_module));
 
+  // Each reactor that takes requests gets a connection.
+  const auto reactors = static_cast<unsigned>(device.queues().size());
+  options.nbd_connections = std::max(options.nbd_connections, reactors);
   const BlockInfo& info = device.info();
   uint32_t salt = 0;
   reactor.host().random(std::as_writable_bytes(std::span(&salt, 1)));
@@ -132,9 +144,9 @@ base::Task<base::Result<std::unique_ptr<KernelDevice>>> attach_nbd(base::Reactor
   BRAID_CO_TRY(auto connection,
                NbdConnection::create(std::move(parameters), slot_payload_bytes(info),
                                      std::move(sockets.kernel_ends)));
-  BRAID_CO_TRY(auto slots, co_await make_slots<NbdServer>(reactor, device, options.slots));
-  BRAID_CO_TRY(auto server, NbdServer::create(reactor, device, options.name, std::move(slots),
-                                              std::move(sockets.our_ends)));
+  BRAID_CO_TRY(auto server,
+               co_await NbdServers::create(reactor, device, options.name, options.slots,
+                                           std::move(sockets.our_ends)));
   const std::function<Status()> connect = [connection] { return set_up(*connection); };
   BRAID_CO_CHECK(co_await offloaded<void>(reactor, connect));
   co_return std::unique_ptr<KernelDevice>(

@@ -71,7 +71,7 @@ base::Result<NbdServer::Ptr> NbdServer::create(base::Reactor& reactor, BlockDevi
       return base::sys_error(errno, "watch a socket");
     }
     server->connections_[i].socket = std::move(sockets[i]);
-    ++server->open_;
+    base::add_shared(server->open_, 1);
   }
   return server;
 }
@@ -91,7 +91,13 @@ base::Task<void> NbdServer::drained() {
 }
 
 KernelDeviceStatistics NbdServer::statistics() const {
-  KernelDeviceStatistics all = statistics_;
+  using base::read_shared;
+  KernelDeviceStatistics all;
+  all.requests = read_shared(statistics_.requests);
+  all.refused = read_shared(statistics_.refused);
+  all.errors = read_shared(statistics_.errors);
+  all.lent_reads = read_shared(statistics_.lent_reads);
+  all.starved = read_shared(statistics_.starved);
   all.in_flight = pool_->in_use();
   return all;
 }
@@ -166,7 +172,7 @@ bool NbdServer::receive_header(Connection& connection) {
   if (connection.received_bytes < header.size()) return true;
   connection.received_bytes = 0;
   connection.state = Connection::State::kWaiting;
-  if (pool_->empty()) ++statistics_.starved;
+  if (pool_->empty()) base::add_shared(statistics_.starved, 1);
   begin_request(connection);
   return true;
 }
@@ -178,11 +184,11 @@ bool NbdServer::begin_request(Connection& connection) {
   if (verdict.kind == NbdVerdict::Kind::kDisconnect) return end(connection, nullptr), false;
   Slot* const slot = pool_->acquire();
   if (slot == nullptr) return false;
-  ++statistics_.requests;
+  base::add_shared(statistics_.requests, 1);
   slot->connection = &connection;
   slot->verdict = verdict;
   const bool runs = verdict.kind == NbdVerdict::Kind::kRun;
-  if (!runs) ++statistics_.refused;
+  if (!runs) base::add_shared(statistics_.refused, 1);
   if (verdict.payload_bytes != 0) {
     connection.incoming = slot;
     connection.state = runs ? Connection::State::kPayload : Connection::State::kSkip;
@@ -232,8 +238,8 @@ void NbdServer::run(Slot& slot) {
 void NbdServer::operation_done(DeviceOp& operation, Errc status) {
   auto& slot = *static_cast<Slot*>(operation.context);
   NbdServer& self = *slot.server;
-  if (status != Errc::kOk) ++self.statistics_.errors;
-  if (operation.lent()) ++self.statistics_.lent_reads;
+  if (status != Errc::kOk) base::add_shared(self.statistics_.errors, 1);
+  if (operation.lent()) base::add_shared(self.statistics_.lent_reads, 1);
   self.answer(slot, nbd_error(status));
 }
 
@@ -289,7 +295,7 @@ void NbdServer::end(Connection& connection, const char* reason) {
     reactor_.log().warning("nbd connection of {}: {}", name_, reason);
   }
   connection.socket.reset();  // leaves the epoll set too
-  --open_;
+  base::subtract_shared(open_, 1);
   if (Slot* const incoming = std::exchange(connection.incoming, nullptr)) release(*incoming);
   while (Slot* const unsent = connection.answers.pop_front()) release(*unsent);
   // Operations at the device end without an answer.

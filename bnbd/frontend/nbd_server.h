@@ -5,7 +5,7 @@
 // course. Requests of all connections share one pool of slots; a connection that finds none waits,
 // and so does its client. Answers go out in the order in which the device completes.
 //
-// Threads: the reactor's.
+// Threads: the reactor's, but for alive() and statistics().
 #pragma once
 
 #include <array>
@@ -57,7 +57,7 @@ class NbdServer : private base::Poller {
   /// Returns once the device has completed everything.
   base::Task<void> drained();
   /// False once every connection has ended.
-  bool alive() const { return open_ != 0; }
+  bool alive() const { return base::read_shared(open_) != 0; }
   KernelDeviceStatistics statistics() const;
   uint64_t device_bytes() const { return device_.info().size_bytes; }
 

@@ -6,8 +6,8 @@
 // A payload starts at a page, so that disks which want aligned memory take it as it is; what a
 // protocol puts before a payload is received into the end of the head.
 //
-// Threads: the reactor's, but create(), which gets and touches all the memory: on a worker, as it
-// takes as long as the system is slow to find that much.
+// Threads: the reactor's, but in_use() and create(), which gets and touches all the memory: on a
+// worker, as it takes as long as the system is slow to find that much.
 #pragma once
 
 #include <cstddef>
@@ -42,7 +42,10 @@ template <typename Slot>
 class SlotPool {
  public:
   static base::Result<std::unique_ptr<SlotPool>> create(BlockDevice& device, unsigned count) {
-    const uint32_t payload_bytes = slot_payload_bytes(device.info());
+    return create(device, count, slot_payload_bytes(device.info()));
+  }
+  static base::Result<std::unique_ptr<SlotPool>> create(BlockDevice& device, unsigned count,
+                                                        uint32_t payload_bytes) {
     const size_t slot_bytes = kSlotHeadBytes + payload_bytes;
     auto region = device.create_region(count * slot_bytes + 2 * kSlotHeadBytes);
     if (!region.ok()) return region.error().with("memory for {} requests", count);
@@ -51,18 +54,18 @@ class SlotPool {
   }
 
   uint32_t payload_bytes() const { return payload_bytes_; }
-  unsigned in_use() const { return in_use_; }
+  unsigned in_use() const { return base::read_shared(in_use_); }
   bool empty() const { return free_.empty(); }
   std::vector<Slot>& all() { return slots_; }
 
   /// A free slot, or null.
   Slot* acquire() {
     Slot* const slot = free_.pop_front();
-    if (slot != nullptr) ++in_use_;
+    if (slot != nullptr) base::add_shared(in_use_, 1);
     return slot;
   }
   void release(Slot& slot) {
-    --in_use_;
+    base::subtract_shared(in_use_, 1);
     free_.push_front(slot);  // the one whose memory is warm
   }
 
@@ -98,8 +101,10 @@ template <typename Server>
 base::Task<base::Result<std::unique_ptr<SlotPool<typename Server::Slot>>>> make_slots(
     base::Reactor& reactor, BlockDevice& device, unsigned count) {
   using Pool = SlotPool<typename Server::Slot>;
-  std::function<base::Result<std::unique_ptr<Pool>>()> make = [&device, count] {
-    return Pool::create(device, count);
+  // The device's properties are its reactor's.
+  const uint32_t payload_bytes = slot_payload_bytes(device.info());
+  std::function<base::Result<std::unique_ptr<Pool>>()> make = [&device, count, payload_bytes] {
+    return Pool::create(device, count, payload_bytes);
   };
   co_return co_await offloaded(reactor, std::move(make));
 }

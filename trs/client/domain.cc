@@ -24,6 +24,7 @@ base::Result<size_t> DomainImpl::add_device(vhca::Device& device) {
   Member member;
   member.device = &device;
   BRAID_TRY(member.pd, device.alloc_pd());
+  const std::lock_guard lock(mutex_);
   for (Memory* memory = memories_.front(); memory != nullptr; memory = memories_.next(*memory)) {
     auto made = member.pd->reg_mr(memory->address, memory->length_bytes, memory->access);
     if (!made.ok()) {
@@ -43,22 +44,37 @@ base::Result<std::unique_ptr<vhca::Mr>> DomainImpl::register_memory(std::byte* a
                                                                     uint64_t length_bytes,
                                                                     int access) {
   auto memory = std::make_unique<Memory>();
-  for (size_t i = 0; i < devices(); ++i) {
-    BRAID_TRY(memory->others_[i], devices_[i].pd->reg_mr(address, length_bytes, access));
+  memory->address = address;
+  memory->length_bytes = length_bytes;
+  memory->access = access;
+  for (size_t done = 0;;) {
+    // It takes its time, so not under the lock; a device may come meanwhile.
+    BRAID_CHECK(register_with_rest(*memory, done));
+    const std::lock_guard lock(mutex_);
+    if (done < devices()) continue;
+    memories_.push_back(*memory);
+    break;
   }
   const vhca::Mr& first = *memory->others_[0];
   memory->lkey = first.lkey;
   memory->rkey = first.rkey;
-  memory->address = address;
-  memory->length_bytes = length_bytes;
-  memory->access = access;
-  memories_.push_back(*memory);
   return std::unique_ptr<vhca::Mr>(std::move(memory));
+}
+
+base::Status DomainImpl::register_with_rest(Memory& memory, size_t& done) const {
+  for (; done < devices(); ++done) {
+    BRAID_TRY(memory.others_[done],
+              devices_[done].pd->reg_mr(memory.address, memory.length_bytes, memory.access));
+  }
+  return {};
 }
 
 void DomainImpl::release(std::unique_ptr<vhca::Mr> registered, std::shared_ptr<void> memory) {
   auto& all = static_cast<Memory&>(*registered);
-  all.unlink();
+  {
+    const std::lock_guard lock(mutex_);
+    all.unlink();
+  }
   for (size_t i = 0; i < devices(); ++i) {
     if (all.others_[i]) devices_[i].pd->dereg_mr(std::move(all.others_[i]), memory);
   }

@@ -1,10 +1,11 @@
 // Domain: memory registered with several devices. Private to trs/client; trs/client.h has the
-// interface. Thread: one; queues read the keys of what they are given.
+// interface. Queues read the keys of what they are given, without a lock.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <memory>
+#include <mutex>
 
 #include "trs/client.h"
 
@@ -44,8 +45,11 @@ class DomainImpl final : public Domain {
     vhca::Device* device = nullptr;
     std::unique_ptr<vhca::Pd> pd;
   };
+  base::Status register_with_rest(Memory& memory, size_t& done) const;
+
   std::array<Member, kDevicesMax> devices_;  // below count_ they stay as they are
   std::atomic<size_t> count_{0};
+  std::mutex mutex_;  // what is in the list is registered with the devices below count_
   base::IntrusiveList<Memory> memories_;
 };
 

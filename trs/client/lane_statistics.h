@@ -35,6 +35,14 @@ struct LaneStatistics {
     const auto bucket = static_cast<size_t>(std::bit_width(ns / base::kMicrosecond));
     latency[std::min(bucket, latency.size() - 1)].add(1);
   }
+  void add_to(ClientStatistics& sum) const {
+    sum.reads += reads.get();
+    sum.read_bytes += read_bytes.get();
+    sum.writes += writes.get();
+    sum.write_bytes += write_bytes.get();
+    sum.messages_sent += sent.get();
+    sum.messages_received += received.get();
+  }
   ConnectionStatistics read() const {
     ConnectionStatistics out{reads.get(),     read_bytes.get(), writes.get(),  write_bytes.get(),
                              in_flight.get(), sent.get(),       received.get()};

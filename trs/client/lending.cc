@@ -14,10 +14,14 @@ constexpr uint64_t kAskPauseMaxNs = 10 * base::kMillisecond;
 }  // namespace
 
 PermitHolding Queue::holding() {
-  PermitHolding own{permits_->size(), permits_->free_count(), 0};
+  // What is kept for those who have none is no use to those who wait.
+  const uint32_t size = permits_->size();
+  const uint32_t free = permits_->free_count();
+  const uint32_t kept = std::min(free, reserve_);
+  PermitHolding own{size - kept, free - kept, 0};
   for (PermitWaiter* waiter = waiters_.front(); waiter != nullptr;
        waiter = waiters_.next(*waiter)) {
-    ++own.waiting;
+    own.waiting += waiter->users;
   }
   return own;
 }
@@ -44,8 +48,17 @@ void Queue::time_to_ask(base::Timer& timer) {
   self.ask_if_short();
 }
 
+bool Queue::is_short() {
+  const uint32_t free = permits_->free_count();
+  for (PermitWaiter* waiter = waiters_.front(); waiter != nullptr;
+       waiter = waiters_.next(*waiter)) {
+    if (free <= waiter->leaves) return true;
+  }
+  return false;
+}
+
 void Queue::ask_if_short() {
-  if (lends_ && !waiters_.empty() && permits_->free_count() == 0) ask_others();
+  if (lends_ && is_short()) ask_others();
 }
 
 /// Messages between queues that were sent before it are there before any queue stops: each sends
@@ -54,6 +67,7 @@ void Queue::stop_lending() {
   lends_ = false;
   debts_.assign(debts_.size(), {});
   debts_open_ = 0;
+  returned_ = 0;
   reactor_.cancel(ask_timer_);
 }
 
@@ -73,8 +87,17 @@ void Queue::ask(uint16_t by_cid, PermitHolding asker) {
   });
 }
 
-/// A permit came back: it goes to one who was promised it, unless he has enough by now.
-bool Queue::pay_debt() {
+/// Permits came back: they go to those who were promised them.
+void Queue::pay_debts() {
+  while (returned_ > 0 && debts_open_ > 0 && permits_->free_count() > reserve_) {
+    --returned_;
+    pay_debt();
+  }
+  if (debts_open_ == 0) returned_ = 0;
+}
+
+/// One goes to somebody who was promised it, unless he has enough by now.
+void Queue::pay_debt() {
   const PermitHolding own = holding();
   for (size_t i = 0; i < debts_.size(); ++i) {
     const auto cid = static_cast<uint16_t>(next_debt_++ % debts_.size());
@@ -84,10 +107,8 @@ bool Queue::pay_debt() {
     --debts_open_;
     if (!owes(own, debt.asker, share_)) continue;
     ++debt.asker.size;
-    lend(cid, 1);
-    return true;
+    return lend(cid, 1);
   }
-  return false;
 }
 
 void Queue::lend(uint16_t to_cid, uint32_t count) {
@@ -98,7 +119,7 @@ void Queue::lend(uint16_t to_cid, uint32_t count) {
     const Slot& slot = table_[*index];
     loan.items[loan.count++] = {*index, slot.sequence, slot.epoch};
   }
-  statistics_.permits_lent += loan.count;
+  base::add_shared(statistics_.permits_lent, loan.count);
   if (loan.count > 0) session_.queue_of(to_cid).take_loan(loan);
 }
 
@@ -111,7 +132,7 @@ void Queue::take_loan(const Loan& loan) {
       slot.epoch = item.epoch;
       permits_->add(item.index);
     }
-    statistics_.permits_borrowed += loan.count;
+    base::add_shared(statistics_.permits_borrowed, loan.count);
     ask_pause_ns_ = 0;
     ask_again_at_ns_ = reactor_.now_ns() + kAskPauseMinNs;
     serve_waiters();

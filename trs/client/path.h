@@ -41,6 +41,7 @@ class Path {
   const base::Error& why() const { return *why_; }
   uint64_t received_count() const;  // by all connections; any thread
   PathStatus status() const;
+  const LaneStatistics& lane_statistics(size_t cid) const { return *statistics_[cid]; }
   std::string text() const;  // "10.0.0.1:1234"
 
   // --- for the session

@@ -46,12 +46,12 @@ void Queue::remove_lane(size_t path) {
     const auto& lane = lanes_[path];
     take_from(*lane);
     const LaneStatistics& counts = lane->statistics;
-    statistics_.reads += counts.reads.get();
-    statistics_.read_bytes += counts.read_bytes.get();
-    statistics_.writes += counts.writes.get();
-    statistics_.write_bytes += counts.write_bytes.get();
-    statistics_.messages_sent += counts.sent.get();
-    statistics_.messages_received += counts.received.get();
+    base::add_shared(statistics_.reads, counts.reads.get());
+    base::add_shared(statistics_.read_bytes, counts.read_bytes.get());
+    base::add_shared(statistics_.writes, counts.writes.get());
+    base::add_shared(statistics_.write_bytes, counts.write_bytes.get());
+    base::add_shared(statistics_.messages_sent, counts.sent.get());
+    base::add_shared(statistics_.messages_received, counts.received.get());
     Path& of = lane->path;
     lanes_[path].reset();
     of.post_home([&of] { of.lane_removed(); });
@@ -107,7 +107,7 @@ void Queue::resume(size_t path, std::shared_ptr<const PathMap> map) {
     if (epoch != epoch_) begin_incarnation(epoch);
     lends_ = lane.map().lends && !service_;
     refuse_ = Errc::kOk;
-    if (up_.empty() && was_up_) ++statistics_.reconnects;
+    if (up_.empty() && was_up_) base::add_shared(statistics_.reconnects, 1);
     was_up_ = true;
     up_.push_back(&lane);
     send_held();
@@ -141,8 +141,8 @@ void Queue::take_from(Lane& lane) {
     slot.request = nullptr;
     slot.lane = nullptr;
     lane.statistics.in_flight.subtract(1);
-    ++statistics_.held;
-    if (!service_ && refuse_ == Errc::kOk) ++statistics_.resent;
+    base::add_shared(statistics_.held, 1);
+    if (!service_ && refuse_ == Errc::kOk) base::add_shared(statistics_.resent, 1);
     all.push_back(*request);
   }
   all.take_all(held_);
@@ -252,6 +252,7 @@ bool Queue::poll() {
     did |= serve_waiters();
     ask_if_short();
   }
+  if (returned_ > 0) pay_debts();
   return did;
 }
 
@@ -275,18 +276,29 @@ std::string Queue::peer_text() const {
 }
 
 ClientStatistics Queue::statistics() const {
-  ClientStatistics all = statistics_;
+  ClientStatistics all = counts();
   for (const auto& lane : lanes_) {
-    if (!lane) continue;
-    const LaneStatistics& counts = lane->statistics;
-    all.reads += counts.reads.get();
-    all.read_bytes += counts.read_bytes.get();
-    all.writes += counts.writes.get();
-    all.write_bytes += counts.write_bytes.get();
-    all.messages_sent += counts.sent.get();
-    all.messages_received += counts.received.get();
+    if (lane) lane->statistics.add_to(all);
   }
-  all.permits = permits_ ? permits_->size() : 0;
+  return all;
+}
+
+ClientStatistics Queue::counts() const {
+  using base::read_shared;
+  ClientStatistics all;
+  all.reads = read_shared(statistics_.reads);
+  all.read_bytes = read_shared(statistics_.read_bytes);
+  all.writes = read_shared(statistics_.writes);
+  all.write_bytes = read_shared(statistics_.write_bytes);
+  all.in_flight = read_shared(statistics_.in_flight);
+  all.resent = read_shared(statistics_.resent);
+  all.held = read_shared(statistics_.held);
+  all.reconnects = read_shared(statistics_.reconnects);
+  all.messages_sent = read_shared(statistics_.messages_sent);
+  all.messages_received = read_shared(statistics_.messages_received);
+  all.permits_lent = read_shared(statistics_.permits_lent);
+  all.permits_borrowed = read_shared(statistics_.permits_borrowed);
+  all.permits = permits();
   all.permits_free = permits_ ? permits_->free_count() : 0;
   return all;
 }

@@ -21,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "base/single_writer.h"
 #include "trs/client.h"
 #include "trs/client/lane.h"
 #include "trs/client/lending.h"
@@ -92,8 +93,14 @@ class Queue final : public ClientQueue, private base::Poller {
   void lane_fenced(Lane& lane);
   void answered(Lane& lane, AnswerImm answer, uint32_t bytes);
 
+  /// Any thread: all but what is of its lanes.
+  ClientStatistics counts() const;
+
   // --- ClientQueue
   Permit acquire() override;
+  Permit acquire_first() override;
+  void set_reserve(uint32_t permits) override { reserve_ = permits; }
+  uint32_t permits() const override { return permits_ ? permits_->size() : 0; }
   void wait_for_permit(PermitWaiter& waiter) override;
   void submit(ClientRequest& request) override;
   bool cancel(ClientRequest& request) override;
@@ -136,12 +143,15 @@ class Queue final : public ClientQueue, private base::Poller {
   bool send_held();
   void refuse_held();
   bool end_refused();
+  PermitWaiter* next_waiter();
   bool serve_waiters();
   PermitHolding holding();
+  bool is_short();
   void ask_if_short();
   void ask_others();
   void lend(uint16_t to_cid, uint32_t count);
-  bool pay_debt();
+  void pay_debts();
+  void pay_debt();
   void stop_lending();
   std::optional<base::Errc> read_slot(ClientRequest& request, uint32_t index) const;
   void finish(ClientRequest& request, base::Errc status);
@@ -180,6 +190,8 @@ class Queue final : public ClientQueue, private base::Poller {
   uint64_t ask_pause_ns_ = 0;  // doubles while nobody has any
   std::vector<Debt> debts_;    // by cid
   uint32_t debts_open_ = 0;    // promised to all of them
+  uint32_t returned_ = 0;      // permits that came back since the first of them
+  uint32_t reserve_ = 0;       // what its users keep
   uint16_t next_debt_ = 0;
   base::IntrusiveList<ClientRequest> held_;
   base::IntrusiveList<ClientRequest> ending_;

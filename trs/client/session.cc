@@ -95,6 +95,17 @@ ClientQueue& Session::queue(size_t reactor_index) {
   return *queues_.at(1 + reactor_index);
 }
 
+/// What a path's lanes have counted is the queue's once the path is removed; for a moment it may be
+/// there twice.
+ClientStatistics Session::statistics(size_t reactor_index) const {
+  const size_t cid = 1 + reactor_index;
+  ClientStatistics all = queues_.at(cid)->counts();
+  for (const auto& path : paths_) {
+    if (path) path->lane_statistics(cid).add_to(all);
+  }
+  return all;
+}
+
 base::Task<void> Session::close() {
   if (dead_) co_return;
   const std::shared_ptr<base::Signal> changed = changed_;

@@ -91,6 +91,7 @@ class Session final : public ClientSession {
   SessionState state() const override;
   const SessionLimits& limits() const override { return limits_; }
   ClientQueue& queue(size_t reactor_index) override;
+  ClientStatistics statistics(size_t reactor_index) const override;
   size_t reactors() const override { return options_.reactors.size(); }
   const SessionId& id() const override { return paths_uuid_.bytes; }
   base::Task<base::Result<base::Errc>> admin(const AdminRequest& request) override;

@@ -21,6 +21,12 @@ constexpr size_t kProbeEvery = 32;
 }  // namespace
 
 Permit Queue::acquire() {
+  if (returned_ > 0) pay_debts();
+  if (reserve_ > 0 && permits_->free_count() <= reserve_) return {};
+  return acquire_first();
+}
+
+Permit Queue::acquire_first() {
   if (!permits_) return {};
   const std::optional<uint32_t> index = permits_->acquire();
   return index ? Permit(*this, *index) : Permit();
@@ -33,16 +39,25 @@ void Queue::wait_for_permit(PermitWaiter& waiter) {
 
 void Queue::give_back(uint32_t index) {
   permits_->release(index);
-  if (debts_open_ > 0) pay_debt();
+  if (debts_open_ > 0) ++returned_;
+}
+
+/// The next one for whom there are enough, or null.
+PermitWaiter* Queue::next_waiter() {
+  const uint32_t free = permits_->free_count();
+  PermitWaiter* waiter = waiters_.front();
+  while (waiter != nullptr && waiter->leaves >= free) waiter = waiters_.next(*waiter);
+  return waiter;
 }
 
 /// As many waiters as there are permits, in turn; who takes none loses his turn.
 bool Queue::serve_waiters() {
   uint32_t turns = permits_ ? permits_->free_count() : 0;
   bool did = false;
-  while (turns-- > 0 && permits_->free_count() > 0) {
-    PermitWaiter* const waiter = waiters_.pop_front();
+  while (turns-- > 0) {
+    PermitWaiter* const waiter = next_waiter();
     if (waiter == nullptr) break;
+    waiter->unlink();
     waiter->permit_free(*waiter);
     did = true;
   }
@@ -51,7 +66,7 @@ bool Queue::serve_waiters() {
 
 void Queue::submit(ClientRequest& request) {
   BRAID_ASSERT(request.permit && permits_->owns(request.permit.index()));
-  ++statistics_.in_flight;
+  base::add_shared(statistics_.in_flight, 1);
   request.outcome = Errc::kOk;
   request.sequence = 0;
   request.has_answer_words = false;
@@ -106,13 +121,13 @@ Lane* Queue::pick_in_turn() {
 }
 
 void Queue::hold(ClientRequest& request) {
-  ++statistics_.held;
+  base::add_shared(statistics_.held, 1);
   held_.push_back(request);
 }
 
 /// Ends a held request in the next poll.
 void Queue::end_request(ClientRequest& request, Errc status) {
-  --statistics_.held;
+  base::subtract_shared(statistics_.held, 1);
   request.outcome = status;
   request.unlink();
   ending_.push_back(request);
@@ -252,7 +267,7 @@ bool Queue::send_held() {
     Lane* const lane = pick();
     if (lane == nullptr) break;
     ClientRequest* const request = held_.pop_front();
-    --statistics_.held;
+    base::subtract_shared(statistics_.held, 1);
     put_on_wire(*request, *lane);
     did = true;
   }
@@ -269,7 +284,7 @@ bool Queue::end_refused() {
 }
 
 void Queue::finish(ClientRequest& request, Errc status) {
-  --statistics_.in_flight;
+  base::subtract_shared(statistics_.in_flight, 1);
   request.permit.release();
   request.done(request, status);
 }

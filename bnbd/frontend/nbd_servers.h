@@ -1,0 +1,60 @@
+// An NbdServer on each of a device's reactors, as one: connection c is served on reactor c mod R.
+//
+// Threads: the home reactor's, the first of the device's queues; it reaches the others by message.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bnbd/frontend/nbd_server.h"
+
+namespace braid::bnbd {
+
+class NbdServers {
+ public:
+  /// Takes connected stream sockets; each reactor gets `slots` requests of its own. There are no
+  /// more reactors in it than sockets. `device` outlives it, and what it was given is completed by
+  /// then.
+  static base::Task<base::Result<std::unique_ptr<NbdServers>>> create(
+      base::Reactor& home, BlockDevice& device, std::string name, unsigned slots,
+      std::vector<UniqueFd> sockets);
+  NbdServers(base::Reactor& home, BlockDevice& device) : home_(home), device_(device) {}
+  ~NbdServers();
+  NbdServers(const NbdServers&) = delete;
+  NbdServers& operator=(const NbdServers&) = delete;
+
+  // --- as NbdServer has them
+  void stop();
+  void expect_end(bool expected);
+  base::Task<void> drained();
+  bool alive() const;
+  KernelDeviceStatistics statistics() const;
+  uint64_t device_bytes() const { return device_.info().size_bytes; }
+
+  size_t reactors() const { return members_.size(); }
+  /// Returns when each has heard of what the device told its reactors before.
+  base::Task<void> caught_up();
+
+ private:
+  struct Member {
+    base::Reactor* reactor = nullptr;
+    NbdServer* server = nullptr;  // on that reactor; ours
+  };
+  template <typename Function>
+  void on_each(Function function) {
+    for (const Member& member : members_) {
+      if (member.reactor == &home_) {
+        function(*member.server);
+      } else {
+        member.reactor->post([server = member.server, function] { function(*server); });
+      }
+    }
+  }
+
+  base::Reactor& home_;
+  BlockDevice& device_;
+  std::vector<Member> members_;
+};
+
+}  // namespace braid::bnbd
