@@ -255,6 +255,38 @@ TEST_F(TcpEnds, memory_without_a_key_for_peers_waits_for_the_wire_too) {
   EXPECT_TRUE(wait([&] { return gone; }));
 }
 
+// Nobody but the QP's own peer could have resolved its key.
+TEST_F(TcpEnds, a_window_is_taken_back_whatever_other_streams_are_doing) {
+  connect_peer();
+  auto& wire = static_cast<TcpWire&>(static_cast<SoftDevice&>(*device).wire());
+  const std::shared_ptr<Activity> busy = wire.add_activity();
+  busy->count = 1;
+  const auto bindable = std::move(
+      *pd->reg_mr(memory->data(), kMemoryBytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND));
+  const auto window = std::move(*pd->alloc_mw(IBV_MW_TYPE_2));
+  SendWr bind{}, invalidate{};
+  bind.opcode = IBV_WR_BIND_MW;
+  bind.next = &invalidate;
+  bind.bind_mw.mw = window.get();
+  bind.bind_mw.rkey = ibv_inc_rkey(window->rkey);
+  bind.bind_mw.bind_info.mr = bindable.get();
+  bind.bind_mw.bind_info.addr = reinterpret_cast<uint64_t>(memory->data());
+  bind.bind_mw.bind_info.length = 4096;
+  bind.bind_mw.bind_info.mw_access_flags = IBV_ACCESS_REMOTE_WRITE;
+  invalidate.opcode = IBV_WR_LOCAL_INV;
+  invalidate.invalidate_rkey = bind.bind_mw.rkey;
+  invalidate.send_flags = IBV_SEND_SIGNALED;
+  const SendWr* bad = nullptr;
+  ASSERT_EQ(qp->post_send(&bind, &bad), 0);
+  Wc wc;
+  int polls = 0;
+  while (cq->poll({&wc, 1}) == 0 && ++polls < 100) reactor->turn();
+  EXPECT_LT(polls, 100) << "it waits for a stream that has nothing to do with it";
+  EXPECT_EQ(wc.opcode, IBV_WC_LOCAL_INV);
+  EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
+  busy->count = 2;
+}
+
 TEST_F(TcpEnds, who_connects_and_says_nothing_locks_nobody_out) {
   std::deque<std::unique_ptr<base::StreamSocket>> silent;
   for (int i = 0; i < 400; ++i) {
