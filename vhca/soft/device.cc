@@ -88,7 +88,7 @@ DeviceAttr SoftDevice::query() const {
   attr.max_srq = 1 << 16;
   attr.max_srq_wr = kMaxQueueDepth;
   attr.max_srq_sge = kMaxSge;
-  attr.max_mw = mr_table_.capacity();
+  attr.max_mw = static_cast<int>(mr_table_.capacity() / 2);
   attr.device_cap_flags =
       IBV_DEVICE_SRQ_RESIZE | IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
   attr.max_pkeys = 1;

@@ -104,8 +104,16 @@ uint32_t MrTable::remove(uint32_t key) {
 
 // --- memory windows
 
+/// Windows are made by the hundred for each peer: they never take the half of the table that is
+/// left for memory, without which no peer can be served at all.
 base::Result<uint32_t> MrTable::add_window(uint32_t pd) {
   const std::lock_guard guard(lock_);
+  if (free_.size() <= capacity_ / 2) {
+    return base::make_error(base::Errc::kNoMemory,
+                            "no place for a memory window: {} of the device's {} registrations are "
+                            "in use, and the rest is for memory",
+                            capacity_ - free_.size(), capacity_);
+  }
   BRAID_TRY(const uint32_t index, take_place());
   places_[index] = {.key = new_key(index), .window = true, .pd = pd};
   return places_[index].key;

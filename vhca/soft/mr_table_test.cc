@@ -280,5 +280,15 @@ TEST(MrViewTest, ARangeIsInsideOnlyIfAllOfItIs) {
   EXPECT_FALSE(view.holds(UINT64_MAX - 9, 10));
 }
 
+TEST_F(MrTableTest, WindowsLeaveHalfOfTheTableToMemory) {
+  std::vector<uint32_t> windows;
+  for (uint32_t i = 0; i < kCapacity / 2; ++i) windows.push_back(*table.add_window(3));
+  EXPECT_EQ(table.add_window(3).code(), base::Errc::kNoMemory);
+  for (uint32_t i = 0; i < kCapacity / 2; ++i) EXPECT_TRUE(table.add(view_of(4096, 64)).ok());
+  EXPECT_EQ(table.add(view_of(4096, 64)).code(), base::Errc::kNoMemory);
+  for (const uint32_t window : windows) EXPECT_FALSE(table.remove_window(window).has_value());
+  EXPECT_EQ(table.add_window(3).code(), base::Errc::kNoMemory) << "memory has that half";
+}
+
 }  // namespace
 }  // namespace braid::vhca::soft
