@@ -23,15 +23,12 @@ struct Case {
   bool cut_off;  // and who wrote it is
 };
 
-class LateWriter : public HostileClient, public ::testing::WithParamInterface<Case> {
+/// Writes what an honest client would, by hand.
+class GuardedClient : public HostileClient {
  protected:
-  LateWriter() : HostileClient(GetParam().mutants) {
-    adjust_server = [](ServerOptions& options) { options.guard = GetParam().guard; };
-  }
-  void TearDown() override {
-    if (GetParam().mutants.empty()) return HostileClient::TearDown();
-    cid0.reset();
-    cid1.reset();
+  explicit GuardedClient(ChunkGuard guard, std::vector<std::string> mutants = {})
+      : HostileClient(std::move(mutants)) {
+    adjust_server = [guard](ServerOptions& options) { options.guard = guard; };
   }
   /// A numbered write by connection 1, to the store at 1 MiB.
   void send_write(uint32_t chunk, uint32_t sequence, uint8_t fill) {
@@ -57,6 +54,9 @@ class LateWriter : public HostileClient, public ::testing::WithParamInterface<Ca
     const vhca::RecvWr* bad = nullptr;
     ASSERT_EQ(cid1->qp->post_recv(&wr, &bad), 0);
   }
+  bool answered() {
+    return until([&] { return cid1->immediates().size() == 1; });
+  }
   bool stored(uint8_t fill) const {
     const auto there = std::span(store.bytes).subspan(1 << 20, kDataBytes);
     return std::all_of(there.begin(), there.end(),
@@ -75,6 +75,16 @@ class LateWriter : public HostileClient, public ::testing::WithParamInterface<Ca
     server->release();
   }
   size_t held_before = 0;
+};
+
+class LateWriter : public GuardedClient, public ::testing::WithParamInterface<Case> {
+ protected:
+  LateWriter() : GuardedClient(GetParam().guard, GetParam().mutants) {}
+  void TearDown() override {
+    if (GetParam().mutants.empty()) return HostileClient::TearDown();
+    cid0.reset();
+    cid1.reset();
+  }
 };
 
 TEST_P(LateWriter, ReachesTheDiskOnlyWhereChunksAreOpen) {
@@ -129,11 +139,9 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"CopyLeftOut", ChunkGuard::kCopy, {"copy-skipped"}, true, false}),
     [](const auto& param) { return param.param.name; });
 
-class HostileWindows : public HostileClient {
+class HostileWindows : public GuardedClient {
  protected:
-  HostileWindows() {
-    adjust_server = [](ServerOptions& options) { options.guard = ChunkGuard::kWindows; };
-  }
+  HostileWindows() : GuardedClient(ChunkGuard::kWindows) {}
 };
 
 TEST_F(HostileWindows, AnnouncementOfAChunkThatIsNotGrantedEndsTheSession) {
@@ -163,11 +171,41 @@ TEST_F(HostileWindows, KeyOfAnotherConnectionIsRefused) {
   expect_session_ended();
 }
 
-TEST_F(HostileWindows, OldKeyIsRefused) {
+// The chunk is the client's again, by the next key.
+TEST_F(HostileWindows, KeyOfBeforeTheAnswerIsRefused) {
   open_session(1, kAllFeatures);
-  const std::vector<uint8_t> bytes(16, 1);
-  raw->write(*cid1, std::as_bytes(std::span(bytes)), chunks[1].address,
-             ibv_inc_rkey(chunks[1].key));
+  send_write(1, 1, 7);
+  ASSERT_TRUE(answered());
+  write_late(1, 8);
+  ASSERT_TRUE(until([&] { return cid1->lost(); }));
+  EXPECT_TRUE(stored(7));
+  expect_session_ended();
+}
+
+// It is easily guessed, and opens nothing while the request is at the disk.
+TEST_F(HostileWindows, NextKeyIsRefusedBeforeTheAnswer) {
+  open_session(1, kAllFeatures);
+  store.hold = true;
+  send_write(1, 1, 7);
+  ASSERT_TRUE(until([&] { return server->held.size() == 1; }));
+  chunks[1].key = ibv_inc_rkey(chunks[1].key);
+  write_late(1, 8);
+  ASSERT_TRUE(until([&] { return cid1->lost(); }));
+  store.hold = false;
+  server->release();
+  EXPECT_TRUE(stored(7));
+  expect_session_ended();
+}
+
+// The window is gone when the server takes it away.
+TEST_F(HostileWindows, WhoInvalidatesItsOwnWindowLosesItsSession) {
+  open_session(1, kAllFeatures);
+  send_write(1, 1, 7);
+  vhca::SendWr wr{};
+  wr.opcode = IBV_WR_SEND_WITH_INV;
+  wr.invalidate_rkey = chunks[1].key;
+  const vhca::SendWr* bad = nullptr;
+  ASSERT_EQ(cid1->qp->post_send(&wr, &bad), 0);
   ASSERT_TRUE(until([&] { return cid1->lost(); }));
   expect_session_ended();
 }

@@ -35,7 +35,8 @@ const char* Queue::close_window(const RequestImm& imm) {
   vhca::SendWr wr{};
   wr.opcode = IBV_WR_LOCAL_INV;
   wr.invalidate_rkey = window.key;
-  connection_->post_local(wr);  // on failure the path ends
+  // On failure the path ends, and no completion may be taken for this window's.
+  if (!connection_->post_local(wr)) window.unlink();
   return nullptr;
 }
 
