@@ -83,6 +83,7 @@ base::Task<Result<SessionDevice*>> ServerImpl::open_device(Session& session,
   BRAID_CO_CHECK(check_room(session));
   const uint64_t patience_ns = session.braid_peer() ? kOpenPatienceNs : kForeignOpenPatienceNs;
   BRAID_CO_TRY(const std::string name, exports_.name_for(session.name(), request.name));
+  const Opening opening(session, name);
   auto found = co_await exports_.open(name, patience_ns);
   // In a refusal some codes speak of the device's life, and must not come from a disk.
   if (!found.ok()) co_return base::Error(disk_status(found.code()), found.error().message());
@@ -95,6 +96,7 @@ base::Task<Result<SessionDevice*>> ServerImpl::open_device(Session& session,
     status = co_await exports_.begin_writing(*exported, request, patience_ns);
     --exported->waiters;
   }
+  if (opening.taken) status = exports_.check_revoked(*exported, session.name());
   if (SessionDevice* held = session.find(*exported)) {
     if (held->mode == request.mode) co_return held;  // RNBD: opening again gives the same id
     co_return make_error(Errc::kExists, "the session has '{}' open already, in mode {}",

@@ -81,6 +81,8 @@ class ExportTable {
   /// back since.
   base::Status check_revoked(const Export& from, const std::string& session) const;
   void revoke(const Export& from, const std::string& session);
+  /// Of an export that is still being opened: nobody knows its identity yet.
+  void revoke_name(const std::string& export_name, const std::string& session);
   void forgive(const Export& from, const std::string& session);
   /// ExportServer::resize().
   base::Task<base::Result<uint64_t>> resize(std::string name, uint64_t size_bytes, bool force);
@@ -114,7 +116,8 @@ class ExportTable {
   std::vector<std::unique_ptr<Export>> exports_;
   base::Timer look_timer_;  // pending while a file is open
   uint64_t resized_ = 0;
-  std::set<std::pair<std::string, std::string>> revoked_;  // identity, session
+  std::set<std::pair<std::string, std::string>> revoked_;        // identity, session
+  std::set<std::pair<std::string, std::string>> revoked_names_;  // of exports, session
   std::map<std::string, uint64_t> flushes_failed_;  // by identity; stays when the file is closed
 };
 

@@ -75,6 +75,7 @@ class ServerImpl final : public ExportServer, private trs::ServerUser {
   // --- operator.cc, home reactor
   void force_close(Session& session, SessionDevice& device);
   unsigned take_devices(Session& session, const std::string& export_name);
+  unsigned take_opening(Session& session, const std::string& export_name);
   static SessionStatus describe(Session& session);
 
   const ExportServerOptions options_;
