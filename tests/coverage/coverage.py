@@ -8,7 +8,7 @@ Reads tests/coverage/features.toml. A row fails whose tests do not exist: their 
 the sources, and with a BUILD folder also compared with what its test programs list. Fails too when
 docs/coverage.md is not what comes out; --write writes it.
 
-With --ran it tells what the tests of one run have not shown: rows none of whose tests passed.
+With --ran it tells what the tests of one run have not shown: rows with a test that did not pass.
 """
 
 import fnmatch
@@ -103,12 +103,15 @@ def passed_tests(results):
 
 
 def not_shown(features, tests, passed):
-    """The features that work or are refused, and none of whose tests is among the passed ones."""
+    """The features that work or are refused, with their tests none of which is a passed one."""
     for group in features["group"]:
         for row in group["rows"]:
-            names = [name for one in row.get("tests", []) for name in tests_of(one, tests)]
-            if row["state"] in NEED_TESTS and not passed.intersection(names):
-                yield row["feature"]
+            if row["state"] not in NEED_TESTS:
+                continue
+            missing = [pattern for pattern in row["tests"]
+                       if not passed.intersection(tests_of(pattern, tests))]
+            if missing:
+                yield row["feature"], missing
 
 
 def table(features, tests):
@@ -153,8 +156,8 @@ def run(arguments):
     root, build = paths[0], paths[1] if len(paths) > 1 else None
     features = tomllib.loads((root / "tests/coverage/features.toml").read_text())
     if ran is not None:
-        for feature in not_shown(features, tests_of_sources(root), passed_tests(ran)):
-            print(f"NOT SHOWN HERE: {feature}")
+        for feature, missing in not_shown(features, tests_of_sources(root), passed_tests(ran)):
+            print(f"NOT SHOWN HERE: {feature}: {', '.join(missing)}")
         return 0
     page, wanted, complaints = table(features, tests_of_sources(root))
     if build is not None:
