@@ -203,6 +203,7 @@ void ChannelEnd::request_arrived(uint64_t sequence, const SharedBytes& message) 
 void ChannelEnd::execute(const SharedBytes& message) {
   const std::shared_ptr<ChannelEnd> keep_alive = shared_from_this();
   const uint64_t sequence = expected_++;
+  last_heard_ns_ = fabric_.world().now_ns();
   std::vector<std::byte> answer;
   handler_->request(*message, answer);
   fabric_.world().note(answer.size());

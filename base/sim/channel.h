@@ -44,6 +44,7 @@ class ChannelEnd : public std::enable_shared_from_this<ChannelEnd> {
   std::string peer_text() const;
   SimHost& process() const { return process_; }
   uint32_t subject() const { return subject_; }
+  uint64_t last_heard_ns() const { return last_heard_ns_; }
 
  private:
   struct Pending {
@@ -100,6 +101,7 @@ class ChannelEnd : public std::enable_shared_from_this<ChannelEnd> {
   uint64_t stalled_since_ns_ = 0;  // if timeouts_: when the oldest was sent first
 
   uint64_t expected_ = 1;
+  uint64_t last_heard_ns_ = 0;    // when the last request was executed
   std::deque<SharedBytes> held_;  // expected_, expected_ + 1 ...: came while there was no handler
   std::deque<Kept> kept_answers_;
 };

@@ -5,6 +5,10 @@
 
 namespace braid::base::sim {
 
+namespace {
+constexpr uint64_t kMisdirectsOneIn = 50;
+}
+
 std::shared_ptr<SimDiskLock> SimDiskLock::take(std::shared_ptr<Holders> holders, bool exclusive) {
   if (holders->exclusive || (exclusive && holders->shared != 0)) return nullptr;
   if (exclusive) {
@@ -79,16 +83,31 @@ Errc SimDisk::execute(IoOpcode opcode, bool force_unit_access, uint64_t offset_b
     return Errc::kOk;
   }
   const std::byte* source = opcode == IoOpcode::kWrite ? data : nullptr;
-  if (fails) {
-    // Of a write that failed, any leading part may have reached the medium.
-    const uint64_t sectors = random_.between(0, length_bytes / kSectorBytes);
-    store(offset_bytes, sectors * kSectorBytes, source, false);
-    return faults.error;
+  if (fails) return fail_store(offset_bytes, length_bytes, source, faults.error);
+  if (faults.full && opcode != IoOpcode::kDiscard && random_.one_in(2)) {
+    ++counters_.refused_for_room;
+    return fail_store(offset_bytes, length_bytes, source, Errc::kNoSpace);
   }
+  if (options_.misdirecting && opcode == IoOpcode::kWrite && random_.one_in(kMisdirectsOneIn))
+    offset_bytes = elsewhere(length_bytes);
   const bool durable = force_unit_access && !options_.lying;
   if (force_unit_access && options_.lying) ++counters_.flushes_ignored;
   store(offset_bytes, length_bytes, source, durable);
   return Errc::kOk;
+}
+
+/// Of a write that failed, any leading part may have reached the medium.
+Errc SimDisk::fail_store(uint64_t offset_bytes, uint64_t length_bytes, const std::byte* data,
+                         Errc error) {
+  const uint64_t sectors = random_.between(0, length_bytes / kSectorBytes);
+  store(offset_bytes, sectors * kSectorBytes, data, false);
+  return error;
+}
+
+uint64_t SimDisk::elsewhere(uint64_t length_bytes) {
+  ++counters_.misdirected;
+  const uint64_t places = (options_.size_bytes - length_bytes) / options_.logical_block_bytes;
+  return random_.between(0, places) * options_.logical_block_bytes;
 }
 
 Result<uint64_t> SimDisk::note() const {

@@ -31,8 +31,9 @@ struct SimDiskOptions {
   uint32_t logical_block_bytes = 512;
   uint32_t physical_block_bytes = 4096;
   bool block_device = false;
-  bool erases = false;  // can erase for good
-  bool lying = false;   // acknowledges flush and FUA without doing them
+  bool erases = false;        // can erase for good
+  bool lying = false;         // acknowledges flush and FUA without doing them
+  bool misdirecting = false;  // a write goes to another place now and then, and is acknowledged
   uint64_t latency_min_ns = 10 * kMicrosecond;
   uint64_t latency_max_ns = 120 * kMicrosecond;
 };
@@ -41,6 +42,7 @@ struct SimDiskOptions {
 struct SimDiskFaults {
   uint32_t errors_per_million = 0;  // operations that fail; a failed write may have torn
   Errc error = Errc::kIo;           // how they fail
+  bool full = false;                // no room: every other write fails so, and may have torn
   uint32_t slow_factor = 1;         // latency is multiplied
   uint64_t stalled_until_ns = 0;    // nothing completes before
   bool stalls_some = false;         // of the operations, every other one by chance
@@ -48,6 +50,7 @@ struct SimDiskFaults {
 
 struct SimDiskCounters {
   uint64_t operations = 0, errors = 0, slow = 0, stalled = 0;
+  uint64_t refused_for_room = 0, misdirected = 0;
   uint64_t sectors_lost = 0, sectors_kept = 0, flushes_ignored = 0;
   uint64_t late_writes = 0;  // landed after the death of their process
 };
@@ -114,6 +117,8 @@ class SimDisk {
   void count_late_write() { ++counters_.late_writes; }
 
  private:
+  Errc fail_store(uint64_t offset_bytes, uint64_t length_bytes, const std::byte* data, Errc error);
+  uint64_t elsewhere(uint64_t length_bytes);
   void store(uint64_t offset_bytes, uint64_t length_bytes, const std::byte* data, bool durable);
   void store_sector(uint64_t sector, const std::byte* data, bool durable, uint64_t chance);
   void make_durable(uint64_t sector);

@@ -165,6 +165,10 @@ class SimFabric {
   virtual uint64_t path_hits(const std::string& from_ip, const std::string& to_ip) = 0;
   /// Messages lost because this port was down.
   virtual uint64_t port_hits(const std::string& ip) const = 0;
+  /// When a process on port `at_ip` last got a request from `from_ip`, by a channel that it still
+  /// has; 0: never. Repetitions and answers do not count: hardware sends them for a stopped
+  /// process, too.
+  virtual uint64_t last_heard_ns(const std::string& at_ip, const std::string& from_ip) const = 0;
   /// Ends of channels that processes hold and that are not broken, in words.
   virtual std::vector<std::string> open_ends() const = 0;
   /// Called when a new channel has reached a listener, to place a fault into what follows.

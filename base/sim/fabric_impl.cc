@@ -207,6 +207,14 @@ FabricPort* FabricImpl::find_port(const std::string& ip) {
   return nullptr;
 }
 
+uint64_t FabricImpl::last_heard_ns(const std::string& at_ip, const std::string& from_ip) const {
+  uint64_t last_ns = 0;
+  for (const auto& [subject, end] : ends_)
+    if (end->local().ip == at_ip && end->peer().ip == from_ip)
+      last_ns = std::max(last_ns, end->last_heard_ns());
+  return last_ns;
+}
+
 std::vector<std::string> FabricImpl::open_ends() const {
   std::vector<std::string> texts;
   for (const auto& [subject, end] : ends_) {

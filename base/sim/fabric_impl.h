@@ -72,6 +72,7 @@ class FabricImpl final : public SimFabric {
     return path(from_ip, to_ip).hits;
   }
   uint64_t port_hits(const std::string& ip) const override { return port(ip).hits; }
+  uint64_t last_heard_ns(const std::string& at_ip, const std::string& from_ip) const override;
   std::vector<std::string> open_ends() const override;
   void set_connect_hook(std::function<void(const FabricAddress&)> hook) override {
     connect_hook_ = std::move(hook);

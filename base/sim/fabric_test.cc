@@ -99,6 +99,26 @@ TEST_F(Fabric, RequestsAreAnsweredInOrderBothWays) {
   EXPECT_NE(client_channel->peer_text().find("server"), std::string::npos);
 }
 
+TEST_F(Fabric, WhatAStoppedProcessHadSentIsHeardLateAndItsHardwaresAnswersAreNot) {
+  EXPECT_EQ(world.fabric().last_heard_ns("10.0.0.1", "10.0.0.2"), 0u);
+  connect();
+  world.run_for(kMillisecond);
+  world.fabric().set_black_hole("10.0.0.2", "10.0.0.1", true);
+  acceptor.channels[0]->send(bytes(9));
+  pb.pause();
+  const uint64_t stopped_ns = world.now_ns();
+  world.run_for(30 * kMillisecond);
+  EXPECT_LT(world.fabric().last_heard_ns("10.0.0.1", "10.0.0.2"), stopped_ns);
+  world.fabric().heal_all();
+  world.run_for(30 * kMillisecond);
+  const uint64_t heard_ns = world.fabric().last_heard_ns("10.0.0.1", "10.0.0.2");
+  EXPECT_GT(heard_ns, stopped_ns + 30 * kMillisecond);
+  client_channel->send(bytes(2));
+  world.run_for(kMillisecond);
+  EXPECT_EQ(client.answers, row(102, 102));
+  EXPECT_EQ(world.fabric().last_heard_ns("10.0.0.1", "10.0.0.2"), heard_ns);
+}
+
 TEST_F(Fabric, NobodyListensIsRefusedAndNoMachineTimesOut) {
   Recorder other;
   auto refused =

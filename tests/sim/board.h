@@ -23,9 +23,11 @@ enum class Wish : uint8_t {
 struct BoardCounters {
   uint64_t devices_remapped = 0;   // closed with requests under way
   uint64_t sessions_remapped = 0;  // the same
+  uint64_t sessions_lost = 0;      // their path was away for too long: closed, and opened again
   uint64_t handed_over = 0;        // opened for writing by another client than before
   uint64_t contested = 0;          // refusals of a second writer
   uint64_t superseded = 0;         // devices unmapped because another was let in for writing
+  uint64_t paths_taken = 0;        // with requests under way
   uint64_t taken_away = 0;         // devices mapped again that an operator had closed
   uint64_t replaced = 0;           // devices unmapped because another had taken their name
 };
@@ -33,7 +35,10 @@ struct BoardCounters {
 class Board {
  public:
   explicit Board(const Plan& plan)
-      : plan_(plan), devices_(plan.devices.size()), session_remaps_(plan.clients.size()) {
+      : plan_(plan),
+        devices_(plan.devices.size()),
+        session_remaps_(plan.clients.size()),
+        paths_taken_(plan.clients.size()) {
     for (size_t d = 0; d < devices_.size(); ++d) {
       devices_[d].writer = plan.devices[d].writer;
       devices_[d].remaps.resize(plan.clients.size());
@@ -48,10 +53,12 @@ class Board {
   void set_contested(size_t device, bool on) { devices_[device].contested = on; }
   void remap(size_t client, size_t device) { ++devices_[device].remaps[client]; }
   void remap_sessions(size_t client) { ++session_remaps_[client]; }
+  void take_path(size_t client) { ++paths_taken_[client]; }
 
   // --- for clients
   uint64_t remaps(size_t client, size_t device) const { return devices_[device].remaps[client]; }
   uint64_t session_remaps(size_t client) const { return session_remaps_[client]; }
+  uint64_t paths_taken(size_t client) const { return paths_taken_[client]; }
   /// The client begins to open the device for writing: the next writer waits until it is closed.
   void hold(size_t client, size_t device) { devices_[device].holder = client; }
   void release(size_t client, size_t device);
@@ -73,6 +80,7 @@ class Board {
   const Plan& plan_;
   std::vector<Device> devices_;
   std::vector<uint64_t> session_remaps_;
+  std::vector<uint64_t> paths_taken_;
 };
 
 }  // namespace braid::sim

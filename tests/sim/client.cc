@@ -24,7 +24,7 @@ bool uses_server(const Plan& plan, size_t client, size_t server) {
 }  // namespace
 
 ClientProgram::ClientProgram(base::sim::SimHost& host, const Plan& plan, size_t client,
-                             Judge& judge, Board& board, uint64_t seed) {
+                             uint32_t features, Judge& judge, Board& board, uint64_t seed) {
   const ClientPlan& me = plan.clients[client];
   for (size_t i = 0; i < me.reactors; ++i) {
     const Reactor::Options options{.name = fmt::format("reactor{}", i)};
@@ -37,12 +37,12 @@ ClientProgram::ClientProgram(base::sim::SimHost& host, const Plan& plan, size_t 
     Reactor& reactor = *reactors_[sessions_.size() % reactors_.size()];
     const ServerPlan& to = plan.servers[server];
     // Paths whose requests bear no numbers do not keep all promises (docs/trs.md).
-    const bool numbered = (me.features & to.features & kSequenced) != 0;
+    const bool numbered = (features & to.features & kSequenced) != 0;
     vhca::Device* const second =
         me.second_ip.empty() || !numbered ? nullptr : &device(host, me.second_ip, to.second_tcp);
     sessions_.push_back(std::make_unique<SessionUse>(host, reactor, device(host, me.ip, to.tcp),
                                                      second, judge, board, plan, client, server,
-                                                     seeds.next()));
+                                                     features, seeds.next()));
   }
 }
 

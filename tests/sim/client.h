@@ -20,8 +20,9 @@ namespace braid::sim {
 
 class ClientProgram : public base::sim::SimProgram {
  public:
-  ClientProgram(base::sim::SimHost& host, const Plan& plan, size_t client, Judge& judge,
-                Board& board, uint64_t seed);
+  /// `features`: what it offers, see trs::ClientOptions.
+  ClientProgram(base::sim::SimHost& host, const Plan& plan, size_t client, uint32_t features,
+                Judge& judge, Board& board, uint64_t seed);
 
   /// kVerify: read every device from end to end, once; kClose: close everything.
   void set_activity(Activity activity);

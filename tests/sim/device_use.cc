@@ -51,6 +51,7 @@ base::Task<bool> DeviceUse::open() {
       as_ == Wish::kRead ? bnbd::wire::AccessMode::kReadOnly : bnbd::wire::AccessMode::kReadWrite;
   options.queue_depth = context_.me().device_queue_depth;
   options.give_up_after_ns = context_.me().give_up_after_ns;
+  options.lost_after_ns = context_.me().lost_after_ns;
   if (as_ != Wish::kRead) context_.judge.wants_to_write(context_.client, device_);
   auto device = co_await session_->open_device(options);
   if (!device.ok()) {
@@ -83,6 +84,7 @@ base::Task<void> DeviceUse::take_back() {
 }
 
 bool DeviceUse::must_close() {
+  if (remote_->state() == bnbd::RemoteState::kLost) return true;
   if (remote_->state() == bnbd::RemoteState::kReplaced) {
     ++context_.board.counters.replaced;
     return true;

@@ -27,6 +27,7 @@ enum class FaultKind : uint8_t {
   kDiskError,        // EIO
   kDiskSlow,         // 100 times slower
   kDiskStall,        // nothing completes for a while
+  kDiskFull,         // no room for some of what is written
   kReactorHung,      // one reactor of a process gets no turn
   kLostInReconnect,  // a second fault, while a path is being made and devices are opened again
   kDeviceRemapped,   // closed with requests under way, opened again
@@ -35,14 +36,18 @@ enum class FaultKind : uint8_t {
   kContested,        // a second writer tries, and is refused
   kTakenOver,        // a second writer is let in while the first one's path is cut
   kTakenAway,        // a server's operator closes a device; its client maps it again
+  kSessionClosed,    // a server's operator closes a client's whole session
+  kPathTaken,        // a client's operator takes a path down, or away, and gives it back
+  kKeyTaken,         // a server does not know a client's key for a while
   kMemoryReplaced,   // a memory device came back as another, and was unmapped
+  kSessionLost,      // its path was away for longer than its limit; it was opened anew
   kGaveUp,           // requests: their device was away for longer than its limit
   kLateWrites,       // a write landed after the death of its process
   kWritesLost,       // a power loss took sectors that were not flushed
   kLateReactor,      // a reactor comes late to its turn
-  kUpgraded,         // a server came back as a newer version
+  kUpgraded,         // a server or a client came back as a newer version
 };
-inline constexpr size_t kFaultKinds = 32;
+inline constexpr size_t kFaultKinds = 37;
 /// Those that the injector draws; the others follow from them, or are the world's own doing.
 inline constexpr size_t kDrawnFaultKinds = static_cast<size_t>(FaultKind::kMemoryReplaced);
 std::string_view to_string(FaultKind kind);

@@ -31,8 +31,12 @@ class Victims {
   virtual void kill_client(size_t index, bool power) = 0;
   virtual void start_client(size_t index) = 0;
   virtual void disk_may_fail(size_t device, bool on) = 0;
+  virtual void disk_may_fill(size_t device, bool on) = 0;
   /// The operator of its server, which runs.
   virtual void operator_closes(size_t device) = 0;
+  virtual void operator_closes_session(size_t server, size_t client) = 0;
+  /// Those of all clients, or of all but one. The server runs.
+  virtual void set_keys(size_t server, std::optional<size_t> without) = 0;
   /// Some client is making its path to the server again, or opening its devices there.
   virtual bool reconnecting_to(size_t server) = 0;
   /// Requests under way.
@@ -65,6 +69,9 @@ class Injector {
     size_t device = 0;
     size_t server = 0;
   };
+  struct PathEnds {
+    std::string client, server;  // addresses
+  };
   void schedule_next();
   void fire(Target target);
   Target draw_target();
@@ -82,7 +89,8 @@ class Injector {
                    const std::function<void()>& end, const std::function<uint64_t()>& effect);
   bool network_fault(FaultKind kind, const Target& target);
   void lose_path(FaultKind kind, const std::string& from, const std::string& to, uint64_t for_ns);
-  void lose_all_paths(FaultKind kind, size_t client, size_t server, uint64_t for_ns);
+  std::vector<PathEnds> all_paths(size_t client, size_t server) const;
+  void cut_paths(FaultKind kind, const std::vector<PathEnds>& paths, uint64_t for_ns);
   bool late_messages(const Target& target);
   bool partition();
   bool stop_server(size_t server);
@@ -94,6 +102,8 @@ class Injector {
   bool disk_fault(FaultKind kind, size_t device);
   bool take_over(size_t device);
   bool take_away(size_t device);
+  bool close_session(const Target& target);
+  bool take_key(const Target& target);
   bool change_wishes(FaultKind kind, size_t client, size_t device);
   bool disturb_reconnect(size_t server);
   void connect_seen(const base::sim::FabricAddress& listener);

@@ -155,6 +155,7 @@ uint64_t Judge::begin(size_t client, size_t device, const OpDescription& what) {
   op.losses = losses_of(client, device);
   op.calm = calm_;
   op.may_fail = devices_[device].disk_may_fail;
+  op.may_not_fit = devices_[device].disk_may_fill;
   op.rivalled = op.handle.rivalled;
   op.in_history = !op.handle.superseded;
   completions_.posted(op.id);
@@ -191,7 +192,8 @@ void Judge::end(uint64_t id, Errc status, std::span<const std::byte> read_data) 
     succeeded(op);
   } else {
     ++failed_;
-    if (status == Errc::kTimedOut) gave_up(op);
+    if (status == Errc::kTimedOut) gave_up(op, plan_.clients[op.client].give_up_after_ns);
+    if (status == Errc::kDisconnected) gave_up(op, plan_.clients[op.client].lost_after_ns);
     if (!explained(op, status))
       violations_.add("device {}: operation {} failed with {}, and nothing that happened allows it",
                       op.device + 1, id, base::to_string(status));
@@ -199,29 +201,32 @@ void Judge::end(uint64_t id, Errc status, std::span<const std::byte> read_data) 
   if (!op.in_history) return;
   op.repeated = may_be_repeated(op);
   // What was given up may be on its way, or at the disk: it lands until the next writer has opened.
-  const bool abandoned = status == Errc::kCanceled || status == Errc::kTimedOut;
+  const bool given_up = status == Errc::kTimedOut || status == Errc::kDisconnected;
+  const bool abandoned = given_up || status == Errc::kCanceled;
   if (abandoned && op.changes()) {
-    if (status == Errc::kTimedOut) op.gave_up_ns = world_.now_ns();
+    if (given_up) op.gave_up_ns = world_.now_ns();
     devices_[op.device].orphans.push_back(op);
     return;
   }
   op.history().end(id, good, read_data,
-                   op.may_fail || op.rivalled || abandoned || flush_may_fail(op), op.repeated);
+                   op.may_fail || op.may_not_fit || op.rivalled || abandoned || flush_may_fail(op),
+                   op.repeated);
 }
 
-void Judge::gave_up(const Operation& op) {
+void Judge::gave_up(const Operation& op, uint64_t limit_ns) {
   const auto found = handles_.find({op.client, op.device});
   if (found == handles_.end() || found->second.serial != op.handle.serial) return;
   const uint64_t there_ns = found->second.there_ns;
   // Of a process that was late, answers may end after its device had begun to count.
   if (disturbed && disturbed(op.client, there_ns)) return;
-  give_ups_.gave_up(op.device + 1, plan_.clients[op.client].give_up_after_ns, there_ns,
-                    world_.now_ns());
+  give_ups_.gave_up(op.device + 1, limit_ns, there_ns, world_.now_ns());
 }
 
 bool Judge::explained(const Operation& op, Errc status) {
   if (status == Errc::kCanceled) return op.may_cancel;
   if (status == Errc::kTimedOut) return plan_.clients[op.client].give_up_after_ns != base::kNever;
+  if (status == Errc::kDisconnected) return plan_.clients[op.client].lost_after_ns != base::kNever;
+  if (status == Errc::kNoSpace) return op.may_not_fit && op.changes();
   return status == Errc::kIo &&
          (op.may_fail || op.rivalled || flush_may_fail(op) || op.history().may_report_loss(op.id));
 }
@@ -272,7 +277,7 @@ size_t Judge::requests_of(size_t client) const {
 void Judge::check_gave_up(size_t client, size_t server) {
   for (const Operation& op : running_) {
     if (op.client != client || plan_.devices[op.device].server != server) continue;
-    give_ups_.still_held(op.device + 1, plan_.clients[client].give_up_after_ns, op.begin_ns,
+    give_ups_.still_held(op.device + 1, plan_.clients[client].held_max_ns(), op.begin_ns,
                          world_.now_ns());
   }
 }
@@ -299,6 +304,15 @@ void Judge::disk_may_fail(size_t device, bool on) {
   devices_[device].disk_has_failed = true;
   for (Operation& op : running_)
     if (op.device == device) op.may_fail = true;
+}
+
+void Judge::disk_may_fill(size_t device, bool on) {
+  devices_[device].disk_may_fill = on;
+  if (!on) return;
+  // A FUA write that finds no room may have been the write-back of an older one that did not.
+  devices_[device].disk_has_failed = true;
+  for (Operation& op : running_)
+    if (op.device == device) op.may_not_fit = true;
 }
 
 void Judge::finish() {

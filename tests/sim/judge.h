@@ -57,6 +57,8 @@ class Judge {
   void check_gave_up(size_t client, size_t server);
   /// A disk error was injected into a device's disk, or ended.
   void disk_may_fail(size_t device, bool on);
+  /// The same: there may be no room for what is written.
+  void disk_may_fill(size_t device, bool on);
   /// An operator has the device closed at its server.
   void operator_closes(size_t device) { devices_[device].taken_away_ns = world_.now_ns(); }
   /// All is closed: nothing lands any more, and nothing may be left that was not judged.
@@ -110,10 +112,11 @@ class Judge {
     bool repeated = false;    // on its way when one was lost: it may have been sent again
     uint64_t gave_up_ns = 0;  // of an orphan: when its device gave up; 0: it was cancelled
     bool calm = false;
-    bool may_fail = false;    // a disk error fell into its time
-    bool may_cancel = false;  // its handle is being closed
-    bool rivalled = false;    // another client wanted to write
-    bool in_history = true;   // not settled before its end
+    bool may_fail = false;     // a disk error fell into its time
+    bool may_not_fit = false;  // the disk was full in its time
+    bool may_cancel = false;   // its handle is being closed
+    bool rivalled = false;     // another client wanted to write
+    bool in_history = true;    // not settled before its end
     bool changes() const { return what.kind == OpKind::kWrite || what.kind == OpKind::kZero; }
     DeviceHistory& history() const { return *handle.life->history; }
   };
@@ -121,6 +124,7 @@ class Judge {
     std::vector<std::unique_ptr<Life>> lives;  // the last one is the present
     std::unique_ptr<ExclusiveChecker> exclusive;
     bool disk_may_fail = false;
+    bool disk_may_fill = false;
     bool disk_has_failed = false;    // at any time; see flush_may_fail()
     uint64_t taken_away_ns = 0;      // by an operator, for the last time
     std::vector<Operation> orphans;  // given up by their clients, may still land
@@ -143,7 +147,7 @@ class Judge {
   }
   void succeeded(const Operation& op);
   void check_latency(const Operation& op);
-  void gave_up(const Operation& op);
+  void gave_up(const Operation& op, uint64_t limit_ns);
   void end_orphans(size_t device);
   void end_overtaken(const Operation& op);
   void supersede(size_t client, size_t device, uint64_t asked_ns);

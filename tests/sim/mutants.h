@@ -15,11 +15,15 @@ struct Mutant {
 /// Not a bug of the product: all disks of the world acknowledge flush and FUA and do nothing.
 inline constexpr std::string_view kLyingMutant = "lying-disk";
 
+/// Nor this: writes go to another place now and then.
+inline constexpr std::string_view kMisdirectingMutant = "misdirecting-disk";
+
 inline constexpr std::array kMutants = {
     Mutant{"double-completion", "a second completion"},
     Mutant{"lost-flush", "no order of these explains"},
     Mutant{"permit-leak", "permits are free at rest", 5},
     Mutant{kLyingMutant, "no order of these explains"},
+    Mutant{kMisdirectingMutant, "returned what was never written there"},
     Mutant{"fua-dropped", "no order of these explains"},
     Mutant{"flush-covers-late", "a flush succeeded after", 32},
     Mutant{"incarnation-ignored", "a flush succeeded after", 5},
@@ -33,6 +37,7 @@ inline constexpr std::array kMutants = {
     Mutant{"numbers-kept", "broke the protocol"},
     Mutant{"chunk-reused", "broke the protocol", 4},
     Mutant{"renumbered", "broke the protocol", 4},
+    Mutant{"sequence-unchecked", "no order of these explains", 380},
     Mutant{"done-twice", "no order of these explains", 380},
     Mutant{"preflush-skipped", "no order of these explains", 32},
     Mutant{"acknowledged-before-flush", "no order of these explains", 21},

@@ -14,7 +14,7 @@ namespace {
 
 /// What an older version offers, now and then.
 uint32_t draw_features(SimRandom& random) {
-  static constexpr std::array<uint32_t, 4> kOlder = {0x0, 0x1, 0x3, 0x7};
+  static constexpr std::array<uint32_t, 6> kOlder = {0x0, 0x1, 0x3, 0x7, 0xf, 0x2f};
   return random.one_in(4) ? kOlder[random.below(kOlder.size())] : trs::kAllFeatures;
 }
 
@@ -44,7 +44,9 @@ ClientPlan draw_client(SimRandom& random, size_t index) {
   client.device_queue_depth = static_cast<uint32_t>(random.between(2, 32));
   client.reconnect_max_ns = random.between(200, 2000) * kMillisecond;
   if (random.one_in(2)) client.give_up_after_ns = random.between(1000, 4000) * kMillisecond;
+  if (random.one_in(3)) client.lost_after_ns = random.between(1000, 5000) * kMillisecond;
   client.features = draw_features(random);
+  client.upgraded = random.one_in(2);
   return client;
 }
 

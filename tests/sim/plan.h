@@ -5,6 +5,7 @@
 // which it uses devices.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -64,7 +65,12 @@ struct ClientPlan {
   uint32_t device_queue_depth = 128;
   uint64_t reconnect_max_ns = 0;
   uint64_t give_up_after_ns = base::kNever;  // of each of its devices
-  uint32_t features = trs::kAllFeatures;     // fewer: an older version
+  uint64_t lost_after_ns = base::kNever;     // the same
+  uint32_t features = trs::kAllFeatures;     // of its first process; fewer: an older version
+  bool upgraded = false;                     // the next ones are of the present version
+
+  /// What is under way when its path goes has ended then, one way or the other.
+  uint64_t held_max_ns() const { return std::min(give_up_after_ns, lost_after_ns); }
 };
 
 struct Plan {

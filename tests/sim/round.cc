@@ -42,6 +42,7 @@ class TimedSink : public base::LogSink {
 
 // Until paths that were lost in the last moment are found to be lost, and are made again.
 constexpr uint64_t kSettleNs = 10 * kSecond;
+constexpr uint64_t kOnTheWayNs = base::kMillisecond;  // a message that no fault delays
 constexpr uint64_t kCalmPhaseNs = 300 * base::kMillisecond;
 
 base::sim::SimWorldOptions world_options(const RoundOptions& options,
@@ -74,6 +75,8 @@ class Round : private Victims {
   };
   struct Client : Process {
     ClientProgram* program = nullptr;
+    uint64_t starts = 0;
+    bool upgraded = false;
   };
 
   SimHost* server(size_t index) override { return servers_[index].host; }
@@ -84,14 +87,24 @@ class Round : private Victims {
   void kill_client(size_t index, bool power) override;
   void start_client(size_t index) override;
   void disk_may_fail(size_t device, bool on) override { judge_.disk_may_fail(device, on); }
+  void disk_may_fill(size_t device, bool on) override { judge_.disk_may_fill(device, on); }
   void operator_closes(size_t device) override {
     judge_.operator_closes(device);
-    servers_[plan_.devices[device].server].program->force_close(plan_.devices[device].name);
+    servers_[plan_.devices[device].server].program->force_close({plan_.devices[device].name, ""});
+  }
+  void disks_work_again(size_t device) {
+    judge_.disk_may_fail(device, false);
+    judge_.disk_may_fill(device, false);
+  }
+  void operator_closes_session(size_t server, size_t client) override;
+  void set_keys(size_t server, std::optional<size_t> without) override {
+    servers_[server].program->set_keys(plan_, without);
   }
   bool reconnecting_to(size_t server) override;
   size_t requests_at(size_t server) const override { return judge_.requests_at(server); }
   size_t requests_of(size_t client) const override { return judge_.requests_of(client); }
   void check_silence_noticed(size_t server) override;
+  uint64_t heard_ns(size_t client, size_t server);
 
   void check_give_ups_later(size_t server);
   void check_gave_up(size_t server, size_t client, uint64_t killed_ns);
@@ -166,6 +179,7 @@ void Round::build() {
     base::sim::SimDiskOptions options;
     options.size_bytes = device.sectors * kSectorBytes;
     options.lying = mutant(kLyingMutant);
+    options.misdirecting = mutant(kMisdirectingMutant);
     const std::string path = std::string(kExportRoot) + "/" + device.name;
     SimMachine& machine = *servers_[device.server].machine;
     disks_.push_back(device.memory ? nullptr : &machine.add_disk(path, options));
@@ -206,7 +220,7 @@ void Round::kill_server(size_t index, bool power) {
     server.machine->power_loss();
     judge_.server_lost_power(index);
     for (size_t d = 0; d < disks_.size(); ++d)
-      if (plan_.devices[d].server == index) judge_.disk_may_fail(d, false);
+      if (plan_.devices[d].server == index) disks_work_again(d);
   } else {
     server.host->kill();
     judge_.server_died(index);
@@ -220,7 +234,7 @@ void Round::check_give_ups_later(size_t server) {
   const uint64_t death = ++servers_[server].deaths;
   const uint64_t killed_ns = world_.now_ns();
   for (size_t i = 0; i < clients_.size(); ++i) {
-    const uint64_t limit_ns = plan_.clients[i].give_up_after_ns;
+    const uint64_t limit_ns = plan_.clients[i].held_max_ns();
     if (limit_ns == base::kNever) continue;
     world_.after(limit_ns + GiveUpChecker::kSlackNs, [this, server, death, killed_ns, i] {
       const Server& its = servers_[server];
@@ -245,10 +259,24 @@ void Round::start_client(size_t index) {
   Client& client = clients_[index];
   if (!client.machine->powered()) client.machine->power_on();
   client.host = &client.machine->start_process("user");
-  auto program =
-      std::make_unique<ClientProgram>(*client.host, plan_, index, judge_, board_, random_.next());
+  const ClientPlan& plan = plan_.clients[index];
+  uint32_t features = plan.features;
+  if (client.starts++ > 0 && plan.upgraded) {
+    upgrades_ += features != trs::kAllFeatures && !client.upgraded;
+    client.upgraded = true;
+    features = trs::kAllFeatures;
+  }
+  auto program = std::make_unique<ClientProgram>(*client.host, plan_, index, features, judge_,
+                                                 board_, random_.next());
   client.program = program.get();
   client.host->run(std::move(program));
+}
+
+void Round::operator_closes_session(size_t server, size_t client) {
+  for (size_t d = 0; d < plan_.devices.size(); ++d)
+    if (plan_.devices[d].server == server && plan_.devices[d].used_by(client))
+      judge_.operator_closes(d);
+  servers_[server].program->force_close({"", plan_.clients[client].name});
 }
 
 void Round::kill_client(size_t index, bool power) {
@@ -264,11 +292,20 @@ void Round::kill_client(size_t index, bool power) {
   client.program = nullptr;
 }
 
+/// What the server had sent before may come late, or be repeated by its machine.
+uint64_t Round::heard_ns(size_t client, size_t server) {
+  const ClientPlan& at = plan_.clients[client];
+  const ServerPlan& from = plan_.servers[server];
+  return std::max(world_.fabric().last_heard_ns(at.ip, from.ip),
+                  world_.fabric().last_heard_ns(at.second_ip, from.second_ip));
+}
+
 void Round::check_silence_noticed(size_t server) {
   for (size_t i = 0; i < clients_.size(); ++i) {
     const Client& client = clients_[i];
-    if (client.program == nullptr ||
-        client.host->disturbed_since(world_.now_ns() - kSilenceNoticedNs))
+    const uint64_t silent_since_ns = world_.now_ns() - kSilenceNoticedNs;
+    if (client.program == nullptr || client.host->disturbed_since(silent_since_ns) ||
+        heard_ns(i, server) > silent_since_ns + kOnTheWayNs)
       continue;
     if (client.program->connected_to(server))
       judge_.violations().add("client {} has not noticed that server {} is silent for {} ms", i,
@@ -382,10 +419,12 @@ FaultCounts Round::count_faults() {
   const BoardCounters& did = board_.counters;
   set(FaultKind::kDeviceRemapped, did.devices_remapped);
   set(FaultKind::kSessionRemapped, did.sessions_remapped);
+  set(FaultKind::kSessionLost, did.sessions_lost);
   set(FaultKind::kHandedOver, did.handed_over);
   set(FaultKind::kContested, did.contested);
   set(FaultKind::kTakenOver, did.superseded);
   set(FaultKind::kTakenAway, did.taken_away);
+  set(FaultKind::kPathTaken, did.paths_taken);
   set(FaultKind::kMemoryReplaced, did.replaced);
   set(FaultKind::kGaveUp, judge_.give_ups().count());
   uint64_t lost = 0, late = 0;

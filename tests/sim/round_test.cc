@@ -19,14 +19,17 @@ using base::kSecond;
 // Short rounds: many of them must do for a test.
 constexpr uint64_t kFaultPhaseNs = 4 * kSecond;
 constexpr uint64_t kSeeds = 200;
-constexpr uint64_t kShards = 4;  // each a test of its own, to be run beside the others
+constexpr uint64_t kShards = 2;  // each a test of its own, to be run beside the others
 constexpr uint64_t kSeedsForMutant = 200;
+constexpr uint64_t kCompletedMin = 20;  // of one round: with fewer it shows nothing
 
-RoundReport run(uint64_t seed, const std::string& mutant = "") {
+RoundReport run(uint64_t seed, const std::string& mutant = "",
+                uint64_t fault_phase_ns = kFaultPhaseNs) {
   RoundOptions options;
   options.seed = seed;
-  options.fault_phase_ns = kFaultPhaseNs;
-  std::string command = fmt::format("./run sim --round-seconds 4 --seed {}", seed);
+  options.fault_phase_ns = fault_phase_ns;
+  std::string command =
+      fmt::format("./run sim --round-seconds {} --seed {}", fault_phase_ns / kSecond, seed);
   if (!mutant.empty()) {
     options.mutants.push_back(mutant);
     command += " --mutant " + mutant;
@@ -51,6 +54,7 @@ TEST_P(TwoHundredSeeds, HoldEveryPromiseUnderEveryKindOfFault) {
     sum.add(seed, report);
     EXPECT_EQ(report.violation_count, 0u)
         << text(report) << "replay: ./run sim --round-seconds 4 --seed " << seed;
+    EXPECT_GT(report.completed, kCompletedMin) << "seed " << seed << ": too few to show anything";
   }
   EXPECT_GT(sum.completed, 500 * kEach) << "too few to show anything";
   for (const FaultKind kind : sum.missing_faults())
@@ -58,6 +62,17 @@ TEST_P(TwoHundredSeeds, HoldEveryPromiseUnderEveryKindOfFault) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shards, TwoHundredSeeds, ::testing::Range<uint64_t>(0, kShards));
+
+class LongRounds : public ::testing::TestWithParam<uint64_t> {};
+
+TEST_P(LongRounds, HoldEveryPromiseToo) {
+  const RoundReport report = run(GetParam(), "", 15 * kSecond);
+  EXPECT_EQ(report.violation_count, 0u)
+      << text(report) << "replay: ./run sim --round-seconds 15 --seed " << GetParam();
+  EXPECT_GT(report.completed, kCompletedMin);
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, LongRounds, ::testing::Range<uint64_t>(201, 209));
 
 TEST(Campaign, TellsWhichFaultsNeverHadAnEffect) {
   RoundReport round;

@@ -10,6 +10,13 @@ using base::Reactor;
 
 namespace {
 
+std::shared_ptr<const trs::KeyRing> keys_of(const Plan& plan, std::optional<size_t> without) {
+  auto keys = std::make_shared<trs::KeyRing>();
+  for (size_t i = 0; i < plan.clients.size(); ++i)
+    if (i != without) BRAID_ASSERT(keys->add(key_of(plan.clients[i].name)).ok());
+  return keys;
+}
+
 bnbd::ExportServerOptions export_options(const Plan& plan, size_t server,
                                          std::vector<Reactor*> reactors, vhca::Device& second,
                                          uint32_t features) {
@@ -29,11 +36,7 @@ bnbd::ExportServerOptions export_options(const Plan& plan, size_t server,
   options.transport.features = features;
   options.transport.queue_depth = me.queue_depth;
   options.transport.max_io_bytes = me.max_io_bytes;
-  if (me.asks_for_keys()) {
-    auto keys = std::make_shared<trs::KeyRing>();
-    for (const ClientPlan& client : plan.clients) BRAID_ASSERT(keys->add(key_of(client.name)).ok());
-    options.transport.keys = std::move(keys);
-  }
+  if (me.asks_for_keys()) options.transport.keys = keys_of(plan, std::nullopt);
   options.transport.guard = me.guard();
   return options;
 }
@@ -74,8 +77,13 @@ void ServerProgram::stop() {
   });
 }
 
-void ServerProgram::force_close(const std::string& name) {
-  reactors_[0]->post([this, name] { (void)server_->force_close({name, ""}); });
+void ServerProgram::force_close(const bnbd::ForceClose& what) {
+  reactors_[0]->post([this, what] { (void)server_->force_close(what); });
+}
+
+void ServerProgram::set_keys(const Plan& plan, std::optional<size_t> without) {
+  reactors_[0]->post(
+      [this, keys = keys_of(plan, without)] { BRAID_ASSERT(server_->set_keys(keys).ok()); });
 }
 
 void ServerProgram::check_no_breach(Violations& violations) const {

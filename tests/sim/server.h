@@ -30,7 +30,9 @@ class ServerProgram : public base::sim::SimProgram {
   void stop();
   bool stopped() const { return stopped_; }
   /// What its operator does to a client that hangs.
-  void force_close(const std::string& name);
+  void force_close(const bnbd::ForceClose& what);
+  /// Of all clients, or of all but one.
+  void set_keys(const Plan& plan, std::optional<size_t> without);
   /// No client of ours breaks the protocol.
   void check_no_breach(Violations& violations) const;
   /// So many sessions, and nobody else who holds a device.

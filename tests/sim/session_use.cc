@@ -11,11 +11,13 @@ namespace braid::sim {
 
 SessionUse::SessionUse(base::sim::SimHost& host, base::Reactor& reactor, vhca::Device& device,
                        vhca::Device* second, Judge& judge, Board& board, const Plan& plan,
-                       size_t client, size_t server, uint64_t seed)
+                       size_t client, size_t server, uint32_t features, uint64_t seed)
     : context_{host, reactor, judge, board, plan, client, base::sim::SimRandom(seed)},
       device_(device),
       second_device_(second),
-      server_(server) {
+      server_(server),
+      features_(features),
+      paths_taken_seen_(board.paths_taken(client)) {
   for (size_t d = 0; d < plan.devices.size(); ++d)
     if (plan.devices[d].server == server && plan.devices[d].used_by(client))
       uses_.push_back(std::make_unique<DeviceUse>(context_, d));
@@ -29,7 +31,10 @@ base::Task<void> SessionUse::live() {
   for (;;) {
     co_await open();
     for (auto& use : uses_) use->begin(*session_);
-    while (!must_close()) co_await context_.reactor.sleep_ns(nap_ns());
+    while (!must_close()) {
+      if (paths_taken_seen_ != context_.board.paths_taken(context_.client)) co_await take_path();
+      co_await context_.reactor.sleep_ns(nap_ns());
+    }
     co_await close();
     if (context_.activity == Activity::kClose) break;
     co_await context_.reactor.sleep_ns(nap_ns());
@@ -43,7 +48,7 @@ base::Task<void> SessionUse::open() {
     bnbd::RemoteSessionOptions options;
     options.transport.session_name = context_.me().name;
     options.transport.server = {server.ip, kServerPort};
-    options.transport.features = context_.me().features;
+    options.transport.features = features_;
     options.transport.reactors = {&context_.reactor};
     options.transport.reconnect.delay_max_ns = context_.me().reconnect_max_ns;
     if (server.asks_for_keys()) options.transport.key = key_of(context_.me().name);
@@ -62,8 +67,36 @@ base::Task<void> SessionUse::open() {
   }
 }
 
+/// The second one: down for a while, or removed and added again.
+base::Task<void> SessionUse::take_path() {
+  paths_taken_seen_ = context_.board.paths_taken(context_.client);
+  if (second_device_ == nullptr) co_return;
+  const vhca::Address server{context_.plan.servers[server_].second_ip, kServerPort};
+  const std::vector<trs::PathStatus> paths = session_->paths();
+  const auto path = std::find_if(paths.begin(), paths.end(), [&](const trs::PathStatus& status) {
+    return status.server.ip == server.ip;
+  });
+  if (path == paths.end()) co_return;
+  const size_t id = path->id;
+  if (session_->statistics().in_flight != 0) ++context_.board.counters.paths_taken;
+  if (context_.random.one_in(2)) {
+    (void)session_->disconnect_path(id);
+    co_await context_.reactor.sleep_ns(nap_ns());
+    (void)session_->reconnect_path(id);
+    co_return;
+  }
+  const base::Status removed = co_await session_->remove_path(id);
+  co_await context_.reactor.sleep_ns(nap_ns());
+  const bnbd::RemotePath again{second_device_, server};
+  if (removed.ok()) (void)session_->add_path(again);
+}
+
 bool SessionUse::must_close() {
   if (context_.activity == Activity::kClose) return true;
+  if (session_->state() == trs::SessionState::kLost) {
+    ++context_.board.counters.sessions_lost;
+    return true;
+  }
   if (remaps_seen_ == context_.board.session_remaps(context_.client)) return false;
   if (session_->statistics().in_flight + session_->statistics().held != 0)
     ++context_.board.counters.sessions_remapped;

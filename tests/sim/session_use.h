@@ -19,7 +19,7 @@ class SessionUse {
   /// chance.
   SessionUse(base::sim::SimHost& host, base::Reactor& reactor, vhca::Device& device,
              vhca::Device* second, Judge& judge, Board& board, const Plan& plan, size_t client,
-             size_t server, uint64_t seed);
+             size_t server, uint32_t features, uint64_t seed);
 
   void set_activity(Activity activity);
   bool at_rest() const;
@@ -38,6 +38,7 @@ class SessionUse {
   base::Task<void> live();
   base::Task<void> open();
   base::Task<void> close();
+  base::Task<void> take_path();
   bool must_close();
   uint64_t nap_ns() { return context_.random.between(20, 200) * base::kMillisecond; }
 
@@ -45,6 +46,8 @@ class SessionUse {
   vhca::Device& device_;
   vhca::Device* const second_device_;  // or null
   const size_t server_;
+  const uint32_t features_;
+  uint64_t paths_taken_seen_ = 0;
   uint64_t remaps_seen_ = 0;
   bool closed_ = false;
   std::string last_refusal_ = "nothing tried yet";

@@ -166,10 +166,12 @@ void Queue::fail_over(size_t path) {
   });
 }
 
-/// The planted bugs: what moves gets a new number, or another chunk.
+/// The planted bugs: what moves gets a new number, which the server may let pass, or another chunk.
 void Queue::plant_in_failover() {
   const bool chunks = reactor_.host().mutant("chunk-reused");
-  if (service_ || (!chunks && !reactor_.host().mutant("renumbered"))) return;
+  const bool numbers =
+      reactor_.host().mutant("renumbered") || reactor_.host().mutant("sequence-unchecked");
+  if (service_ || (!chunks && !numbers)) return;
   for (ClientRequest* request = held_.front(); request != nullptr; request = held_.next(*request)) {
     Permit other = chunks && request->sequence != 0 ? acquire() : Permit();
     if (chunks && !other) continue;

@@ -392,6 +392,20 @@ TEST_F(Device, APreflushThatFailsHasReportedTheLoss) {
   EXPECT_EQ(violations.count(), 0u);
 }
 
+TEST_F(Device, APreflushWhoseWriteFindsNoRoomMayHaveBeenDone) {
+  const uint64_t a = run(OpKind::kWrite, 0, 1);
+  history.begin(++ids, {OpKind::kWrite, 1, 1, false, true});
+  history.end(ids, false, {}, /*otherwise_explained=*/true);
+  history.power_loss();
+  run(OpKind::kFlush);
+  read(0, {a});
+  EXPECT_EQ(violations.count(), 0u);
+  run(OpKind::kWrite, 0, 1);
+  history.power_loss();
+  run(OpKind::kFlush);
+  EXPECT_EQ(violations.count(), 1u) << "not of what was acknowledged later";
+}
+
 TEST_F(Device, APreflushFromBeforeAnAcknowledgementDoesNotCoverIt) {
   history.begin(++ids, {OpKind::kWrite, 1, 1, false, true});
   const uint64_t behind = ids;

@@ -105,6 +105,7 @@ void DeviceHistory::check_flush(const Running& flush, bool succeeded, bool other
     flush_succeeded(flush);
     return;
   }
+  if (flush.op.preflush) maybe_flushed_ = std::max(maybe_flushed_, flush.begin);
   // Whatever it failed for: what came back after a power loss may stay.
   for (BlockRegister& sector : registers_) sector.loss_admitted(floor_);
   // A flush from before some of the lost writes were acknowledged says nothing about those.
@@ -140,9 +141,10 @@ void DeviceHistory::power_loss() {
   if (last_acknowledged_ > at_risk_since) {
     loss_at_ = now;
     loss_covers_ = last_acknowledged_;
-    loss_in_doubt_ = std::any_of(running_.begin(), running_.end(), [&](const auto& entry) {
+    const bool under_way = std::any_of(running_.begin(), running_.end(), [&](const auto& entry) {
       return entry.second.op.preflush && entry.second.begin > loss_covers_;
     });
+    loss_in_doubt_ = under_way || maybe_flushed_ > loss_covers_;
     loss_seen();
   }
   // A long write goes in parts, and the client counts those that were acknowledged, whatever

@@ -1,0 +1,185 @@
+// Faults of processes, machines and disks.
+#include "tests/sim/injector.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <utility>
+
+namespace braid::sim {
+
+using base::kMillisecond;
+using base::sim::SimHost;
+
+namespace {
+
+constexpr uint64_t kReconnectNs = 800 * base::kMicrosecond;  // from the first connection on
+
+std::string process_key(const SimHost& host) {
+  return "process " + host.name() + " of " + host.machine().name();
+}
+
+double milliseconds(uint64_t ns) {
+  return static_cast<double>(ns) / static_cast<double>(kMillisecond);
+}
+
+}  // namespace
+
+/// Stops it; how long.
+uint64_t Injector::stop(SimHost& host, const std::string& key) {
+  if (!begin(key)) return 0;
+  const uint64_t for_ns = random_.between(1, plan_.gentle ? 200 : 2500) * kMillisecond;
+  log_.info("fault: {} stopped for {:.1f} ms", key, milliseconds(for_ns));
+  host.pause();
+  world_.after(for_ns, [this, &host, key] {
+    host.resume();
+    release(key);
+  });
+  return for_ns;
+}
+
+bool Injector::stop_server(size_t server) {
+  SimHost* const host = victims_.server(server);
+  if (host == nullptr || host->paused()) return true;
+  const bool busy = victims_.requests_at(server) != 0;
+  const uint64_t for_ns = stop(*host, process_key(*host));
+  if (busy && for_ns != 0) count(FaultKind::kServerStopped);
+  if (for_ns <= kSilenceNoticedNs) return true;
+  world_.after(kSilenceNoticedNs, [this, host, server] {
+    if (active_ && victims_.server(server) == host) victims_.check_silence_noticed(server);
+  });
+  return true;
+}
+
+bool Injector::stop_client(size_t client) {
+  SimHost* const host = victims_.client(client);
+  if (host == nullptr || host->paused()) return true;
+  const bool busy = victims_.requests_of(client) != 0;
+  if (stop(*host, process_key(*host)) != 0 && busy) count(FaultKind::kClientStopped);
+  return true;
+}
+
+bool Injector::hang_reactor(const Target& target) {
+  const bool at_server = random_.one_in(2);
+  SimHost* const host = at_server ? victims_.server(target.server) : victims_.client(target.client);
+  if (host == nullptr || host->reactors() == 0) return true;
+  const size_t requests =
+      at_server ? victims_.requests_at(target.server) : victims_.requests_of(target.client);
+  const std::string key = process_key(*host);
+  if (!begin(key)) return true;
+  if (requests != 0) count(FaultKind::kReactorHung);
+  const uint64_t for_ns = random_.between(10, plan_.gentle ? 200 : 1500) * kMillisecond;
+  const size_t reactor = random_.below(host->reactors());
+  log_.info("fault: reactor {} of {} hung for {:.1f} ms", reactor, key, milliseconds(for_ns));
+  host->hang_reactor(reactor, for_ns);
+  world_.after(for_ns, [this, key] { release(key); });
+  return true;
+}
+
+bool Injector::kill_server(FaultKind kind, size_t server) {
+  if (victims_.server(server) == nullptr) return true;
+  if (victims_.requests_at(server) != 0) count(kind);
+  victims_.kill_server(server, kind == FaultKind::kServerPowerLoss);
+  // Now and then for longer than devices wait; mostly, if it dies while they are opened again.
+  const bool for_long = striking_ != random_.one_in(4);
+  const uint64_t down_ms = for_long ? random_.between(3000, 8000) : random_.between(1, 2000);
+  world_.after(down_ms * kMillisecond, [this, server] {
+    if (victims_.server(server) == nullptr) victims_.start_server(server);
+  });
+  return true;
+}
+
+bool Injector::kill_client(FaultKind kind, size_t client) {
+  if (victims_.client(client) == nullptr) return true;
+  if (victims_.requests_of(client) != 0) count(kind);
+  victims_.kill_client(client, kind == FaultKind::kClientPowerLoss);
+  // Now and then its heirs take over what it wrote.
+  if (random_.one_in(2)) {
+    for (size_t d = 0; d < plan_.devices.size(); ++d)
+      if (board_.wish(client, d) == Wish::kWrite) board_.hand_over(d);
+  }
+  world_.after(random_.between(1, 1000) * kMillisecond, [this, client] {
+    if (victims_.client(client) == nullptr) victims_.start_client(client);
+  });
+  return true;
+}
+
+// --- a second fault while devices are opened again
+
+bool Injector::disturb_reconnect(size_t server) {
+  if (strike_at_ || victims_.server(server) == nullptr) return true;
+  strike_at_ = server;
+  victims_.kill_server(server, false);
+  world_.after(random_.between(1, 200) * kMillisecond, [this, server] {
+    if (victims_.server(server) == nullptr) victims_.start_server(server);
+  });
+  return true;
+}
+
+void Injector::connect_seen(const base::sim::FabricAddress& listener) {
+  if (!active_ || !strike_at_ || plan_.servers[*strike_at_].ip != listener.ip) return;
+  // From here on: connections, info exchange, versions, opens.
+  const size_t server = *std::exchange(strike_at_, std::nullopt);
+  world_.after(random_.below(kReconnectNs), [this, server] { strike(server); });
+}
+
+void Injector::strike(size_t server) {
+  if (!active_ || victims_.server(server) == nullptr) return;
+  if (victims_.reconnecting_to(server)) count(FaultKind::kLostInReconnect);
+  Target target = draw_target();
+  target.server = server;
+  static constexpr std::array kKinds = {FaultKind::kServerKilled, FaultKind::kServerPowerLoss,
+                                        FaultKind::kServerStopped, FaultKind::kBlackHole};
+  striking_ = true;
+  (void)inject(kKinds[random_.below(kKinds.size())], target);
+  striking_ = false;
+}
+
+// --- disks
+
+bool Injector::disk_fault(FaultKind kind, size_t device) {
+  base::sim::SimDisk* const disk = victims_.disk(device);
+  if (disk == nullptr) return false;
+  const std::string key = fmt::format("disk {}", device);
+  if (!begin(key)) return true;
+  const uint64_t duration_ns = random_.between(10, 1500) * kMillisecond;
+  const auto& counters = disk->counters();
+  switch (kind) {
+    case FaultKind::kDiskError:
+      disk->faults.errors_per_million = static_cast<uint32_t>(random_.between(50'000, 1'000'000));
+      victims_.disk_may_fail(device, true);
+      for_a_while(
+          kind, key, duration_ns,
+          [this, disk, device] {
+            disk->faults.errors_per_million = 0;
+            victims_.disk_may_fail(device, false);
+          },
+          [&counters] { return counters.errors; });
+      break;
+    case FaultKind::kDiskFull:
+      disk->faults.full = true;
+      victims_.disk_may_fill(device, true);
+      for_a_while(
+          kind, key, duration_ns,
+          [this, disk, device] {
+            disk->faults.full = false;
+            victims_.disk_may_fill(device, false);
+          },
+          [&counters] { return counters.refused_for_room; });
+      break;
+    case FaultKind::kDiskSlow:
+      disk->faults.slow_factor = 100;
+      for_a_while(
+          kind, key, duration_ns, [disk] { disk->faults.slow_factor = 1; },
+          [&counters] { return counters.slow; });
+      break;
+    default:
+      disk->faults.stalled_until_ns = world_.now_ns() + duration_ns;
+      disk->faults.stalls_some = random_.one_in(2);
+      for_a_while(
+          kind, key, duration_ns, [] {}, [&counters] { return counters.stalled; });
+  }
+  return true;
+}
+
+}  // namespace braid::sim

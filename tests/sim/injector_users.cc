@@ -1,0 +1,77 @@
+// What people do: users of devices, and operators of servers and clients.
+#include "tests/sim/injector.h"
+
+#include <fmt/format.h>
+
+namespace braid::sim {
+
+using base::kMillisecond;
+
+bool Injector::change_wishes(FaultKind kind, size_t client, size_t device) {
+  const bool has_heir = plan_.devices[device].heir.has_value();
+  switch (kind) {
+    case FaultKind::kDeviceRemapped:
+      board_.remap(client, device);
+      return plan_.devices[device].used_by(client);
+    case FaultKind::kSessionRemapped:
+      board_.remap_sessions(client);
+      return true;
+    case FaultKind::kHandedOver:
+      board_.hand_over(device);
+      return has_heir;
+    default:
+      board_.set_contested(device, true);
+      world_.after(random_.between(100, 1500) * kMillisecond,
+                   [this, device] { board_.set_contested(device, false); });
+      return has_heir;
+  }
+}
+
+/// Cuts the writer's path for so long that the server notices, and another client tries meanwhile.
+bool Injector::take_over(size_t device) {
+  const DevicePlan& plan = plan_.devices[device];
+  if (!plan.heir) return false;
+  const std::optional<size_t> writer = board_.holder(device);
+  if (!writer) return true;
+  const uint64_t for_ns = random_.between(2500, 5000) * kMillisecond;
+  cut_paths(FaultKind::kBlackHole, all_paths(*writer, plan.server), for_ns);
+  board_.set_contested(device, true);
+  world_.after(for_ns, [this, device] { board_.set_contested(device, false); });
+  return true;
+}
+
+/// Those who have it open hold what they want of it until they map it again; who contests it may be
+/// let in before.
+bool Injector::take_away(size_t device) {
+  const size_t server = plan_.devices[device].server;
+  if (victims_.server(server) == nullptr) return true;
+  if (plan_.devices[device].heir && random_.one_in(3)) {
+    board_.set_contested(device, true);
+    world_.after(random_.between(500, 2500) * kMillisecond,
+                 [this, device] { board_.set_contested(device, false); });
+  }
+  victims_.operator_closes(device);
+  return true;
+}
+
+bool Injector::close_session(const Target& target) {
+  if (victims_.server(target.server) == nullptr) return true;
+  if (victims_.requests_of(target.client) != 0) count(FaultKind::kSessionClosed);
+  victims_.operator_closes_session(target.server, target.client);
+  return true;
+}
+
+bool Injector::take_key(const Target& target) {
+  if (!plan_.servers[target.server].asks_for_keys()) return false;
+  const std::string key = fmt::format("keys of server {}", target.server);
+  if (victims_.server(target.server) == nullptr || !begin(key)) return true;
+  if (victims_.requests_of(target.client) != 0) count(FaultKind::kKeyTaken);
+  victims_.set_keys(target.server, target.client);
+  world_.after(random_.between(50, 1500) * kMillisecond, [this, key, server = target.server] {
+    release(key);
+    if (active_ && victims_.server(server) != nullptr) victims_.set_keys(server, std::nullopt);
+  });
+  return true;
+}
+
+}  // namespace braid::sim
