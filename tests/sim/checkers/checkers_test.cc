@@ -392,14 +392,16 @@ TEST_F(Device, APreflushThatFailsHasReportedTheLoss) {
   EXPECT_EQ(violations.count(), 0u);
 }
 
-TEST_F(Device, APreflushWhoseWriteFindsNoRoomMayHaveBeenDone) {
+TEST_F(Device, AFlushThatFailedMayHaveBeenDone) {
   const uint64_t a = run(OpKind::kWrite, 0, 1);
-  history.begin(++ids, {OpKind::kWrite, 1, 1, false, true});
-  history.end(ids, false, {}, /*otherwise_explained=*/true);
-  history.power_loss();
-  run(OpKind::kFlush);
-  read(0, {a});
-  EXPECT_EQ(violations.count(), 0u);
+  for (const OpKind kind : {OpKind::kWrite, OpKind::kFlush}) {  // with a preflush; by itself
+    history.begin(++ids, {kind, 1, 1, false, kind == OpKind::kWrite});
+    history.end(ids, false, {}, /*otherwise_explained=*/true);
+    history.power_loss();
+    run(OpKind::kFlush);
+    read(0, {a});
+    EXPECT_EQ(violations.count(), 0u);
+  }
   run(OpKind::kWrite, 0, 1);
   history.power_loss();
   run(OpKind::kFlush);

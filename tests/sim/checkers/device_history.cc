@@ -105,7 +105,7 @@ void DeviceHistory::check_flush(const Running& flush, bool succeeded, bool other
     flush_succeeded(flush);
     return;
   }
-  if (flush.op.preflush) maybe_flushed_ = std::max(maybe_flushed_, flush.begin);
+  maybe_flushed_ = std::max(maybe_flushed_, flush.begin);
   // Whatever it failed for: what came back after a power loss may stay.
   for (BlockRegister& sector : registers_) sector.loss_admitted(floor_);
   // A flush from before some of the lost writes were acknowledged says nothing about those.

@@ -94,10 +94,10 @@ class DeviceHistory {
   // Of the last power loss: when, and the last write acknowledged before it. 0: none, or reported.
   Instant loss_at_ = 0;
   Instant loss_covers_ = 0;
-  // A preflush that covers all of it was under way, or had ended with its write's failure: it may
-  // have been done before the loss. Then nothing was lost, and nothing is owed.
+  // A preflush that covers all of it was under way, or a flush had failed that does: it may have
+  // been done before the loss. Then nothing was lost, and nothing is owed.
   bool loss_in_doubt_ = false;
-  Instant maybe_flushed_ = 0;  // begin of the last preflush whose write failed
+  Instant maybe_flushed_ = 0;  // begin of the last flush that failed
   // Writes from before the last power loss whose acknowledgement came after it may have been lost,
   // too, and their client knows it: end of the last of them. 0: none, or settled by a flush.
   Instant last_loss_ = 0;
