@@ -79,6 +79,8 @@ struct NodeOptions {
   /// that takes longer keeps its worker; with two of those, no other name is looked up.
   LookUp look_up = look_up_host;
   uint64_t look_up_patience_ns = 10'000'000'000;
+  /// So long may the reading of a key file take.
+  uint64_t file_patience_ns = 10'000'000'000;
   /// How the kernel gets a device: bnbd::attach, but in tests.
   std::function<base::Task<base::Result<std::unique_ptr<bnbd::KernelDevice>>>(
       base::Reactor&, bnbd::BlockDevice&, bnbd::KernelDeviceOptions)>

@@ -109,6 +109,16 @@ Status NodeState::may_map(const std::string& name) const {
                     phase_text(*other), other->target);
 }
 
+/// False: it takes longer. Then it keeps a worker, not us, and what it holds.
+Task<bool> NodeState::offload_within(std::function<void()> work, uint64_t patience_ns) {
+  Task<bool> done = [](base::Reactor& reactor, std::function<void()> what) -> Task<bool> {
+    co_await reactor.offload(std::move(what));
+    co_return true;
+  }(reactor_, std::move(work));
+  const std::optional<bool> ended = co_await reactor_.with_timeout(std::move(done), patience_ns);
+  co_return ended.has_value();
+}
+
 /// The same path to each IP address of its server. A name server that does not answer keeps a
 /// worker, not us.
 Task<Result<std::vector<PathSpec>>> NodeState::addresses_of(PathSpec path) {
@@ -127,13 +137,8 @@ Task<Result<std::vector<PathSpec>>> NodeState::addresses_of(PathSpec path) {
     *found = look_up(host);
     --*look_ups;
   };
-  Task<bool> done = [](base::Reactor& reactor, std::function<void()> what) -> Task<bool> {
-    co_await reactor.offload(std::move(what));
-    co_return true;
-  }(reactor_, std::move(work));
-  const std::optional<bool> answered =
-      co_await reactor_.with_timeout(std::move(done), options_.look_up_patience_ns);
-  if (!answered)
+  const bool in_time = co_await offload_within(std::move(work), options_.look_up_patience_ns);
+  if (!in_time)
     co_return make_error(Errc::kTimedOut,
                          "host \"{}\": no name server has answered for {}; try again, or give an "
                          "IP address",
@@ -181,9 +186,16 @@ Task<Result<trs::KeyPtr>> NodeState::key_for(std::string path) {
                          "key file \"{}\": want its absolute path, as node \"{}\" reads it", path,
                          options_.name);
   const auto read = std::make_shared<Result<trs::KeyPtr>>(trs::KeyPtr());
-  std::function<void()> work = [read, file = std::move(path)] { *read = read_key(file); };
-  co_await reactor_.offload(std::move(work));
+  std::function<void()> work = [read, path] { *read = read_key(path); };
+  const bool in_time = co_await offload_within(std::move(work), options_.file_patience_ns);
+  if (!in_time) co_return slow_file(path);
   co_return std::move(*read);
+}
+
+Error NodeState::slow_file(const std::string& path) const {
+  return make_error(Errc::kTimedOut,
+                    "key file \"{}\": not read after {}; its file system does not answer", path,
+                    duration_text(options_.file_patience_ns));
 }
 
 Status NodeState::given_up(const MappedDevice& device) const {

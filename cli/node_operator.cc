@@ -67,12 +67,19 @@ Task<Result<json>> NodeState::reload_keys() {
   using Keys = Result<std::shared_ptr<const trs::KeyRing>>;
   const auto read = std::make_shared<Keys>(std::shared_ptr<const trs::KeyRing>());
   std::function<void()> work = [read, path] { *read = read_keys(path); };
+  const uint64_t number = ++key_reloads_;
   ++server_users_;
-  co_await reactor_.offload(std::move(work));
+  const bool in_time = co_await offload_within(std::move(work), options_.file_patience_ns);
   --server_users_;
   server_gone_.notify_all();
+  if (!in_time) co_return slow_file(path);
   if (!read->ok()) co_return read->error();
   BRAID_CO_CHECK(check_serves());
+  // What was read before must not bring back a key that is gone.
+  if (number < keys_set_by_)
+    co_return make_error(Errc::kBusy,
+                         "another reload, which began later, was done before this one");
+  keys_set_by_ = number;
   const std::vector<std::string> names = (**read)->names();
   BRAID_CO_TRY(const size_t ended, server_->set_keys(**read));
   reactor_.log().info("{} keys read from \"{}\"; {} sessions ended", names.size(), path, ended);

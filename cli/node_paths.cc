@@ -272,7 +272,8 @@ Result<SessionPtr> NodeState::session_named(const std::string& name) const {
   std::string there;
   SessionPtr found;
   for (const SessionPtr& shared : sessions_) {
-    if (!shared->session) continue;
+    // One that is lost goes with its last device; another may lead there by now.
+    if (!shared->session || shared->session->state() == trs::SessionState::kLost) continue;
     const bool fit =
         path.ok() &&
         std::any_of(shared->paths.begin(), shared->paths.end(), [&](const SharedPath& one) {
@@ -343,7 +344,7 @@ Task<Status> NodeState::change_path(SessionPtr shared, json params) {
   BRAID_CO_TRY(const size_t id, path_named(*shared, name));
   if (action == "reconnect") {
     for (SharedPath& path : shared->paths)
-      if (path.id == id) path.stranger = false;
+      if (path.id == id) path.stranger = false, path.stranger_since_ns = 0;
     co_return shared->session->reconnect_path(id);
   }
   const bool removes = action == "remove";

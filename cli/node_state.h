@@ -120,6 +120,8 @@ class NodeState {
   static base::Error several_addresses(const PathSpec& path, const Paths& found);
   base::Task<base::Result<std::vector<Paths>>> ways_to(Paths paths);
   base::Task<base::Result<trs::KeyPtr>> key_for(std::string path);
+  base::Task<bool> offload_within(std::function<void()> work, uint64_t patience_ns);
+  base::Error slow_file(const std::string& path) const;
   base::Task<base::Status> join_one_of(DevicePtr device, std::vector<Paths> ways);
   base::Status given_up(const MappedDevice& device) const;
   base::Task<base::Status> give_to_kernel(DevicePtr device, std::vector<Paths> ways,
@@ -195,6 +197,8 @@ class NodeState {
   const std::vector<bnbd::IoProcessStep> io_process_;
   std::unique_ptr<bnbd::ExportServer> server_;
   bool server_stopping_ = false;
+  uint64_t key_reloads_ = 0;   // begun
+  uint64_t keys_set_by_ = 0;   // the number of the last that was done
   unsigned server_users_ = 0;  // calls that wait for it
   base::Signal server_gone_;
   unsigned path_calls_ = 0;  // under way
