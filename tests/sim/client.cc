@@ -34,16 +34,26 @@ ClientProgram::ClientProgram(base::sim::SimHost& host, const Plan& plan, size_t 
   base::sim::SimRandom seeds(seed);
   for (size_t server = 0; server < plan.servers.size(); ++server) {
     if (!uses_server(plan, client, server)) continue;
-    Reactor& reactor = *reactors_[sessions_.size() % reactors_.size()];
     const ServerPlan& to = plan.servers[server];
     // Paths whose requests bear no numbers do not keep all promises (docs/trs.md).
     const bool numbered = (features & to.features & kSequenced) != 0;
     vhca::Device* const second =
         me.second_ip.empty() || !numbered ? nullptr : &device(host, me.second_ip, to.second_tcp);
-    sessions_.push_back(std::make_unique<SessionUse>(host, reactor, device(host, me.ip, to.tcp),
-                                                     second, judge, board, plan, client, server,
-                                                     features, seeds.next()));
+    sessions_.push_back(std::make_unique<SessionUse>(
+        host, reactors_for(me, to), device(host, me.ip, to.tcp), second, judge, board, plan, client,
+        server, features, seeds.next()));
   }
+}
+
+/// Of the next session: its home first. Each needs a permit, besides the one for admin requests.
+std::vector<Reactor*> ClientProgram::reactors_for(const ClientPlan& me,
+                                                  const ServerPlan& server) const {
+  const size_t home = sessions_.size() % reactors_.size();
+  const size_t count = std::min<size_t>(reactors_.size(), server.queue_depth - 1);
+  std::vector<Reactor*> all;
+  for (size_t i = 0; i < (me.spread ? count : 1); ++i)
+    all.push_back(reactors_[(home + i) % reactors_.size()].get());
+  return all;
 }
 
 vhca::Device& ClientProgram::device(base::sim::SimHost& host, const std::string& ip, bool tcp) {

@@ -38,6 +38,7 @@ class ClientProgram : public base::sim::SimProgram {
 
  private:
   std::vector<std::unique_ptr<base::Reactor>> reactors_;
+  std::vector<base::Reactor*> reactors_for(const ClientPlan& me, const ServerPlan& server) const;
   vhca::Device& device(base::sim::SimHost& host, const std::string& ip, bool tcp);
 
   std::map<std::pair<std::string, bool>, std::unique_ptr<vhca::Device>> devices_;  // ip, TCP

@@ -27,6 +27,7 @@ uint64_t DeviceRun::sectors() const {
 
 base::Status DeviceRun::opened(std::unique_ptr<bnbd::BlockDevice> device) {
   block_device_ = std::move(device);
+  queues_ = block_device_->queues();
   io_sectors_max_ =
       std::min<uint64_t>(block_device_->info().max_io_bytes / kSectorBytes, kIoSectorsMax);
   const size_t slot_bytes = io_sectors_max_ * kSectorBytes;
@@ -59,6 +60,12 @@ void DeviceRun::pump() {
   if (block_device_ == nullptr || stopped_) return;
   if (context_.activity == Activity::kWork) work();
   if (context_.activity == Activity::kVerify) verify();
+}
+
+void DeviceRun::pump_at_home() {
+  context_.reactor.post([this, alive = std::weak_ptr<char>(alive_)] {
+    if (!alive.expired()) pump();
+  });
 }
 
 void DeviceRun::work() {
@@ -159,7 +166,10 @@ void DeviceRun::submit(Slot& slot, const OpDescription& op) {
       break;
   }
   fill(slot, op);
-  block_device_->submit(request);
+  const size_t queue = queues_.size() < 2 ? 0 : context_.random.below(queues_.size());
+  if (queue == 0) return block_device_->submit(request);
+  // The device closes only after its last words on each reactor, which come behind this.
+  queues_[queue].reactor->post([&to = *queues_[queue].device, &request] { to.submit(request); });
 }
 
 void DeviceRun::fill(Slot& slot, const OpDescription& op) {
@@ -195,7 +205,7 @@ void DeviceRun::done(bnbd::BlockRequest& request, Errc status) {
   if (!slot.busy) return;  // a second completion, which the judge has noticed
   slot.busy = false;
   --run.in_flight_;
-  if (run.context_.activity == Activity::kVerify) run.pump();
+  if (run.context_.activity == Activity::kVerify) run.pump_at_home();
 }
 
 }  // namespace braid::sim

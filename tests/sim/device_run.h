@@ -59,6 +59,7 @@ class DeviceRun {
   Judge& judge() { return context_.judge; }
   static void tick(base::Timer& timer);
   void pump();
+  void pump_at_home();
   void work();
   void verify();
   Slot* free_slot();
@@ -74,12 +75,14 @@ class DeviceRun {
   const bool writes_;
   bool stopped_ = false;
   std::unique_ptr<bnbd::BlockDevice> block_device_;
+  std::vector<bnbd::BlockQueue> queues_;  // as each reactor submits to it; empty: its own only
   std::unique_ptr<bnbd::Region> region_;
   std::vector<std::unique_ptr<Slot>> slots_;
   uint32_t in_flight_ = 0;
   uint64_t verify_at_ = 0;
   uint64_t io_sectors_max_ = 0;
   base::Timer timer_;
+  const std::shared_ptr<char> alive_ = std::make_shared<char>();
 };
 
 }  // namespace braid::sim

@@ -237,7 +237,9 @@ void Judge::succeeded(const Operation& op) {
     // What was at the disk is answered also after an operator has closed the device.
     const uint64_t taken_away_ns = devices_[op.device].taken_away_ns;
     const bool before = taken_away_ns != 0 && op.begin_ns <= taken_away_ns + kTakeAwayMaxNs;
-    const uint64_t there_ns = before ? op.begin_ns : world_.now_ns();
+    // One of several reactors that was late tells late what it was told before.
+    const bool late = disturbed && disturbed(op.client, op.begin_ns);
+    const uint64_t there_ns = before || late ? op.begin_ns : world_.now_ns();
     handle->second.there_ns = std::max(handle->second.there_ns, there_ns);
   }
   end_overtaken(op);

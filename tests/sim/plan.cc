@@ -38,7 +38,8 @@ ClientPlan draw_client(SimRandom& random, size_t index) {
   client.name = fmt::format("client{}", index);
   client.ip = fmt::format("10.0.1.{}", index + 1);
   if (!random.one_in(3)) client.second_ip = fmt::format("10.1.1.{}", index + 1);
-  client.reactors = random.between(1, 2);
+  client.reactors = random.between(1, 3);
+  client.spread = random.one_in(2);
   client.depth = static_cast<uint32_t>(random.between(1, 16));
   client.pause_max_ns = random.between(20, 80) * kMillisecond;
   client.device_queue_depth = static_cast<uint32_t>(random.between(2, 32));

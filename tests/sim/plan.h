@@ -58,8 +58,9 @@ struct DevicePlan {
 struct ClientPlan {
   std::string name;
   std::string ip;
-  std::string second_ip;      // empty: it has one path to each server
-  size_t reactors = 1;        // a session runs on one of them
+  std::string second_ip;  // empty: it has one path to each server
+  size_t reactors = 1;
+  bool spread = false;        // a session runs on all of them, else on one
   uint32_t depth = 1;         // requests in flight per device
   uint64_t pause_max_ns = 0;  // between two bursts of requests
   uint32_t device_queue_depth = 128;

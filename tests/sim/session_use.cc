@@ -9,10 +9,12 @@
 
 namespace braid::sim {
 
-SessionUse::SessionUse(base::sim::SimHost& host, base::Reactor& reactor, vhca::Device& device,
-                       vhca::Device* second, Judge& judge, Board& board, const Plan& plan,
-                       size_t client, size_t server, uint32_t features, uint64_t seed)
-    : context_{host, reactor, judge, board, plan, client, base::sim::SimRandom(seed)},
+SessionUse::SessionUse(base::sim::SimHost& host, std::vector<base::Reactor*> reactors,
+                       vhca::Device& device, vhca::Device* second, Judge& judge, Board& board,
+                       const Plan& plan, size_t client, size_t server, uint32_t features,
+                       uint64_t seed)
+    : context_{host, *reactors.front(), judge, board, plan, client, base::sim::SimRandom(seed)},
+      reactors_(std::move(reactors)),
       device_(device),
       second_device_(second),
       server_(server),
@@ -21,7 +23,7 @@ SessionUse::SessionUse(base::sim::SimHost& host, base::Reactor& reactor, vhca::D
   for (size_t d = 0; d < plan.devices.size(); ++d)
     if (plan.devices[d].server == server && plan.devices[d].used_by(client))
       uses_.push_back(std::make_unique<DeviceUse>(context_, d));
-  reactor.post([this] {
+  context_.reactor.post([this] {
     life_ = live();
     life_.start();
   });
@@ -49,7 +51,7 @@ base::Task<void> SessionUse::open() {
     options.transport.session_name = context_.me().name;
     options.transport.server = {server.ip, kServerPort};
     options.transport.features = features_;
-    options.transport.reactors = {&context_.reactor};
+    options.transport.reactors = reactors_;
     options.transport.reconnect.delay_max_ns = context_.me().reconnect_max_ns;
     if (server.asks_for_keys()) options.transport.key = key_of(context_.me().name);
     options.copy_pool_bytes = 512 << 10;

@@ -17,7 +17,8 @@ class SessionUse {
  public:
   /// `device`: of the process, and `second` if it has another port. `seed`: for its own stream of
   /// chance.
-  SessionUse(base::sim::SimHost& host, base::Reactor& reactor, vhca::Device& device,
+  /// `reactors`: of the process, the session's home first.
+  SessionUse(base::sim::SimHost& host, std::vector<base::Reactor*> reactors, vhca::Device& device,
              vhca::Device* second, Judge& judge, Board& board, const Plan& plan, size_t client,
              size_t server, uint32_t features, uint64_t seed);
 
@@ -43,6 +44,7 @@ class SessionUse {
   uint64_t nap_ns() { return context_.random.between(20, 200) * base::kMillisecond; }
 
   WorkContext context_;
+  const std::vector<base::Reactor*> reactors_;
   vhca::Device& device_;
   vhca::Device* const second_device_;  // or null
   const size_t server_;
