@@ -93,6 +93,7 @@ void BlockRegister::add(std::vector<Candidate>& to, Candidate candidate) {
     if (known.value != candidate.value) continue;
     known.until = std::max(known.until, candidate.until);
     known.beside = std::max(known.beside, candidate.beside);
+    known.unowed |= candidate.unowed;
     return;
   }
   to.push_back(candidate);
@@ -176,6 +177,7 @@ bool BlockRegister::resolve_plain(Instant now, Instant floor) {
     } else if (possible_.front().value != op.value) {
       add(past_, {possible_.front().value, now, op.begin});
     }
+    for (Candidate& c : past_) c.unowed = false;
     possible_.front() = {op.value, kForever};
     std::erase_if(past_, [floor](const Candidate& c) { return c.until <= floor; });
   }
@@ -253,15 +255,19 @@ void BlockRegister::retire(const std::vector<Candidate>& before, Instant now, In
     return std::any_of(possible_.begin(), possible_.end(),
                        [value](const Candidate& c) { return c.value == value; });
   };
+  const bool unowed = std::none_of(burst_.begin(), burst_.end(), [](const Op& op) {
+    return op.kind == Kind::kWrite && op.certain;
+  });
+  for (Candidate& c : past_) c.unowed &= unowed;
   if (!overwritten_durably(nullptr)) {
     for (const Candidate& c : before)
       if (!is_possible(c.value))
         add(past_, {c.value, std::min(c.until, superseded_at(nullptr, now)),
-                    std::max(c.beside, last_write())});
+                    std::max(c.beside, last_write()), unowed});
   }
   for (const Op& op : burst_)
     if (op.kind == Kind::kWrite && !is_possible(op.value) && !overwritten_durably(&op))
-      add(past_, {op.value, superseded_at(&op, now), last_write()});
+      add(past_, {op.value, superseded_at(&op, now), last_write(), unowed});
   std::erase_if(past_, [floor](const Candidate& c) { return c.until <= floor; });
 }
 
@@ -269,7 +275,7 @@ void BlockRegister::power_loss(Instant now, Instant floor, Instant writer_since)
   strike(possible_, floor);
   std::erase_if(past_, [floor](const Candidate& c) { return c.until <= floor; });
   for (Candidate& c : past_)
-    if (c.beside <= writer_since) c.until = kForever;
+    if (c.beside <= writer_since || c.unowed) c.until = kForever;
   if (burst_.empty()) {
     for (const Candidate& c : past_) add(possible_, c);
     past_.clear();
@@ -295,7 +301,8 @@ void BlockRegister::restore(Op& loss, Instant floor, Instant writer_since) const
   const auto restored = [&](const Candidate& c, Instant written, Instant until) {
     if (until <= floor || durably_after(written)) return;
     const Instant beside = std::max(c.beside, last_write());
-    add(loss.restored, {c.value, beside <= writer_since ? kForever : until, beside});
+    const bool stays = beside <= writer_since || c.unowed;
+    add(loss.restored, {c.value, stays ? kForever : until, beside});
   };
   for (const Candidate& c : past_) restored(c, 0, c.until);
   const Instant superseded = superseded_at(nullptr, kForever);

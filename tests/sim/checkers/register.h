@@ -11,7 +11,8 @@
 //               current. After a power loss a value may come back if that instant is later than the
 //               start of the last flush that succeeded (the floor).
 //   A value that came back carries its instant along: a later flush that *succeeds* says that it is
-//   not there, so it is struck out; a flush that *fails* admits the loss, so it may stay.
+//   not there, so it is struck out; a flush that *fails* admits the loss, so it may stay. So may
+//   what only writes that failed had superseded: the loss of those is owed to nobody.
 //
 // A write that failed, or whose client died, takes effect at one instant of its interval, or never.
 // One that was sent again when its session had lost its last path may take effect several times
@@ -63,6 +64,8 @@ class BlockRegister {
     uint64_t value;
     Instant until;       // no longer current from then on; kForever: may be current
     Instant beside = 0;  // begin of the last write that may have superseded it
+    /// Nothing but writes that failed has superseded it: nobody was promised that it is gone.
+    bool unowed = false;
   };
   struct Op {
     uint64_t id;

@@ -171,6 +171,23 @@ TEST(BlockRegister, AFlushThatFailsAdmitsTheLoss) {
   EXPECT_FALSE(h.read(1));
 }
 
+TEST(BlockRegister, WhatOnlyAFailedWriteHadReplacedMayComeBackWithoutAWord) {
+  for (const bool acknowledged : {false, true}) {
+    History h;
+    EXPECT_TRUE(h.write(1));
+    h.flush();
+    h.begin(2, Kind::kWrite);
+    EXPECT_TRUE(h.fail(2));
+    EXPECT_TRUE(h.read(2)) << "it took effect";
+    if (acknowledged) {
+      EXPECT_TRUE(h.write(3));
+    }
+    h.power_loss();
+    h.flush();
+    EXPECT_EQ(h.read(1), !acknowledged) << "of an acknowledged one the loss is owed";
+  }
+}
+
 TEST(BlockRegister, AWriteUnderWayDuringAPowerLossIsDoneAfterItWhenAcknowledged) {
   History h;
   EXPECT_TRUE(h.write(1));
