@@ -43,7 +43,8 @@ class SimWire final : public Wire {
                                                   ConnectParameters parameters,
                                                   uint64_t timeout_ns) override;
 
-  /// Keeps an end until the peer has its REJECT.
+  /// Keeps an end until the peer has its REJECT, for so long.
+  static constexpr uint64_t kLingerMaxNs = 5 * base::kSecond;
   void linger(std::shared_ptr<SimEnd> end);
 
  private:
