@@ -141,6 +141,20 @@ void DeviceRun::draw_range(OpDescription& op, uint64_t sectors_max) {
 void DeviceRun::submit(Slot& slot, const OpDescription& op) {
   slot.busy = true;
   ++in_flight_;
+  const size_t queue = queues_.size() < 2 ? 0 : context_.random.below(queues_.size());
+  if (queue == 0) return begin(slot, op, *block_device_);
+  // It begins when its reactor gets to it: one that hangs may be long in doing so.
+  queues_[queue].reactor->post(
+      [this, alive = std::weak_ptr<char>(alive_), &slot, op, to = queues_[queue].device] {
+        if (alive.expired()) return;
+        const bool may_begin = context_.activity == Activity::kVerify || allowed(op);
+        if (!stopped_ && may_begin) return begin(slot, op, *to);
+        slot.busy = false;
+        --in_flight_;
+      });
+}
+
+void DeviceRun::begin(Slot& slot, const OpDescription& op, bnbd::BlockDevice& device) {
   slot.id = judge().begin(context_.client, device_index_, op);
   bnbd::BlockRequest& request = slot.request;
   request.force_unit_access = op.durable;
@@ -166,10 +180,7 @@ void DeviceRun::submit(Slot& slot, const OpDescription& op) {
       break;
   }
   fill(slot, op);
-  const size_t queue = queues_.size() < 2 ? 0 : context_.random.below(queues_.size());
-  if (queue == 0) return block_device_->submit(request);
-  // The device closes only after its last words on each reactor, which come behind this.
-  queues_[queue].reactor->post([&to = *queues_[queue].device, &request] { to.submit(request); });
+  device.submit(request);
 }
 
 void DeviceRun::fill(Slot& slot, const OpDescription& op) {

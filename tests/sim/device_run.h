@@ -67,6 +67,7 @@ class DeviceRun {
   void draw_range(OpDescription& op, uint64_t sectors_max);
   bool allowed(const OpDescription& op);
   void submit(Slot& slot, const OpDescription& op);
+  void begin(Slot& slot, const OpDescription& op, bnbd::BlockDevice& device);
   void fill(Slot& slot, const OpDescription& op);
   static void done(bnbd::BlockRequest& request, base::Errc status);
 

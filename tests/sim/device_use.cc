@@ -52,7 +52,7 @@ base::Task<bool> DeviceUse::open() {
   options.queue_depth = context_.me().device_queue_depth;
   options.give_up_after_ns = context_.me().give_up_after_ns;
   options.lost_after_ns = context_.me().lost_after_ns;
-  if (as_ != Wish::kRead) context_.judge.wants_to_write(context_.client, device_);
+  context_.judge.asks(context_.client, device_, as_);
   auto device = co_await session_->open_device(options);
   if (!device.ok()) {
     last_refusal_ = device.error().message();

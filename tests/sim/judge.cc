@@ -46,8 +46,10 @@ void Judge::begin_life(size_t device) {
 
 // --- handles
 
-void Judge::wants_to_write(size_t client, size_t device) {
+void Judge::asks(size_t client, size_t device, Wish as) {
   asked_ns_[{client, device}] = world_.now_ns();
+  if (as == Wish::kRead) return;
+  asked_to_write_ns_[{client, device}] = world_.now_ns();
   for (auto& [owner, handle] : handles_)
     if (owner.first != client && owner.second == device && handle.writes()) handle.rivalled = true;
   for (Operation& op : running_)
@@ -58,10 +60,12 @@ void Judge::opened(size_t client, size_t device, Wish as, std::function<uint64_t
   losses_[{client, device}] = std::move(losses);
   Life& life = *devices_[device].lives.back();
   Handle& handle = handles_[{client, device}];
-  handle = {&life, as, ++handle_serials_, world_.now_ns(), world_.now_ns()};
-  if (as == Wish::kRead) return;
   const uint64_t asked_ns = asked_ns_[{client, device}];
-  for (const auto& [asker, when_ns] : asked_ns_)
+  // Of a process that was late, the user may hear of it when the device is away again.
+  const bool late = disturbed && disturbed(client, asked_ns);
+  handle = {&life, as, ++handle_serials_, world_.now_ns(), late ? asked_ns : world_.now_ns()};
+  if (as == Wish::kRead) return;
+  for (const auto& [asker, when_ns] : asked_to_write_ns_)
     if (asker.first != client && asker.second == device && when_ns >= asked_ns)
       handle.rivalled = true;
   end_orphans(device);

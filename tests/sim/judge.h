@@ -29,9 +29,9 @@ class Judge {
   Judge(base::sim::SimWorld& world, const Plan& plan, base::Logger log);
 
   // --- a client's handle on a device
-  /// The client is about to open the device for writing. Whatever it hears, the server may let it
-  /// in; requests of other writers may then fail.
-  void wants_to_write(size_t client, size_t device);
+  /// The client is about to open the device. Whatever it hears, the server may let it in; if it
+  /// wants to write, requests of other writers may then fail.
+  void asks(size_t client, size_t device, Wish as);
   /// For writing: nothing of a former writer can still land.
   /// `losses`: how often the client's session has lost its last path; asked until closed() or
   /// client_dies().
@@ -160,7 +160,8 @@ class Judge {
   GiveUpChecker give_ups_{violations_};
   std::vector<Device> devices_;
   std::map<std::pair<size_t, size_t>, Handle> handles_;     // by client and device
-  std::map<std::pair<size_t, size_t>, uint64_t> asked_ns_;  // to write, by client and device
+  std::map<std::pair<size_t, size_t>, uint64_t> asked_ns_;  // to open, by client and device
+  std::map<std::pair<size_t, size_t>, uint64_t> asked_to_write_ns_;
   std::map<std::pair<size_t, size_t>, std::function<uint64_t()>> losses_;
   std::vector<Operation> running_;
   uint64_t ids_ = 0;
