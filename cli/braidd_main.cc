@@ -9,6 +9,7 @@
 #include <string>
 
 #include "cli/foreground.h"
+#include "cli/node.h"
 #include "cli/program.h"
 #include "cli/serve_arguments.h"
 #include "cli/verbs/verbs.h"
@@ -39,6 +40,12 @@ int run(braid::cli::Context& context, int argc, char** argv) {
   arguments.add_to(app);
   std::string key;
   app.add_option("--key", key, "file with the key of maps that name none");
+  unsigned map_reactors = 1;
+  app.add_option("--map-reactors", map_reactors,
+                 "threads that carry the requests of a mapped device, where braid map names no "
+                 "--reactors")
+      ->check(CLI::Range(1U, kReactorsMax))
+      ->capture_default_str();
   add_device_option(app, context);
   app.footer(
       "It stays in the foreground; Ctrl-C unmaps all and ends it.\n"
@@ -57,6 +64,7 @@ int run(braid::cli::Context& context, int argc, char** argv) {
   options.role = "daemon";
   if (!key.empty()) options.key_file = std::filesystem::absolute(key);
   options.io_process = true;
+  options.map_reactors = map_reactors;
   options.tcp_within_host = arguments.tcp_within_host();
   if (arguments.any()) {
     auto serve = arguments.options();

@@ -1,5 +1,6 @@
 #include "cli/node.h"
 
+#include <sched.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -31,11 +32,11 @@ void log_what_is_missing(base::Logger& log, const std::vector<bnbd::IoProcessSte
 
 }  // namespace
 
-NodeState::NodeState(base::Host& host, base::Reactor& reactor, std::vector<base::Reactor*> serving,
-                     Hcas& hcas, NodeOptions options, std::vector<bnbd::IoProcessStep> io_process)
+NodeState::NodeState(base::Host& host, base::Reactor& reactor, Reactors reactors, Hcas& hcas,
+                     NodeOptions options, std::vector<bnbd::IoProcessStep> io_process)
     : host_(host),
       reactor_(reactor),
-      serving_(std::move(serving)),
+      reactors_(std::move(reactors)),
       hcas_(hcas),
       options_(std::move(options)),
       io_process_(std::move(io_process)),
@@ -60,7 +61,7 @@ Status NodeState::start_server() {
   vhca::Device& first = *endpoints.front().device;
   server.transport.listen = endpoints.front().listen;
   server.transport.endpoints.assign(endpoints.begin() + 1, endpoints.end());
-  server.transport.reactors = serving_;
+  BRAID_TRY(server.transport.reactors, reactors_(std::max(serve.reactors, 1U)));
   server.transport.queue_depth = serve.queue_depth;
   server.transport.max_io_bytes = serve.max_io_bytes;
   if (!serve.keys_file.empty()) {
@@ -109,6 +110,13 @@ Status check_root(const std::string& text) {
   return {};
 }
 
+unsigned processors_allowed() {
+  cpu_set_t set;
+  // The call fails on machines with more than 1024: then there are enough for all reactors.
+  if (::sched_getaffinity(0, sizeof set, &set) != 0) return kReactorsMax;
+  return static_cast<unsigned>(CPU_COUNT(&set));
+}
+
 class NodeImpl final : public Node {
  public:
   ~NodeImpl() override {
@@ -131,16 +139,18 @@ class NodeImpl final : public Node {
     base::LinuxHostOptions host_options;
     host_options.log_name = options.name;
     BRAID_TRY(host_, base::create_linux_host(host_options));
-    BRAID_CHECK(make_reactors(options));
+    poll_budget_ns_ = options.poll_budget_ns;
+    if (options.processors == 0) options.processors = processors_allowed();
+    BRAID_CHECK(make_reactor());
     reactor_ = reactors_.front().get();
     // Until the threads run, this one stands in for them.
     BRAID_TRY(hcas_, Hcas::open(*host_, *reactor_, options));
-    std::vector<base::Reactor*> serving;
-    for (const auto& reactor : reactors_) serving.push_back(reactor.get());
-    state_ = std::make_unique<NodeState>(*host_, *reactor_, std::move(serving), *hcas_,
-                                         std::move(options), std::move(io_process));
+    const NodeState::Reactors some = [this](unsigned count) { return reactors(count); };
+    state_ = std::make_unique<NodeState>(*host_, *reactor_, some, *hcas_, std::move(options),
+                                         std::move(io_process));
     if (state_->wants_server()) BRAID_CHECK(state_->start_server());
-    BRAID_CHECK(start_threads());
+    // The home's last: the node ends by it.
+    BRAID_TRY(thread_, start_thread("braid-io", *reactor_));
     return control_->serve([this](std::shared_ptr<ControlCall> call) { take(std::move(call)); });
   }
 
@@ -157,32 +167,35 @@ class NodeImpl final : public Node {
   }
 
  private:
-  Status make_reactors(const NodeOptions& options) {
-    const unsigned count = options.serve ? std::max(options.serve->reactors, 1U) : 1;
-    for (unsigned i = 0; i < count; ++i) {
-      base::Reactor::Options reactor_options;
-      reactor_options.name = i == 0 ? "io" : fmt::format("io{}", i);
-      reactor_options.poll_budget_ns = options.poll_budget_ns;
-      BRAID_TRY(auto reactor, base::Reactor::create(*host_, reactor_options));
-      reactors_.push_back(std::move(reactor));
-    }
+  Status make_reactor() {
+    base::Reactor::Options options;
+    options.name = reactors_.empty() ? "io" : fmt::format("io{}", reactors_.size());
+    options.poll_budget_ns = poll_budget_ns_;
+    BRAID_TRY(auto reactor, base::Reactor::create(*host_, options));
+    reactors_.push_back(std::move(reactor));
     return {};
   }
-  /// The home's last: the node ends by it.
-  Status start_threads() {
-    const auto run = [](base::Reactor* reactor) {
-      return [reactor] {
-        bnbd::prefault_stack();
-        reactor->run();
-      };
-    };
-    for (size_t i = 1; i < reactors_.size(); ++i) {
-      BRAID_TRY(auto thread,
-                host_->start_thread(fmt::format("braid-io{}", i), run(reactors_[i].get())));
-      further_threads_.push_back(std::move(thread));
+  Result<std::unique_ptr<base::Thread>> start_thread(std::string name, base::Reactor& reactor) {
+    return host_->start_thread(std::move(name), [&reactor] {
+      bnbd::prefault_stack();
+      reactor.run();
+    });
+  }
+  /// Before the home runs, or on its thread. Those that are missing run at once.
+  Result<std::vector<base::Reactor*>> reactors(unsigned count) {
+    while (reactors_.size() < count) {
+      BRAID_CHECK(make_reactor());
+      auto thread =
+          start_thread(fmt::format("braid-{}", reactors_.back()->name()), *reactors_.back());
+      if (!thread.ok()) {
+        reactors_.pop_back();
+        return thread.error();
+      }
+      further_threads_.push_back(std::move(*thread));
     }
-    BRAID_TRY(thread_, host_->start_thread("braid-io", run(reactor_)));
-    return {};
+    std::vector<base::Reactor*> first;
+    for (unsigned i = 0; i < count; ++i) first.push_back(reactors_[i].get());
+    return first;
   }
   void end_by_force() {
     const Status ended = on_reactor<Status>([this] { return state_->stop(/*force=*/true); });
@@ -221,6 +234,7 @@ class NodeImpl final : public Node {
   }
 
   std::unique_ptr<base::Host> host_;
+  uint64_t poll_budget_ns_ = 0;
   std::vector<std::unique_ptr<base::Reactor>> reactors_;  // the home first
   base::Reactor* reactor_ = nullptr;                      // the home
   std::unique_ptr<Hcas> hcas_;

@@ -1,9 +1,10 @@
 // A node: one process of Braid on this host, whatever its role (foreground server, foreground
 // device, daemon).
 //
-// It owns the Host, one reactor on a thread of its own, its devices (cli/hcas.h), an export server
-// (if asked) and the mapped devices. Threads: start(), call() and stop() from any thread but the
-// reactor's; the work itself runs on the reactor.
+// It owns the Host, its reactors on threads of their own, its devices (cli/hcas.h), an export
+// server (if asked) and the mapped devices. Threads: start(), call() and stop() from any thread but
+// the reactors'; the work itself runs on the first of them, the home; requests of exports and of
+// mapped devices on as many as were asked for.
 #pragma once
 
 #include <cstdint>
@@ -53,6 +54,9 @@ inline constexpr const char* kSoftDevice = "soft0";
 /// All RDMA devices that can be used when the node starts.
 inline constexpr const char* kRdmaDevices = "rdma";
 
+/// Threads of a node, serving and mapping.
+inline constexpr unsigned kReactorsMax = 16;
+
 struct NodeOptions {
   std::string name;  // of its control socket
   /// The device to use: of list_ibv_devices(), several with commas between them, kRdmaDevices, or
@@ -62,6 +66,12 @@ struct NodeOptions {
   /// The key of maps that name none (cli/key_file.h); empty: they have none.
   std::string key_file;
   std::optional<ServeOptions> serve;
+  /// Of maps that name no number: threads that carry a device's requests, the home and further
+  /// ones, which are started when they are needed.
+  unsigned map_reactors = 1;
+  /// That the node's threads may run on; 0: as the kernel says. Devices with more reactors than
+  /// that say so.
+  unsigned processors = 0;
   /// Servers at addresses of this machine are reached by TCP, as all others are.
   bool tcp_within_host = false;
   /// Take the measures of a process that the kernel's write-back may wait for (bnbd/io_process.h).

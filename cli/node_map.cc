@@ -69,6 +69,8 @@ Task<Result<json>> NodeState::map(json params, CallerGone gone) {
   BRAID_CO_TRY(options.mode, parse_access(access));
   BRAID_CO_TRY(options.give_up_after_ns, parse_duration(limit));
   BRAID_CO_TRY(options.lost_after_ns, parse_duration(loss));
+  BRAID_CO_TRY(const unsigned reactors,
+               count_param(params, "reactors", options_.map_reactors, kReactorsMax));
   BRAID_CO_CHECK(may_map(name));
   BRAID_CO_TRY(std::vector<Paths> ways, co_await ways_to(target.paths));
   BRAID_CO_TRY(std::string key_file, text_param(params, "key", options_.key_file.c_str()));
@@ -80,6 +82,7 @@ Task<Result<json>> NodeState::map(json params, CallerGone gone) {
   device->export_name = target.export_name;
   device->target = fmt::format("{}/{}", paths_text(target.paths), target.export_name);
   device->key = std::move(key);
+  device->reactors = reactors;
   device->since_ns = reactor_.now_ns();
   device->mapper_gone = std::move(gone);
   devices_.push_back(device);
@@ -212,7 +215,7 @@ Task<Status> NodeState::join_one_of(DevicePtr device, std::vector<Paths> ways) {
   std::optional<Error> first;
   std::string tried;
   for (const Paths& way : ways) {
-    auto session = co_await join_session(way, device->key);
+    auto session = co_await join_session(way, device->key, device->reactors);
     if (session.ok()) {
       device->session = std::move(*session);
       device->target = fmt::format("{}/{}", paths_text(way), device->export_name);

@@ -18,6 +18,19 @@ inline base::Result<std::string> text_param(const nlohmann::json& params, const 
   return found->get<std::string>();
 }
 
+/// A number of the parameters; `fallback` if it is missing, kInvalid unless it is one of 1 to
+/// `most`.
+inline base::Result<unsigned> count_param(const nlohmann::json& params, const char* key,
+                                          unsigned fallback, unsigned most) {
+  const auto found = params.find(key);
+  if (found == params.end()) return fallback;
+  const int64_t count = found->is_number_integer() ? found->get<int64_t>() : 0;
+  if (count < 1 || count > most)
+    return base::make_error(base::Errc::kInvalid, "parameter \"{}\": want a number from 1 to {}",
+                            key, most);
+  return static_cast<unsigned>(count);
+}
+
 /// A truth member of the parameters; false if it is missing, kInvalid if it is no truth value.
 inline base::Result<bool> bool_param(const nlohmann::json& params, const char* key) {
   const auto found = params.find(key);

@@ -73,13 +73,16 @@ Result<trs::PathPolicy> parse_policy(const std::string& text) {
 
 }  // namespace
 
-/// With those of the paths that the session does not have yet. Another key is another session.
-Task<Result<SessionPtr>> NodeState::join_session(std::vector<PathSpec> paths, trs::KeyPtr key) {
+/// With those of the paths that the session does not have yet. Another key is another session, and
+/// so is another number of reactors.
+Task<Result<SessionPtr>> NodeState::join_session(std::vector<PathSpec> paths, trs::KeyPtr key,
+                                                 unsigned reactors) {
   const auto found = std::find_if(sessions_.begin(), sessions_.end(), [&](const SessionPtr& one) {
     const bool lost = one->session && one->session->state() == trs::SessionState::kLost;
-    return !lost && has_one_of(*one, paths) && one->proves(key);
+    return !lost && has_one_of(*one, paths) && one->proves(key) && one->reactors == reactors;
   });
-  if (found == sessions_.end()) co_return co_await open_session(std::move(paths), std::move(key));
+  if (found == sessions_.end())
+    co_return co_await open_session(std::move(paths), std::move(key), reactors);
   const SessionPtr joined = *found;
   ++joined->users;
   if (!joined->session && joined->opened.ok()) co_await joined->tried.wait();
@@ -116,11 +119,11 @@ Task<Status> NodeState::leads_there(SessionPtr shared, std::vector<PathSpec> pat
                        down, shared->server);
 }
 
-Status NodeState::options_for(const std::vector<PathSpec>& paths,
+Status NodeState::options_for(const std::vector<PathSpec>& paths, unsigned reactors,
                               bnbd::RemoteSessionOptions& options, vhca::Device*& first) {
   options.transport.session_name = fmt::format("{}.{}", host_.host_name(), options_.name);
   options.transport.server = paths.front().server;
-  options.transport.reactors = {&reactor_};
+  BRAID_TRY(options.transport.reactors, reactors_(reactors));
   BRAID_TRY(first, hcas_.for_path(paths.front()));
   for (size_t i = 1; i < paths.size(); ++i) {
     bnbd::RemotePath further;
@@ -131,13 +134,14 @@ Status NodeState::options_for(const std::vector<PathSpec>& paths,
   return {};
 }
 
-Task<Result<SessionPtr>> NodeState::open_session(std::vector<PathSpec> paths, trs::KeyPtr key) {
+Task<Result<SessionPtr>> NodeState::open_session(std::vector<PathSpec> paths, trs::KeyPtr key,
+                                                 unsigned reactors) {
   bnbd::RemoteSessionOptions options;
   vhca::Device* device = nullptr;
-  BRAID_CO_CHECK(options_for(paths, options, device));
+  BRAID_CO_CHECK(options_for(paths, reactors, options, device));
   options.transport.key = key;
-  const auto shared =
-      std::make_shared<SharedSession>(address_text(paths.front().server), std::move(key), reactor_);
+  const auto shared = std::make_shared<SharedSession>(address_text(paths.front().server),
+                                                      std::move(key), reactors, reactor_);
   for (const PathSpec& path : paths) shared->paths.push_back({path, shared->paths.size()});
   shared->users = 1;
   sessions_.push_back(shared);
@@ -281,9 +285,9 @@ Result<SessionPtr> NodeState::session_named(const std::string& name) const {
         });
     if ((fit || shared->server == name) && found)
       return make_error(Errc::kInvalid,
-                        "several sessions lead to \"{}\", by different keys: name a device of the "
+                        "several sessions lead to \"{}\", by different {}: name a device of the "
                         "one that is meant",
-                        name);
+                        name, found->reactors == shared->reactors ? "keys" : "numbers of reactors");
     if (fit || shared->server == name) found = shared;
     there += (there.empty() ? "" : ", ") + shared->server;
   }

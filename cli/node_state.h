@@ -37,14 +37,15 @@ using Paths = std::vector<PathSpec>;
 
 /// A session to one server, shared by the devices from there.
 struct SharedSession {
-  SharedSession(std::string first_server, trs::KeyPtr proof, base::Reactor& reactor)
-      : server(std::move(first_server)), key(std::move(proof)), tried(reactor) {}
+  SharedSession(std::string first_server, trs::KeyPtr proof, unsigned count, base::Reactor& reactor)
+      : server(std::move(first_server)), key(std::move(proof)), reactors(count), tried(reactor) {}
   bool proves(const trs::KeyPtr& other) const {
     if (!key || !other) return !key && !other;
     return key->name() == other->name() && key->same_secret(*other);
   }
   const std::string server;  // "ip:port" of its first path
   const trs::KeyPtr key;     // null: none
+  const unsigned reactors;   // that carry its requests
   std::vector<SharedPath> paths;
   std::unique_ptr<bnbd::RemoteSession> session;  // null while it is being opened
   unsigned users = 0;                            // devices, and maps under way
@@ -75,6 +76,7 @@ struct MappedDevice {
                        // it was given
   std::string path;    // "/dev/loop3"; empty until the kernel has had it
   trs::KeyPtr key;     // that its session is to prove; null: none
+  unsigned reactors = 1;  // that its session is to have
   SessionPtr session;
   std::unique_ptr<bnbd::RemoteDevice> remote;
   std::unique_ptr<bnbd::KernelDevice> kernel;
@@ -102,9 +104,10 @@ using DevicePtr = std::shared_ptr<MappedDevice>;
 /// What a node does, on its reactor.
 class NodeState {
  public:
-  /// `serving`: the reactors of the server, `reactor` first.
-  NodeState(base::Host& host, base::Reactor& reactor, std::vector<base::Reactor*> serving,
-            Hcas& hcas, NodeOptions options, std::vector<bnbd::IoProcessStep> io_process);
+  /// The first so many reactors of the node, the home first; it starts those that are missing.
+  using Reactors = std::function<base::Result<std::vector<base::Reactor*>>(unsigned count)>;
+  NodeState(base::Host& host, base::Reactor& reactor, Reactors reactors, Hcas& hcas,
+            NodeOptions options, std::vector<bnbd::IoProcessStep> io_process);
 
   bool wants_server() const { return options_.serve.has_value(); }
   base::Status start_server();
@@ -130,10 +133,12 @@ class NodeState {
   base::Task<void> take_back(DevicePtr device, const base::Error& why);
 
   // node_paths.cc
-  base::Task<base::Result<SessionPtr>> join_session(Paths paths, trs::KeyPtr key);
-  base::Status options_for(const Paths& paths, bnbd::RemoteSessionOptions& options,
-                           vhca::Device*& first);
-  base::Task<base::Result<SessionPtr>> open_session(Paths paths, trs::KeyPtr key);
+  base::Task<base::Result<SessionPtr>> join_session(Paths paths, trs::KeyPtr key,
+                                                    unsigned reactors);
+  base::Status options_for(const Paths& paths, unsigned reactors,
+                           bnbd::RemoteSessionOptions& options, vhca::Device*& first);
+  base::Task<base::Result<SessionPtr>> open_session(Paths paths, trs::KeyPtr key,
+                                                    unsigned reactors);
   base::Task<void> leave_session(SessionPtr session);
   base::Task<base::Status> fits(SessionPtr shared, size_t id, uint64_t patience_ns);
   base::Task<base::Status> leads_there(SessionPtr shared, Paths paths);
@@ -191,7 +196,7 @@ class NodeState {
 
   base::Host& host_;
   base::Reactor& reactor_;
-  const std::vector<base::Reactor*> serving_;
+  const Reactors reactors_;
   Hcas& hcas_;
   const NodeOptions options_;
   const std::vector<bnbd::IoProcessStep> io_process_;

@@ -83,6 +83,16 @@ std::string phase_word(DevicePhase phase) {
   return "gone";
 }
 
+json reactor_status(const trs::ClientStatistics& s) {
+  return {{"reads", s.reads},
+          {"writes", s.writes},
+          {"in_flight", s.in_flight},
+          {"permits", s.permits},
+          {"permits_free", s.permits_free},
+          {"permits_lent", s.permits_lent},
+          {"permits_borrowed", s.permits_borrowed}};
+}
+
 bool all_paths_up(const bnbd::RemoteSession& session) {
   const std::vector<trs::PathStatus> paths = session.paths();
   return std::all_of(paths.begin(), paths.end(), [](const auto& path) { return path.connected; });
@@ -146,6 +156,9 @@ json NodeState::session_status(const SharedSession& shared) const {
   json devices = json::array();
   for (const DevicePtr& device : devices_)
     if (device->session.get() == &shared) devices.push_back(device->name);
+  json by_reactor = json::array();
+  for (const trs::ClientStatistics& one : session.statistics_by_reactor())
+    by_reactor.push_back(reactor_status(one));
   return {{"server", session.server_text()},
           {"state", to_string(session.state())},
           {"queue_depth", limits.queue_depth},
@@ -158,6 +171,7 @@ json NodeState::session_status(const SharedSession& shared) const {
           {"resent", s.resent},
           {"reconnects", s.reconnects},
           {"reconnects_failed", s.reconnects_failed},
+          {"by_reactor", by_reactor},
           {"devices", devices},
           {"path_policy", to_string(session.path_policy())},
           {"paths", paths}};
@@ -172,6 +186,7 @@ json NodeState::unready_status(const MappedDevice& device) const {
           {"state", phase_word(device.phase)},
           {"size_bytes", 0U},
           {"front_end", nullptr},
+          {"reactors", device.reactors},
           {"why", {fmt::format("'{}' {}", device.name, phase_text(device))}}};
 }
 
@@ -185,6 +200,11 @@ json NodeState::device_status(const MappedDevice& device) const {
       session.state() == trs::SessionState::kConnected && !all_paths_up(session))
     why.push_back(session.explain());
   for (const std::string& note : notes()) why.push_back(note);
+  if (device.reactors > options_.processors)
+    why.push_back(
+        fmt::format("it has {} reactors, and this node may use {} processor{}: they take "
+                    "turns",
+                    device.reactors, options_.processors, options_.processors == 1 ? "" : "s"));
   if (!device.size_trouble.empty()) why.push_back(device.size_trouble);
   json kernel = nullptr;
   if (device.kernel) {
@@ -213,6 +233,7 @@ json NodeState::device_status(const MappedDevice& device) const {
            device.kernel ? json(duration_text(device.kernel->waits_at_most_ns())) : json(nullptr)},
           {"size_bytes", remote.info.size_bytes},
           {"front_end", device.kernel ? json(device.kernel->kind_text()) : json(nullptr)},
+          {"reactors", device.reactors},
           {"hca", hca_of(*device.session)},
           {"why", why},
           {"limits", to_json(remote.info)},
@@ -224,6 +245,7 @@ json NodeState::device_status(const MappedDevice& device) const {
            {{"in_progress", remote.in_progress},
             {"waiting", remote.waiting},
             {"sent", remote.requests_sent},
+            {"sent_by_reactor", remote.requests_by_reactor},
             {"reopened", remote.reopened},
             {"losses", remote.losses},
             {"flushes_failed", remote.flushes_failed}}},

@@ -37,7 +37,6 @@ Result<std::vector<SyntheticExport>> parse_synthetic(const std::vector<std::stri
 
 // A chunk has room for the payload and this for headers, rounded up to a power of two (trs).
 constexpr uint32_t kHeaderBytes = 4096;
-constexpr unsigned kReactorsMax = 16;
 constexpr uint32_t kQueueDepthMin = 2;
 constexpr uint32_t kQueueDepthMax = 4096;
 

@@ -9,6 +9,7 @@
 
 #include "cli/control.h"
 #include "cli/foreground.h"
+#include "cli/node.h"
 #include "cli/table.h"
 #include "cli/target.h"
 #include "cli/verbs/verbs.h"
@@ -30,6 +31,7 @@ struct MapArguments {
   std::string give_up_after = "never";
   std::string key;  // a file; empty: none
   std::string lost_after = "never";
+  unsigned reactors = 0;  // 0: as the node has it
   bool foreground = false;
   std::string wire = "auto";
 };
@@ -53,6 +55,7 @@ json to_params(const MapArguments& arguments) {
               {"lost_after", arguments.lost_after},
               {"access", arguments.read_only ? "ro" : arguments.access}};
   // The node leaves its working directory, and reads the file itself: no secret goes to it.
+  if (arguments.reactors > 0) params["reactors"] = arguments.reactors;
   if (!arguments.key.empty()) params["key"] = std::filesystem::absolute(arguments.key).string();
   return params;
 }
@@ -165,6 +168,10 @@ void add_map(CLI::App& app, Context& context) {
                    "stop connecting to a server that is away for so long: the device is lost then, "
                    "and fails all I/O until it is unmapped; 10m, 24h or never")
       ->capture_default_str();
+  verb->add_option("--reactors", arguments->reactors,
+                   "threads that carry its requests (default: braidd --map-reactors, or 1). With "
+                   "nbd.ko each has a queue of the kernel's device; FUSE uses one")
+      ->check(CLI::Range(1U, kReactorsMax));
   verb->add_option("--wire", arguments->wire,
                    "with --foreground: auto, or tcp for a server of another user of this host (a "
                    "daemon is told when it starts)")
@@ -180,6 +187,7 @@ void add_map(CLI::App& app, Context& context) {
       "  braid map 10.0.0.1:1234/vm/a.img --name a --read-only\n"
       "  braid map 10.0.0.1,10.1.0.1/disk.img     by two paths; see braid path\n"
       "  braid map 10.0.0.1/disk.img --give-up-after 30s\n"
+      "  braid map 10.0.0.1/disk.img --reactors 4   more than one core can do\n"
       "  braid map 10.0.0.1/vm/a.img --access migration   where the virtual machine moves to\n"
       "  braid map 10.0.0.1/disk.img --key /etc/braid/vm7.key\n"
       "  braid map --foreground localhost/disk.img");

@@ -203,8 +203,10 @@ PermitPlan Session::permit_plan(const wire::ConnRsp& granted) const {
 base::Status Session::accept_limits(const wire::ConnRsp& granted) {
   const uint32_t for_admin = limits_known_ ? limits_.admin_permits : admin_permits(granted);
   if (granted.queue_depth < for_admin + options_.reactors.size()) {
-    return make_error(Errc::kNotSupported, "the server grants {} permits, too few for {} reactors",
-                      uint16_t{granted.queue_depth}, options_.reactors.size());
+    const uint32_t depth = uint16_t{granted.queue_depth};
+    return make_error(Errc::kNotSupported,
+                      "the server grants {} permits, too few for {} reactors: it has them for {}",
+                      depth, options_.reactors.size(), depth - std::min(depth, for_admin));
   }
   if (!limits_known_) {
     limits_.queue_depth = granted.queue_depth;
