@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include <cstring>
-#include <filesystem>
-#include <fstream>
+
+#include "cli/test_node.h"
 
 namespace braid::cli {
 namespace {
@@ -21,19 +21,10 @@ constexpr const char* kLine = "vm7:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\
 
 class KeyFile : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = (std::filesystem::temp_directory_path() / "braid-keys.XXXXXX").string();
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    folder = name;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder); }
   std::string file(const std::string& name, const std::string& text, mode_t mode = 0600) {
-    const std::string path = folder + "/" + name;
-    std::ofstream(path) << text;
-    EXPECT_EQ(::chmod(path.c_str(), mode), 0);
-    return path;
+    return write_file(folder, name, text, mode);
   }
-  std::string folder;
+  const base::ScratchFolder folder;
 };
 
 TEST_F(KeyFile, HasALinePerClient) {
@@ -49,7 +40,7 @@ TEST_F(KeyFile, ThatOthersMayReadOrChangeIsRefused) {
     ASSERT_FALSE(keys.ok());
     EXPECT_EQ(keys.code(), Errc::kPermission);
     EXPECT_THAT(keys.error().message(), HasSubstr("mode 0600 is right"));
-    EXPECT_THAT(keys.error().message(), HasSubstr(folder));
+    EXPECT_THAT(keys.error().message(), HasSubstr(folder.path()));
   }
   const std::string others = file("others", kLine);
   if (geteuid() == 0) {
@@ -59,9 +50,9 @@ TEST_F(KeyFile, ThatOthersMayReadOrChangeIsRefused) {
 }
 
 TEST_F(KeyFile, ThatIsNoneIsNamed) {
-  EXPECT_EQ(read_keys(folder + "/nothing").code(), Errc::kNotFound);
-  EXPECT_THAT(read_keys(folder).error().message(), HasSubstr("no regular file"));
-  const std::string fifo = folder + "/fifo";
+  EXPECT_EQ(read_keys(folder / "nothing").code(), Errc::kNotFound);
+  EXPECT_THAT(read_keys(folder.path()).error().message(), HasSubstr("no regular file"));
+  const std::string fifo = folder / "fifo";
   ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
   EXPECT_THAT(read_keys(fifo).error().message(), HasSubstr("no regular file"));
   const auto broken = read_keys(file("keys", "\nvm7:AAECAwQFBgcICQ"));
@@ -83,7 +74,7 @@ TEST_F(KeyFile, OfAClientHasOneKey) {
 TEST_F(KeyFile, IsWrittenForItsOwnerOnlyAndOnce) {
   auto key = trs::Key::parse(std::string_view(kLine).substr(0, std::strlen(kLine) - 1));
   ASSERT_TRUE(key.ok()) << key.error().message();
-  const std::string path = folder + "/new";
+  const std::string path = folder / "new";
   ASSERT_TRUE(write_key(path, **key).ok());
   struct stat found {};
   ASSERT_EQ(::stat(path.c_str(), &found), 0);
@@ -92,7 +83,7 @@ TEST_F(KeyFile, IsWrittenForItsOwnerOnlyAndOnce) {
   ASSERT_TRUE(again.ok()) << again.error().message();
   EXPECT_TRUE((*again)->same_secret(**key));
   EXPECT_EQ(write_key(path, **key).code(), Errc::kExists);
-  EXPECT_EQ(write_key(folder + "/no/where", **key).code(), Errc::kNotFound);
+  EXPECT_EQ(write_key(folder / "no/where", **key).code(), Errc::kNotFound);
 }
 
 }  // namespace

@@ -1,14 +1,9 @@
 // Keys at nodes: who maps with which, what those are told who may not, what is shared, and what a
 // server that reads its file again does to the sessions that stand.
-#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
-#include <chrono>
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "cli/test_node.h"
 
@@ -18,7 +13,6 @@ namespace {
 using base::Errc;
 using base::Result;
 using nlohmann::json;
-using ::testing::HasSubstr;
 
 constexpr const char* kVm7 = "vm7:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\n";
 constexpr const char* kVm8 = "vm8:IAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\n";
@@ -28,26 +22,15 @@ constexpr const char* kStranger = "vm9:IAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdH
 class NodeKeys : public testing::Test {
  protected:
   void SetUp() override {
-    std::string name = (std::filesystem::temp_directory_path() / "braid-keys.XXXXXX").string();
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    folder_ = name;
     write("keys", std::string(kVm7) + kVm8);
-    server_ = serve(folder_ + "/keys");
+    server_ = serve(folder_ / "keys");
     daemon_ = daemon("");
     ASSERT_NE(server_, nullptr);
     ASSERT_NE(daemon_, nullptr);
     at_ = (*server_->call("status", json::object()))["server"]["endpoints"];
   }
-  void TearDown() override {
-    daemon_.reset();
-    server_.reset();
-    std::filesystem::remove_all(folder_);
-  }
   std::string write(const std::string& name, const std::string& text) {
-    const std::string path = folder_ + "/" + name;
-    std::ofstream(path) << text;
-    EXPECT_EQ(::chmod(path.c_str(), 0600), 0);
-    return path;
+    return write_file(folder_, name, text);
   }
   static std::unique_ptr<Node> serve(const std::string& keys) {
     NodeOptions server;
@@ -73,23 +56,8 @@ class NodeKeys : public testing::Test {
   }
   json server_now() { return (*server_->call("status", json::object()))["server"]; }
   json sessions() { return (*daemon_->call("status", json::object()))["sessions"]; }
-  static void expect_refused(const Result<json>& answer, Errc code, const std::string& words) {
-    ASSERT_FALSE(answer.ok()) << "not refused, but should have said: " << words;
-    EXPECT_EQ(answer.code(), code) << answer.error().message();
-    EXPECT_THAT(answer.error().message(), HasSubstr(words));
-  }
-  /// Asks until it is so.
-  template <typename Condition>
-  static bool until(Condition condition) {
-    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-    while (!condition()) {
-      if (std::chrono::steady_clock::now() > limit) return false;
-      std::this_thread::yield();
-    }
-    return true;
-  }
 
-  std::string folder_;
+  const base::ScratchFolder folder_;
   std::unique_ptr<Node> server_;
   std::unique_ptr<Node> daemon_;
   std::vector<std::string> at_;
@@ -101,7 +69,7 @@ TEST_F(NodeKeys, LetInWhoProvesOneAndAreShownAtBothEnds) {
   EXPECT_EQ((*mapped)["session"]["key"], "vm7");
   const json server = server_now();
   EXPECT_EQ(server["session_list"][0]["key"], "vm7");
-  EXPECT_EQ(server["keys_file"], folder_ + "/keys");
+  EXPECT_EQ(server["keys_file"], folder_ / "keys");
 }
 
 TEST_F(NodeKeys, KeepOutWhoHasNoneAndSayWhy) {
@@ -121,8 +89,8 @@ TEST_F(NodeKeys, KeepOutWhoHasNoneAndSayWhy) {
 TEST_F(NodeKeys, AreReadFromAFileThatIsNamedWhole) {
   const std::string target = at_[0] + "/ram";
   expect_refused(map(target, "vm7"), Errc::kInvalid, "want its absolute path");
-  expect_refused(map(target, folder_ + "/nothing"), Errc::kNotFound, folder_ + "/nothing");
-  expect_refused(map(target, folder_ + "/keys"), Errc::kInvalid, "has 2 keys");
+  expect_refused(map(target, folder_ / "nothing"), Errc::kNotFound, folder_ / "nothing");
+  expect_refused(map(target, folder_ / "keys"), Errc::kInvalid, "has 2 keys");
   const std::string open = write("open", kVm7);
   ASSERT_EQ(::chmod(open.c_str(), 0644), 0);
   expect_refused(map(target, open), Errc::kPermission, "mode 0600 is right");
@@ -166,7 +134,7 @@ TEST_F(NodeKeys, AreProvedByPathsThatAreAdded) {
   ASSERT_TRUE(added.ok()) << added.error().message();
   EXPECT_EQ((*added)["paths"].size(), 2u);
   EXPECT_EQ((*added)["paths"][1]["state"], "connected");
-  auto both = map(at_[0] + "," + at_[1] + "/more", folder_ + "/vm7");
+  auto both = map(at_[0] + "," + at_[1] + "/more", folder_ / "vm7");
   ASSERT_TRUE(both.ok()) << both.error().message();
   EXPECT_EQ(server_now()["session_list"].size(), 1u);
 }

@@ -2,9 +2,7 @@
 // and another one that some of the paths should not lead to.
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "cli/test_node.h"
 
@@ -60,21 +58,6 @@ class NodePaths : public testing::Test {
     const json now = session();
     for (const json& one : now["paths"]) up += one["connected"] == true ? 1 : 0;
     return up;
-  }
-  /// Asks the node until it is so.
-  template <typename Condition>
-  static bool until(Condition condition) {
-    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-    while (!condition()) {
-      if (std::chrono::steady_clock::now() > limit) return false;
-      std::this_thread::yield();
-    }
-    return true;
-  }
-  void expect_refused(const Result<json>& answer, Errc code, const std::string& words) {
-    ASSERT_FALSE(answer.ok()) << "not refused, but should have said: " << words;
-    EXPECT_EQ(answer.code(), code) << answer.error().message();
-    EXPECT_NE(answer.error().message().find(words), std::string::npos) << answer.error().message();
   }
 
   std::unique_ptr<Node> server_;

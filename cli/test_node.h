@@ -1,14 +1,20 @@
-// What the tests of nodes share: starting and stopping one in this process.
+// What the tests of nodes share: starting and stopping one in this process, asking it until
+// something is so, and what refusals say; key files.
 #pragma once
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <fstream>
 #include <future>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 
+#include "base/linux_test_folder.h"
 #include "cli/node.h"
 
 namespace braid::cli {
@@ -44,6 +50,32 @@ class IdleKernelDevice : public bnbd::KernelDevice {
 inline base::Task<base::Result<std::unique_ptr<bnbd::KernelDevice>>> attach_nothing(
     base::Reactor&, bnbd::BlockDevice&, bnbd::KernelDeviceOptions) {
   co_return std::unique_ptr<bnbd::KernelDevice>(std::make_unique<IdleKernelDevice>());
+}
+
+/// Asks until it is so; false if that takes longer than any machine needs.
+template <typename Condition>
+bool until(Condition condition) {
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > limit) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+template <typename T>
+void expect_refused(const base::Result<T>& answer, base::Errc code, const std::string& words) {
+  ASSERT_FALSE(answer.ok()) << "not refused, but should have said: " << words;
+  EXPECT_EQ(answer.code(), code) << answer.error().message();
+  EXPECT_THAT(answer.error().message(), testing::HasSubstr(words));
+}
+
+/// Its path; `mode`: of the file.
+inline std::string write_file(const base::ScratchFolder& folder, const std::string& name,
+                              const std::string& text, mode_t mode = 0600) {
+  std::ofstream(folder / name) << text;
+  EXPECT_EQ(::chmod((folder / name).c_str(), mode), 0);
+  return folder / name;
 }
 
 inline base::Status stop(Node& node, bool force) {
