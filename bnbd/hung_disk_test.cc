@@ -96,30 +96,6 @@ TEST_F(HungDisk, a_reopening_that_hangs_leaves_the_other_devices_of_the_session_
   EXPECT_EQ(wait(held), Errc::kOk);
 }
 
-TEST_F(HungDisk, a_device_that_is_taken_away_while_it_is_being_opened_again_stays_away) {
-  RemoteDevice& device = open(*client, "disk.img");
-  for (const bool whole_session : {false, true}) {
-    kill_server();
-    auto lock = take_lock(*disk);
-    start_server();
-    const ForceClose what = whole_session ? ForceClose{"", "client"} : ForceClose{"disk.img", ""};
-    std::optional<unsigned> taken;
-    // An opening has patience with its disk for a while, and begins anew.
-    for (int i = 0; i < 1000 && !taken; ++i) {
-      world.run_for(10 * base::kMillisecond);
-      auto closed = server->force_close(what);
-      if (closed.ok() && closed->devices > 0) taken = closed->devices;
-    }
-    ASSERT_EQ(taken.value_or(0), 1u);
-    lock.reset();
-    EXPECT_TRUE(until([&] { return device.state() == RemoteState::kRevoked; }))
-        << (whole_session ? "session: " : "export: ") << device.explain();
-    ASSERT_TRUE(until([&] { return client->session->state() == trs::SessionState::kConnected; }));
-    const base::Status back = await(*client, device.remap());
-    ASSERT_TRUE(back.ok()) << whole_session << ": " << back.error().message();
-  }
-}
-
 TEST_F(HungDisk, when_many_hang_no_more_are_opened_until_one_ends) {
   constexpr int kStuckMax = 64;
   constexpr int kOfOneClient = 4;  // few, as those that wait for an admin permit time out

@@ -13,8 +13,8 @@ using base::Result;
 namespace {
 
 constexpr size_t kDevicesMax = 256;  // of one session
-// Control requests of a session run one after the other, so none may wait long for a disk. A Braid
-// client asks again; others take the answer as final.
+// A session has few admin permits, so no control request may keep one for long while it waits for a
+// disk. A Braid client asks again; others take the answer as final.
 constexpr uint64_t kOpenPatienceNs = 250 * base::kMillisecond;
 constexpr uint64_t kForeignOpenPatienceNs = 3 * base::kSecond;
 constexpr uint64_t kClosePatienceNs = 250 * base::kMillisecond;
@@ -81,9 +81,24 @@ base::Task<void> ServerImpl::open(RequestSlot& slot) {
 base::Task<Result<SessionDevice*>> ServerImpl::open_device(Session& session,
                                                            wire::OpenRequest request) {
   BRAID_CO_CHECK(check_room(session));
-  const uint64_t patience_ns = session.braid_peer() ? kOpenPatienceNs : kForeignOpenPatienceNs;
   BRAID_CO_TRY(const std::string name, exports_.name_for(session.name(), request.name));
-  const Opening opening(session, name);
+  Opening opening(session.openings(), name);
+  auto found = co_await find_export(session, request, name);
+  // Whatever became of it: there may be nobody to be refused any more who was in its way, and the
+  // operator's word was for this session, whatever others of its name have been allowed since.
+  if (opening.taken()) {
+    if (found.ok()) exports_.release(**found);
+    co_return ExportTable::revoked(name);
+  }
+  if (found.ok()) co_return add_device(session, request, **found);
+  if (found.code() == Errc::kTimedOut && session.braid_peer()) opening.asks_again();
+  co_return found.error();
+}
+
+/// The export that the session may hold in this mode. The caller then holds or releases it.
+base::Task<Result<Export*>> ServerImpl::find_export(Session& session, wire::OpenRequest request,
+                                                    std::string name) {
+  const uint64_t patience_ns = session.braid_peer() ? kOpenPatienceNs : kForeignOpenPatienceNs;
   auto found = co_await exports_.open(name, patience_ns);
   // In a refusal some codes speak of the device's life, and must not come from a disk.
   if (!found.ok()) co_return base::Error(disk_status(found.code()), found.error().message());
@@ -96,26 +111,34 @@ base::Task<Result<SessionDevice*>> ServerImpl::open_device(Session& session,
     status = co_await exports_.begin_writing(*exported, request, patience_ns);
     --exported->waiters;
   }
-  if (opening.taken) status = exports_.check_revoked(*exported, session.name());
-  if (SessionDevice* held = session.find(*exported)) {
-    if (held->mode == request.mode) co_return held;  // RNBD: opening again gives the same id
-    co_return make_error(Errc::kExists, "the session has '{}' open already, in mode {}",
-                         exported->name, wire::to_string(held->mode));
-  }
+  // What this session has got meanwhile is no refusal: it is given once more.
+  if (session.find(*exported) != nullptr) co_return exported;
   if (home_.host().mutant("second-writer") && status.code() == Errc::kBusy) status = {};
-  if (status.ok()) status = check_room(session);  // others were opened meanwhile
-  if (status.ok()) status = share_memory(*exported);
-  if (!status.ok()) {
-    exports_.release(*exported);
-    co_return status.error();
+  if (status.ok()) co_return exported;
+  exports_.release(*exported);
+  co_return status.error();
+}
+
+Result<SessionDevice*> ServerImpl::add_device(Session& session, const wire::OpenRequest& request,
+                                              Export& exported) {
+  if (SessionDevice* held = session.find(exported)) {
+    if (held->mode == request.mode) return held;  // RNBD: opening again gives the same id
+    return make_error(Errc::kExists, "the session has '{}' open already, in mode {}", exported.name,
+                      wire::to_string(held->mode));
   }
-  SessionDevice& device = session.add(*exported, request.mode, home_);
-  if (writes) exports_.take_tenure(device, request.tenure);
-  exports_.forgive(*exported, session.name());
+  base::Status status = check_room(session);  // others were opened meanwhile
+  if (status.ok()) status = share_memory(exported);
+  if (!status.ok()) {
+    exports_.release(exported);
+    return status.error();
+  }
+  SessionDevice& device = session.add(exported, request.mode, home_);
+  if (request.mode != wire::AccessMode::kReadOnly) exports_.take_tenure(device, request.tenure);
+  exports_.forgive(exported, session.name());
   ++statistics_.opened;
   log_.info("session '{}' from {} opened '{}' in mode {}", session.name(), session.peer(),
-            exported->name, wire::to_string(request.mode));
-  co_return &device;
+            exported.name, wire::to_string(request.mode));
+  return &device;
 }
 
 /// Registers the memory that the device lends, so that reads are answered out of it.

@@ -4,6 +4,7 @@
 
 #include "bnbd/backends.h"
 #include "bnbd/server/export_name.h"
+#include "bnbd/server/opening.h"
 #include "bnbd/server/session.h"
 
 namespace braid::bnbd::server {
@@ -18,11 +19,10 @@ namespace {
 // Each hanging opening takes one of the host's worker threads (256) for as long as it hangs.
 constexpr unsigned kStuckMax = 64;
 constexpr uint64_t kStuckNs = 3 * base::kSecond;
-// Longer than a client takes to ask again.
-constexpr uint64_t kUnclaimedNs = 15 * base::kSecond;
 // A failure is told to who asks again at once, and tried anew for others.
 constexpr uint64_t kOldNewsNs = base::kSecond;
 constexpr size_t kMigrationWritersMax = 2;
+constexpr size_t kRevokedMax = 4096;
 
 /// A span of time for people, in its largest unit.
 std::string span_text(uint64_t span_ns) {
@@ -75,7 +75,9 @@ ExportTable::ExportTable(base::Reactor& reactor, const ExportServerOptions& opti
       options_(options),
       log_(reactor.log().child("export")),
       tenures_(reactor),
-      look_timer_(&ExportTable::look_due, this) {}
+      look_timer_(&ExportTable::look_due, this),
+      revoked_(kRevokedMax),
+      revoked_names_(kRevokedMax) {}
 
 ExportTable::~ExportTable() = default;
 
@@ -199,7 +201,7 @@ base::Task<void> ExportTable::run_opening(Export& made) {
   made.opening = false;
   made.opened.notify_all();
   if (made.waiters > 0) co_return;
-  reactor_.schedule_after(made.unclaimed, made.open_status.ok() ? kUnclaimedNs : kOldNewsNs);
+  reactor_.schedule_after(made.unclaimed, made.open_status.ok() ? kAsksAgainNs : kOldNewsNs);
 }
 
 base::Task<bool> ExportTable::opened(Export& made) {

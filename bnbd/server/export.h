@@ -6,15 +6,14 @@
 
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "base/reactor.h"
 #include "bnbd/block.h"
 #include "bnbd/server.h"
+#include "bnbd/server/revocations.h"
 #include "bnbd/server/tenure.h"
 #include "bnbd/wire.h"
 
@@ -80,6 +79,7 @@ class ExportTable {
   /// kCanceled if the operator has taken the device from this session, and it has not been given
   /// back since.
   base::Status check_revoked(const Export& from, const std::string& session) const;
+  static base::Error revoked(const std::string& export_name);
   void revoke(const Export& from, const std::string& session);
   /// Of an export that is still being opened: nobody knows its identity yet.
   void revoke_name(const std::string& export_name, const std::string& session);
@@ -116,8 +116,8 @@ class ExportTable {
   std::vector<std::unique_ptr<Export>> exports_;
   base::Timer look_timer_;  // pending while a file is open
   uint64_t resized_ = 0;
-  std::set<std::pair<std::string, std::string>> revoked_;        // identity, session
-  std::set<std::pair<std::string, std::string>> revoked_names_;  // of exports, session
+  Revocations revoked_;                             // by identity
+  Revocations revoked_names_;                       // by the export's name
   std::map<std::string, uint64_t> flushes_failed_;  // by identity; stays when the file is closed
 };
 

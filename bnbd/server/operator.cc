@@ -7,32 +7,28 @@ using base::Errc;
 using base::make_error;
 using base::Result;
 
-namespace {
-
-constexpr size_t kRevokedMax = 4096;
-
-}  // namespace
-
 base::Status ExportTable::check_revoked(const Export& from, const std::string& session) const {
-  const bool revoked = revoked_.contains({from.device->info().identity, session}) ||
-                       revoked_names_.contains({from.name, session});
-  if (!revoked) return {};
-  return make_error(Errc::kCanceled, "the server's operator has closed '{}'", from.name);
+  const bool found = revoked_.contains(from.device->info().identity, session) ||
+                     revoked_names_.contains(from.name, session);
+  if (!found) return {};
+  return revoked(from.name);
+}
+
+base::Error ExportTable::revoked(const std::string& export_name) {
+  return make_error(Errc::kCanceled, "the server's operator has closed '{}'", export_name);
 }
 
 void ExportTable::revoke(const Export& from, const std::string& session) {
-  if (revoked_.size() >= kRevokedMax) revoked_.erase(revoked_.begin());
-  revoked_.insert({from.device->info().identity, session});
+  revoked_.add(from.device->info().identity, session);
 }
 
 void ExportTable::revoke_name(const std::string& export_name, const std::string& session) {
-  if (revoked_names_.size() >= kRevokedMax) revoked_names_.erase(revoked_names_.begin());
-  revoked_names_.insert({export_name, session});
+  revoked_names_.add(export_name, session);
 }
 
 void ExportTable::forgive(const Export& from, const std::string& session) {
-  revoked_.erase({from.device->info().identity, session});
-  revoked_names_.erase({from.name, session});
+  revoked_.remove(from.device->info().identity, session);
+  revoked_names_.remove(from.name, session);
 }
 
 SessionStatus ServerImpl::describe(Session& session) {
@@ -65,16 +61,16 @@ std::vector<SessionStatus> ServerImpl::session_statuses() const {
 }
 
 /// What is being opened counts as open: its client would have it in a moment.
-unsigned ServerImpl::take_opening(Session& session, const std::string& export_name) {
-  Opening* const opening = session.opening();
-  if (opening == nullptr || opening->taken) return 0;
-  if (!export_name.empty() && opening->export_name != export_name) return 0;
-  log_.warning("the operator takes '{}' from session '{}' ({}), which is opening it",
-               opening->export_name, session.name(), session.peer());
-  ++statistics_.force_closed;
-  exports_.revoke_name(opening->export_name, session.name());
-  opening->taken = true;
-  return 1;
+unsigned ServerImpl::take_openings(Session& session, const std::string& export_name) {
+  const std::vector<Openings::Wish*> wishes = session.openings().wishes(export_name);
+  for (Openings::Wish* wish : wishes) {
+    log_.warning("the operator takes '{}' from session '{}' ({}), which is opening it",
+                 wish->export_name, session.name(), session.peer());
+    ++statistics_.force_closed;
+    exports_.revoke_name(wish->export_name, session.name());
+    wish->taken = true;
+  }
+  return static_cast<unsigned>(wishes.size());
 }
 
 unsigned ServerImpl::take_devices(Session& session, const std::string& export_name) {
@@ -84,7 +80,7 @@ unsigned ServerImpl::take_devices(Session& session, const std::string& export_na
     if (fits) found.push_back(device.get());
   }
   for (SessionDevice* device : found) force_close(session, *device);
-  return static_cast<unsigned>(found.size() + take_opening(session, export_name));
+  return static_cast<unsigned>(found.size()) + take_openings(session, export_name);
 }
 
 Result<ForceClosed> ServerImpl::force_close(const ForceClose& what) {

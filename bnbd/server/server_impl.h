@@ -65,6 +65,10 @@ class ServerImpl final : public ExportServer, private trs::ServerUser {
   base::Task<void> open(RequestSlot& slot);
   base::Task<void> close(RequestSlot& slot);
   base::Task<base::Result<SessionDevice*>> open_device(Session& session, wire::OpenRequest request);
+  base::Task<base::Result<Export*>> find_export(Session& session, wire::OpenRequest request,
+                                                std::string name);
+  base::Result<SessionDevice*> add_device(Session& session, const wire::OpenRequest& request,
+                                          Export& exported);
   base::Status share_memory(Export& exported);
   void answer_open(RequestSlot& slot, const SessionDevice& device);
   void refuse_open(RequestSlot& slot, const base::Error& why);
@@ -75,7 +79,7 @@ class ServerImpl final : public ExportServer, private trs::ServerUser {
   // --- operator.cc, home reactor
   void force_close(Session& session, SessionDevice& device);
   unsigned take_devices(Session& session, const std::string& export_name);
-  unsigned take_opening(Session& session, const std::string& export_name);
+  unsigned take_openings(Session& session, const std::string& export_name);
   static SessionStatus describe(Session& session);
 
   const ExportServerOptions options_;

@@ -24,7 +24,8 @@ Session::Session(ServerImpl& server, trs::ServerSession& transport,
       name_(transport.name()),
       peer_(transport.peer_text()),
       braid_peer_(transport.braid_peer()),
-      key_name_(transport.key_name()) {
+      key_name_(transport.key_name()),
+      openings_(*reactors.front()) {
   for (base::Reactor* reactor : reactors) {
     pools_.push_back(std::make_unique<SlotPool>(server, *this, *reactor, pools_.size(),
                                                 transport.queue_depth() + kSpareSlots));

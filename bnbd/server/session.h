@@ -13,6 +13,7 @@
 #include "base/reactor.h"
 #include "bnbd/block.h"
 #include "bnbd/server/export.h"
+#include "bnbd/server/opening.h"
 #include "bnbd/wire.h"
 #include "trs/server.h"
 
@@ -49,19 +50,6 @@ struct RequestSlot : base::Message, base::ListNode {
   trs::DataBuffer source;  // what a read is answered from, if not from its chunk
   BlockRequest block;
   base::Task<void> control;  // of SESS_INFO, OPEN and CLOSE; done before the slot is free
-};
-
-/// An OPEN under way: the operator may close the export, or the session, before it ends.
-class Opening {
- public:
-  Opening(Session& session, std::string export_name);
-  ~Opening();
-  Opening(const Opening&) = delete;
-  const std::string export_name;
-  bool taken = false;  // by the operator: it is refused
-
- private:
-  Session& session_;
 };
 
 /// The free slots of one reactor.
@@ -121,8 +109,7 @@ class Session {
   std::unique_ptr<SessionDevice> take_retired(SessionDevice& device);
   const std::vector<std::unique_ptr<SessionDevice>>& retired() const { return retired_; }
 
-  /// Control requests run one after the other: there is one, or null.
-  Opening* opening() const { return opening_; }
+  Openings& openings() { return openings_; }
 
   /// Its client is to hear that the device has another size, or that it is closed (and retired).
   void tell_resized(SessionDevice& device) { device.news = ++news_; }
@@ -143,22 +130,12 @@ class Session {
     uint64_t news = 0;
     uint32_t id = 0;
   };
-  friend class Opening;
-  Opening* opening_ = nullptr;
+  Openings openings_;
   uint64_t news_ = 0;                 // so many there have been
   std::vector<ClosedDevice> closed_;  // by the operator, of which the client may not know yet
   std::vector<std::unique_ptr<SessionDevice>> devices_;  // by id, ascending
   std::vector<std::unique_ptr<SessionDevice>> retired_;  // closed, with requests at their disk
   std::vector<std::unique_ptr<SlotPool>> pools_;         // last: their tasks go first
 };
-
-inline Opening::Opening(Session& session, std::string what)
-    : export_name(std::move(what)), session_(session) {
-  session_.opening_ = this;
-}
-
-inline Opening::~Opening() {
-  session_.opening_ = nullptr;
-}
 
 }  // namespace braid::bnbd::server
