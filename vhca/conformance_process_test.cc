@@ -190,12 +190,15 @@ TEST_P(ConformanceProcesses, APeerThatIsKilledWhileItIsStoppedIsNoticed) {
   EXPECT_TRUE(wc->status == IBV_WC_RETRY_EXC_ERR || wc->status == IBV_WC_WR_FLUSH_ERR);
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, ConformanceProcesses,
-                         testing::Values(Way{"inhost", WireKind::kInHost, Memory::kSegment, true},
-                                         Way{"inhost_foreign", WireKind::kInHost, Memory::kForeign,
-                                             true},
-                                         Way{"tcp", WireKind::kTcp, Memory::kSegment, false}),
-                         [](const auto& each) { return each.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Devices, ConformanceProcesses,
+    testing::Values(Way{"inhost", WireKind::kInHost, Memory::kSegment, true},
+                    Way{"inhost_foreign", WireKind::kInHost, Memory::kForeign, true},
+                    Way{"tcp", WireKind::kTcp, Memory::kSegment, false},
+                    Way{"host", WireKind::kHost, Memory::kSegment, true},
+                    Way{"host_foreign", WireKind::kHost, Memory::kForeign, true},
+                    Way{"host_tcp", WireKind::kHostTcp, Memory::kSegment, false}),
+    [](const auto& each) { return each.param.name; });
 
 }  // namespace
 }  // namespace braid::vhca::conformance

@@ -203,8 +203,23 @@ class TcpRig final : public ProcessRig {
   }
 };
 
+/// The device of both wires, as hosts have it.
+class HostRig final : public ProcessRig {
+ public:
+  enum class Peers { kInHost, kTcp };
+  explicit HostRig(Peers peers)
+      : ProcessRig(make_host(false), "127.0.0.1", 30 * base::kMillisecond) {
+    const bool tcp = peers == Peers::kTcp;
+    for (int side = 0; side < 2; ++side) {
+      set_device(side, create_host_device(
+                           *host_, *reactors_[side],
+                           {.listen_tcp = tcp, .tcp_within_host = tcp, .port_faults = true}));
+    }
+  }
+};
+
 /// Two RDMA devices of this machine that reach each other: BRAID_TEST_RDMA=CLIENT,SERVER names
-/// them (tests/lab/rdma).
+/// them (tests/lab/conformance).
 class IbvRig final : public ProcessRig {
  public:
   IbvRig(std::string client, std::string server)
@@ -245,6 +260,10 @@ std::vector<RigFactory> rigs() {
       factory<InHostRig>("inhost_foreign_td", false, true, InHostRig::Memory::kForeign),
       factory<TcpRig>("tcp", false, false),
       factory<TcpRig>("tcp_td", false, true),
+      factory<HostRig>("host", false, false, HostRig::Peers::kInHost),
+      factory<HostRig>("host_td", false, true, HostRig::Peers::kInHost),
+      factory<HostRig>("host_tcp", false, false, HostRig::Peers::kTcp),
+      factory<HostRig>("host_tcp_td", false, true, HostRig::Peers::kTcp),
       factory<SimRig>("sim_tcp", true, false, /*tcp=*/true),
       factory<SimRig>("sim_tcp_td", true, true, /*tcp=*/true)};
   if (const char* const pair = std::getenv("BRAID_TEST_RDMA"); pair != nullptr) {

@@ -33,39 +33,17 @@ class BothFences final : public PeerFence {
   std::unique_ptr<PeerFence> b_;
 };
 
-/// Takes requests from a listener, one at a time, so that its own backlog counts the others.
-Task<void> hand_over(Listener* from, std::shared_ptr<RequestQueue> to) {
-  for (;;) {
-    Task<Result<std::unique_ptr<ConnectRequest>>> coming = from->next();
-    auto request = co_await std::move(coming);
-    if (!request.ok()) co_return;  // closed, and `from` gone
-    to->push(std::move(*request));
-    Task<bool> emptied = RequestQueue::emptied(to);
-    const bool open = co_await std::move(emptied);
-    if (!open) co_return;
-  }
-}
-
 /// Two listeners at one address, and the requests of both in one queue.
 class BothListeners final : public Listener {
  public:
-  BothListeners(base::Reactor& reactor, std::unique_ptr<Listener> inhost,
-                std::unique_ptr<Listener> tcp)
-      : requests_(std::make_shared<RequestQueue>(reactor)),
-        inhost_(std::move(inhost)),
-        tcp_(std::move(tcp)) {
-    reactor.spawn(hand_over(inhost_.get(), requests_));
-    reactor.spawn(hand_over(tcp_.get(), requests_));
-  }
-  ~BothListeners() override { requests_->close(); }
+  BothListeners(std::unique_ptr<Listener> inhost, std::unique_ptr<Listener> tcp)
+      : inhost_(std::move(inhost)), tcp_(std::move(tcp)) {}
 
-  Task<Result<std::unique_ptr<ConnectRequest>>> next() override {
-    return RequestQueue::take(requests_);
-  }
+  /// The other one has the same requests.
+  Task<Result<std::unique_ptr<ConnectRequest>>> next() override { return tcp_->next(); }
   Address address() const override { return tcp_->address(); }
 
  private:
-  const std::shared_ptr<RequestQueue> requests_;
   const std::unique_ptr<Listener> inhost_;
   const std::unique_ptr<Listener> tcp_;
 };
@@ -105,11 +83,12 @@ Result<std::unique_ptr<Listener>> HostWire::listen(SoftDevice& device, base::Rea
                                                    const Address& address, int backlog) {
   if (!options_.listen_tcp) return inhost_.listen(device, reactor, address, backlog);
   for (int tries = 1;; ++tries) {
-    BRAID_TRY(auto tcp, tcp_.listen(device, reactor, address, backlog));
-    auto inhost = inhost_.listen(device, reactor, tcp->address(), backlog);
+    auto requests = std::make_shared<RequestQueue>(reactor);
+    BRAID_TRY(auto tcp, tcp_.listen(device, reactor, address, backlog, requests));
+    auto inhost = inhost_.listen(device, reactor, tcp->address(), backlog, requests);
     if (inhost.ok()) {
       return std::unique_ptr<Listener>(
-          std::make_unique<BothListeners>(reactor, std::move(*inhost), std::move(tcp)));
+          std::make_unique<BothListeners>(std::move(*inhost), std::move(tcp)));
     }
     const bool again = address.port == 0 && inhost.code() == Errc::kExists && tries < kPortTries;
     if (!again) return inhost.error();

@@ -1,7 +1,7 @@
 // Requests to connect that a listener has and nobody took yet.
 //
-// Shared by the listener and the tasks that wait in its next(): these end with kCanceled when the
-// listener goes. Threads: the listener's reactor.
+// Shared by the listener, or listeners at one address, and the tasks that wait in its next(): these
+// end with kCanceled when the listener goes. Threads: the listener's reactor.
 #pragma once
 
 #include <deque>
@@ -38,13 +38,7 @@ class RequestQueue {
     }
     std::unique_ptr<ConnectRequest> request = std::move(queue->requests_.front());
     queue->requests_.pop_front();
-    if (queue->requests_.empty()) queue->notify();
     co_return request;
-  }
-  /// Until nothing is in the queue; false if it was closed.
-  static base::Task<bool> emptied(std::shared_ptr<RequestQueue> queue) {
-    while (!queue->requests_.empty() && !queue->closed_) co_await queue->changed_.wait();
-    co_return !queue->closed_;
   }
 
  private:

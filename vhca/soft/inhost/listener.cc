@@ -96,14 +96,15 @@ InHostListener::Candidate::~Candidate() {
 }
 
 InHostListener::InHostListener(InHostWire& wire, SoftDevice& device, base::Reactor& reactor,
-                               BoundListener bound, int backlog)
+                               BoundListener bound, int backlog,
+                               std::shared_ptr<RequestQueue> requests)
     : wire_(wire),
       device_(device),
       reactor_(reactor),
       bound_(std::move(bound)),
       backlog_(static_cast<size_t>(std::clamp(backlog, 1, 4096))),
       pause_(&InHostListener::pause_over, this),
-      requests_(std::make_shared<RequestQueue>(reactor)) {
+      requests_(std::move(requests)) {
   watch_.ready = &InHostListener::somebody_connects;
   watch_.context = this;
   watch_socket(true);

@@ -39,8 +39,9 @@ class InHostRequest final : public ConnectRequest {
 
 class InHostListener final : public Listener {
  public:
+  /// `requests`: where they wait; `backlog` bounds all that wait there.
   InHostListener(InHostWire& wire, SoftDevice& device, base::Reactor& reactor, BoundListener bound,
-                 int backlog);
+                 int backlog, std::shared_ptr<RequestQueue> requests);
   ~InHostListener() override;
 
   base::Task<base::Result<std::unique_ptr<ConnectRequest>>> next() override;

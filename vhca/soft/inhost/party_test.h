@@ -35,7 +35,8 @@ struct Exposed {
 static_assert(sizeof(Exposed) == 16);
 
 enum class Memory { kSegment, kForeign };
-enum class WireKind { kInHost, kTcp };
+/// kHost: the device of both wires, its peers in-host; kHostTcp: the same, its peers by TCP.
+enum class WireKind { kInHost, kTcp, kHost, kHostTcp };
 
 struct PartyOptions {
   Memory memory = Memory::kSegment;
@@ -57,9 +58,7 @@ class Party {
     base::Reactor::Options reactor_options;
     reactor_options.poll_budget_ns = options.poll_budget_ns;
     reactor = std::move(*base::Reactor::create(*host, reactor_options));
-    device = std::move(options.wire == WireKind::kTcp
-                           ? *create_tcp_device(*host, *reactor, {.ip = "127.0.0.1"})
-                           : *create_soft_device(*host, *reactor));
+    device = std::move(*make_device());
     td = device->create_td();
     pd = std::move(*device->alloc_pd());
     if (options.memory == Memory::kSegment) {
@@ -79,6 +78,19 @@ class Party {
   }
   ~Party() { drop(); }
 
+  base::Result<std::unique_ptr<Device>> make_device() {
+    switch (options_.wire) {
+      case WireKind::kInHost:
+        return create_soft_device(*host, *reactor);
+      case WireKind::kTcp:
+        return create_tcp_device(*host, *reactor, {.ip = "127.0.0.1"});
+      case WireKind::kHost:
+        return create_host_device(*host, *reactor, {.listen_tcp = true});
+      case WireKind::kHostTcp:
+        return create_host_device(*host, *reactor, {.listen_tcp = true, .tcp_within_host = true});
+    }
+    BRAID_ASSERT(false);
+  }
   void register_buffer() {
     mr = std::move(*pd->reg_mr(buffer.data(), buffer.size(),
                                IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |

@@ -83,9 +83,15 @@ Status InHostWire::check_peer(const base::PeerIdentity& identity) const {
 
 Result<std::unique_ptr<Listener>> InHostWire::listen(SoftDevice& device, base::Reactor& reactor,
                                                      const Address& address, int backlog) {
+  return listen(device, reactor, address, backlog, std::make_shared<RequestQueue>(reactor));
+}
+
+Result<std::unique_ptr<Listener>> InHostWire::listen(SoftDevice& device, base::Reactor& reactor,
+                                                     const Address& address, int backlog,
+                                                     std::shared_ptr<RequestQueue> requests) {
   BRAID_TRY(BoundListener bound, bind_listener(host_, address));
-  return std::unique_ptr<Listener>(
-      std::make_unique<InHostListener>(*this, device, reactor, std::move(bound), backlog));
+  return std::unique_ptr<Listener>(std::make_unique<InHostListener>(
+      *this, device, reactor, std::move(bound), backlog, std::move(requests)));
 }
 
 /// A socket to whoever listens at the address. A full backlog is waited for.

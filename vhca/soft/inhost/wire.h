@@ -13,6 +13,7 @@
 #include "vhca/soft/inhost/fence.h"
 #include "vhca/soft/inhost/peer_device.h"
 #include "vhca/soft/inhost/qp_numbers.h"
+#include "vhca/soft/request_queue.h"
 #include "vhca/soft/wire.h"
 
 namespace braid::vhca::soft::inhost {
@@ -46,6 +47,10 @@ class InHostWire final : public Wire {
 
   base::Result<std::unique_ptr<Listener>> listen(SoftDevice& device, base::Reactor& reactor,
                                                  const Address& address, int backlog) override;
+  /// As listen(), for listeners that share their requests, and so the backlog and their end.
+  base::Result<std::unique_ptr<Listener>> listen(SoftDevice& device, base::Reactor& reactor,
+                                                 const Address& address, int backlog,
+                                                 std::shared_ptr<RequestQueue> requests);
   base::Task<base::Result<ConnectResult>> connect(SoftDevice& device, base::Reactor& reactor,
                                                   SoftQp& qp, Address peer,
                                                   ConnectParameters parameters,

@@ -89,8 +89,10 @@ class TcpRequest final : public ConnectRequest {
 
 class TcpListener final : public Listener {
  public:
+  /// `requests`: where they wait; `backlog` bounds all that wait there.
   TcpListener(TcpWire& wire, SoftDevice& device, base::Reactor& reactor,
-              std::unique_ptr<base::StreamListener> listener, int backlog);
+              std::unique_ptr<base::StreamListener> listener, int backlog,
+              std::shared_ptr<RequestQueue> requests);
   ~TcpListener() override;
 
   base::Task<base::Result<std::unique_ptr<ConnectRequest>>> next() override;

@@ -36,14 +36,15 @@ TcpListener::Candidate::~Candidate() {
 }
 
 TcpListener::TcpListener(TcpWire& wire, SoftDevice& device, base::Reactor& reactor,
-                         std::unique_ptr<base::StreamListener> listener, int backlog)
+                         std::unique_ptr<base::StreamListener> listener, int backlog,
+                         std::shared_ptr<RequestQueue> requests)
     : wire_(wire),
       device_(device),
       reactor_(reactor),
       listener_(std::move(listener)),
       backlog_(static_cast<size_t>(std::clamp(backlog, 1, 4096))),
       pause_(&TcpListener::pause_over, this),
-      requests_(std::make_shared<RequestQueue>(reactor)) {
+      requests_(std::move(requests)) {
   watch_.ready = &TcpListener::somebody_connects;
   watch_.context = this;
   watch_socket(true);

@@ -121,11 +121,17 @@ std::unique_ptr<PeerFence> TcpWire::fence_peers(uint32_t) {
 
 Result<std::unique_ptr<Listener>> TcpWire::listen(SoftDevice& device, base::Reactor& reactor,
                                                   const Address& address, int backlog) {
+  return listen(device, reactor, address, backlog, std::make_shared<RequestQueue>(reactor));
+}
+
+Result<std::unique_ptr<Listener>> TcpWire::listen(SoftDevice& device, base::Reactor& reactor,
+                                                  const Address& address, int backlog,
+                                                  std::shared_ptr<RequestQueue> requests) {
   const base::SocketAddress at{.ip = address.ip, .port = address.port};
   // The kernel's backlog holds those that the reactor has not seen; ours counts requests.
   BRAID_TRY(auto listener, host_.listen_stream(at, std::max(backlog, 128)));
-  return std::unique_ptr<Listener>(
-      std::make_unique<TcpListener>(*this, device, reactor, std::move(listener), backlog));
+  return std::unique_ptr<Listener>(std::make_unique<TcpListener>(
+      *this, device, reactor, std::move(listener), backlog, std::move(requests)));
 }
 
 namespace {

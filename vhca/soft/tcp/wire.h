@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/host.h"
+#include "vhca/soft/request_queue.h"
 #include "vhca/soft/tcp/stream.h"
 #include "vhca/soft/wire.h"
 
@@ -35,6 +36,10 @@ class TcpWire final : public Wire {
 
   base::Result<std::unique_ptr<Listener>> listen(SoftDevice& device, base::Reactor& reactor,
                                                  const Address& address, int backlog) override;
+  /// As listen(), for listeners that share their requests, and so the backlog and their end.
+  base::Result<std::unique_ptr<Listener>> listen(SoftDevice& device, base::Reactor& reactor,
+                                                 const Address& address, int backlog,
+                                                 std::shared_ptr<RequestQueue> requests);
   base::Task<base::Result<ConnectResult>> connect(SoftDevice& device, base::Reactor& reactor,
                                                   SoftQp& qp, Address peer,
                                                   ConnectParameters parameters,
