@@ -61,6 +61,37 @@ TEST_F(FlushFailure, is_told_when_its_answer_was_lost_with_the_path) {
   EXPECT_EQ(FlushFailure::flush(*client, device), Errc::kOk);
 }
 
+TEST_F(FlushFailure, is_told_to_each_flush_that_was_under_way) {
+  RemoteDevice& device = open(*client);
+  ASSERT_EQ(write(*client, device, 0, 4096, 1), Errc::kOk);
+  std::vector<std::unique_ptr<Io>> flushes;
+  for (int i = 0; i < 4; ++i) flushes.push_back(std::make_unique<Io>(BlockOp::kFlush));
+  Io durable(BlockOp::kWrite, 8192, 4096, 3);
+  durable.request.force_unit_access = true;
+  disk_fails(true);
+  const uint64_t errors = disk->counters().errors;
+  for (const auto& flush : flushes) submit(*client, device, *flush);
+  submit(*client, device, durable);
+  ASSERT_TRUE(until([&] { return disk->counters().errors > errors; }));
+  disk_fails(false);  // the others succeed at the disk
+  for (const auto& flush : flushes) EXPECT_EQ(wait(*flush), Errc::kIo);
+  EXPECT_EQ(wait(durable), Errc::kIo) << "the kernel may have told its error to a flush";
+  EXPECT_EQ(disk->counters().errors, errors + 1);
+  EXPECT_EQ(FlushFailure::flush(*client, device), Errc::kOk);
+}
+
+TEST_F(FlushFailure, of_a_durable_write_is_told_by_the_next_flush_too) {
+  RemoteDevice& device = open(*client);
+  ASSERT_EQ(write(*client, device, 0, 4096, 1), Errc::kOk);
+  Io durable(BlockOp::kWrite, 8192, 4096, 3);
+  durable.request.force_unit_access = true;
+  disk_fails(true);
+  EXPECT_EQ(run(*client, device, durable), Errc::kIo);
+  disk_fails(false);
+  EXPECT_EQ(flush(*client, device), Errc::kIo) << "it said nothing of the write before it";
+  EXPECT_EQ(flush(*client, device), Errc::kOk);
+}
+
 TEST_F(FlushFailure, of_one_disk_is_none_of_another) {
   RemoteDevice& device = open(*client);
   RemoteDevice& ram = open(*client, "ram");

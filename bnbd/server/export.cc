@@ -266,20 +266,23 @@ void ExportTable::take_tenure(SessionDevice& holder, uint64_t claimed) {
   if (claimed == 0) log_.info("{}: {} is its writer now", holder.exported.name, tenure.writer);
 }
 
-Errc ExportTable::settle_flush(SessionDevice& holder, const BlockRequest& block, Errc status) {
+Errc ExportTable::settle_flush(const RequestSlot& slot, Errc status) {
+  SessionDevice& holder = *slot.device;
+  const BlockRequest& block = slot.block;
   // Nothing was done, and nothing asked of pages. A flush itself has nothing that could be refused
   // so.
   const bool refused = status == Errc::kOutOfRange || status == Errc::kInvalid;
   if (status == Errc::kNotSupported || (refused && block.op != BlockOp::kFlush)) return status;
   uint64_t& failed = *holder.exported.flushes_failed;
+  // A durable write speaks of its own data, well or not: who flushes is still to be told of the
+  // others'.
+  const bool of_others = block.op == BlockOp::kFlush || block.preflush;
   if (status != Errc::kOk) {
     ++failed;
-  } else if (block.op != BlockOp::kFlush && !block.preflush) {
-    return status;  // its own data is durable; it says nothing of others'
-  } else if (holder.flushes_failed != failed) {
+  } else if (slot.flushes_failed != failed || (of_others && holder.flushes_failed != failed)) {
     status = Errc::kIo;
   }
-  holder.flushes_failed = failed;
+  if (of_others) holder.flushes_failed = failed;
   return status;
 }
 

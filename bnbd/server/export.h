@@ -19,6 +19,7 @@
 
 namespace braid::bnbd::server {
 
+struct RequestSlot;
 struct SessionDevice;
 class ExportTable;
 
@@ -69,10 +70,11 @@ class ExportTable {
                                          uint64_t patience_ns);
   /// Makes the tenure that begin_writing() saw to the holder's own.
   void take_tenure(SessionDevice& holder, uint64_t claimed);
-  /// What the holder is told of a request that makes earlier writes durable (flush, preflush, FUA)
-  /// and that the device ended with `status`. The kernel tells of pages that it could not write
-  /// once for each open file, and several sessions share ours: each is told once.
-  base::Errc settle_flush(SessionDevice& holder, const BlockRequest& block, base::Errc status);
+  /// What the client is told of a request that makes writes durable (flush, preflush, FUA) and that
+  /// the device ended with `status`. The kernel tells of pages that it could not write once for
+  /// each open file, and ours is shared by several sessions and requests: each that was under way
+  /// is told, and each session at its next flush.
+  base::Errc settle_flush(const RequestSlot& slot, base::Errc status);
   /// The device's own, changed by each failed flush: a client that lost its path, and with it
   /// perhaps the answer, counts what it had not flushed as lost when it comes back.
   static uint64_t incarnation(const Export& of);

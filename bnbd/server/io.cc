@@ -80,6 +80,7 @@ void ServerImpl::begin_io(RequestSlot& slot) {
   if (const Errc status = check(backend.info(), slot.block); status != Errc::kOk) {
     return refuse(slot, status, "outside what the device allows");
   }
+  slot.flushes_failed = *device->exported.flushes_failed;
   ++device->in_flight;
   backend.submit(slot.block);
 }
@@ -158,7 +159,7 @@ void ServerImpl::io_done(BlockRequest& block, Errc status) {
   ServerImpl& server = slot.pool->server;
   if (status != Errc::kOk && server.home_.host().mutant("disk-error-hidden")) status = Errc::kOk;
   if (block.op == BlockOp::kFlush || block.preflush || block.force_unit_access)
-    status = server.exports_.settle_flush(device, block, status);
+    status = server.exports_.settle_flush(slot, status);
   device.statistics.count(block, status);
   if (block.lent != nullptr && status == Errc::kOk) {
     slot.source.mr = device.exported.lendable.get();

@@ -49,7 +49,8 @@ struct RequestSlot : base::Message, base::ListNode {
   base::Errc status = base::Errc::kOk;
   trs::DataBuffer source;  // what a read is answered from, if not from its chunk
   BlockRequest block;
-  base::Task<void> control;  // of SESS_INFO, OPEN and CLOSE; done before the slot is free
+  uint64_t flushes_failed = 0;  // of the export, when the request began
+  base::Task<void> control;     // of SESS_INFO, OPEN and CLOSE; done before the slot is free
 };
 
 /// The free slots of one reactor.

@@ -231,8 +231,10 @@ bool Judge::explained(const Operation& op, Errc status) {
   if (status == Errc::kTimedOut) return plan_.clients[op.client].give_up_after_ns != base::kNever;
   if (status == Errc::kDisconnected) return plan_.clients[op.client].lost_after_ns != base::kNever;
   if (status == Errc::kNoSpace) return op.may_not_fit && op.changes();
-  return status == Errc::kIo &&
-         (op.may_fail || op.rivalled || flush_may_fail(op) || op.history().may_report_loss(op.id));
+  // A FUA write beside one that finds no room: the kernel may have told that one what it owes this.
+  const bool beside_full = op.may_not_fit && op.what.durable;
+  return status == Errc::kIo && (op.may_fail || beside_full || op.rivalled || flush_may_fail(op) ||
+                                 op.history().may_report_loss(op.id));
 }
 
 void Judge::succeeded(const Operation& op) {
