@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "tests/fuzz/numbers.h"
 #include "vhca/soft/inhost/inbound_ring.h"
 #include "vhca/soft/remote_check.h"
 
@@ -18,28 +19,11 @@ namespace {
 
 namespace soft = braid::vhca::soft;
 namespace inhost = braid::vhca::soft::inhost;
+using braid::fuzz::Numbers;
 
 void require(bool condition) {
   if (!condition) std::abort();
 }
-
-/// The input, number by number; zeroes behind its end.
-class Numbers {
- public:
-  explicit Numbers(std::span<const uint8_t> bytes) : bytes_(bytes) {}
-  bool empty() const { return bytes_.empty(); }
-  template <typename T>
-  T next() {
-    T value{};
-    const size_t count = std::min(sizeof(T), bytes_.size());
-    std::memcpy(&value, bytes_.data(), count);
-    bytes_ = bytes_.subspan(count);
-    return value;
-  }
-
- private:
-  std::span<const uint8_t> bytes_;
-};
 
 /// Memory of exactly the segment's size: the sanitizer sees what goes beyond.
 struct Memory {

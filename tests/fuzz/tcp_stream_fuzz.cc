@@ -7,36 +7,20 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <span>
 
 #include "base/linux_host.h"
+#include "tests/fuzz/numbers.h"
 #include "vhca/soft/tcp/fake_test.h"
 
 namespace {
 
 namespace tcp = braid::vhca::soft::tcp;
+using braid::fuzz::Numbers;
 using tcp::fake::Party;
 
 constexpr uint64_t kFedMax = 1 << 20;
-
-class Numbers {
- public:
-  explicit Numbers(std::span<const uint8_t> bytes) : bytes_(bytes) {}
-  bool empty() const { return bytes_.empty(); }
-  template <typename T>
-  T next() {
-    T value{};
-    const size_t count = std::min(sizeof(T), bytes_.size());
-    std::memcpy(&value, bytes_.data(), count);
-    bytes_ = bytes_.subspan(count);
-    return value;
-  }
-
- private:
-  std::span<const uint8_t> bytes_;
-};
 
 /// A frame that is right but for what the input changes.
 void feed_frame(Party& party, Numbers& in) {
