@@ -12,9 +12,32 @@
 #include <climits>
 #include <vector>
 
+#ifdef __SANITIZE_THREAD__
+extern "C" void __tsan_ignore_thread_begin();
+extern "C" void __tsan_ignore_thread_end();
+#endif
+
 namespace braid::bnbd {
 
 namespace {
+
+/// The thread sanitizer takes what happens over there for this thread's doing, and a descriptor
+/// there for the one of that number here, or in another process apart. It looks away meanwhile.
+class Unwatched {
+ public:
+#ifdef __SANITIZE_THREAD__
+  Unwatched() {
+    __tsan_ignore_thread_begin();
+  }
+  ~Unwatched() {
+    __tsan_ignore_thread_end();
+  }
+#else
+  Unwatched() = default;
+#endif
+  Unwatched(const Unwatched&) = delete;
+  Unwatched& operator=(const Unwatched&) = delete;
+};
 
 constexpr size_t kStackBytes = size_t{256} << 10;
 
@@ -63,9 +86,14 @@ base::Status run_apart(void (*body)(void* argument), void* argument,
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
   // No exit signal: a SIGCHLD handler of the program is not disturbed. CLONE_VFORK suspends this
   // thread, whose thread-local data (errno) the other one uses; SIGKILL still ends the wait.
-  const int pid =
-      clone_apart(&run_job, static_cast<char*>(stack) + kStackBytes, CLONE_VM | CLONE_VFORK, &job);
-  const int clone_errno = errno;
+  int pid = -1;
+  int clone_errno = 0;
+  {
+    [[maybe_unused]] const Unwatched unwatched;
+    pid = clone_apart(&run_job, static_cast<char*>(stack) + kStackBytes, CLONE_VM | CLONE_VFORK,
+                      &job);
+    clone_errno = errno;
+  }
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 
   base::Status status;
