@@ -71,6 +71,7 @@ void step(Party& party, Numbers& in) {
       return;
     case 8:
       party.end.receives = in.next<uint8_t>();
+      party.end.claimed_looks = party.end.receives / 64;
       return;
     case 9:
       if (in.next<uint8_t>() % 4 == 0) return party.end.fail();

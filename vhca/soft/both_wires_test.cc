@@ -78,6 +78,14 @@ class Client {
     wr.wr.rdma = {.remote_addr = address, .rkey = rkey};
     return run(wr, offset, length);
   }
+  /// Adds to a word; what it was before lies in `buffer`.
+  ibv_wc_status add(uint64_t address, uint32_t rkey, uint64_t value) {
+    SendWr wr{};
+    wr.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
+    wr.wr.atomic = {.remote_addr = address, .compare_add = value, .swap = 0, .rkey = rkey};
+    return run(wr, 0, 8);
+  }
+
   const std::unique_ptr<base::Reactor> reactor;
   const std::unique_ptr<Device> device;
   const std::unique_ptr<Pd> pd;
@@ -334,6 +342,28 @@ TEST_P(BothWiresAtOnce, deregistration_waits_for_copies_of_both) {
   std::memset(buffer.data(), 0x77, buffer.size());
   for (std::thread& thread : threads) thread.join();
   for (const std::byte each : buffer) ASSERT_EQ(each, std::byte{0x77});
+}
+
+TEST_P(BothWiresAtOnce, no_addition_to_a_word_is_lost) {
+  const auto buffer = memory(GetParam());
+  const auto mr = reg(buffer);
+  constexpr uint64_t kAdditions = 2000;
+  const uint64_t at = address_of(buffer.data()) + 128;
+  {
+    const Turning turning(*this);
+    std::vector<std::thread> threads;
+    for (size_t i = 0; i < kClients; ++i) {
+      threads.emplace_back([&, i] {
+        for (uint64_t n = 0; n < kAdditions; ++n) {
+          if (client(i).add(at, mr->rkey, 1) != IBV_WC_SUCCESS) return;
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+  uint64_t sum = 0;
+  std::memcpy(&sum, buffer.data() + 128, sizeof(sum));
+  EXPECT_EQ(sum, kClients * kAdditions);
 }
 
 INSTANTIATE_TEST_SUITE_P(Memory, BothWiresAtOnce, ::testing::Bool(),

@@ -134,8 +134,10 @@ class SoftQp final : public Qp, public LinkEnd, private LockedEnd, public Stalle
   Answer refuse(ibv_wc_status requester_status, std::string_view cause);
   Answer respond_checked(const Request& request, std::span<const std::byte> payload,
                          std::span<const std::byte>* read_result);
+  ibv_wc_status check_memory(const Request& request, MrView& mr) const;
   ibv_wc_status access_memory(const Request& request, std::span<const std::byte> payload,
                               std::span<const std::byte>* read_result);
+  Answer change_word(const Request& request, std::span<const std::byte>* result);
   uint32_t drain_arrivals(uint32_t budget);
   void repeat_atomic(uint64_t sequence, Answer& answer, std::span<const std::byte>* result) const;
   bool invalidate_for_peer(uint32_t key);

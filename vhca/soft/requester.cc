@@ -397,6 +397,7 @@ void SoftQp::answered_locked(uint64_t wire_sequence, const Answer& answer,
   const bool lands = returns_data(static_cast<ibv_wr_opcode>(entry.opcode));
   switch (answer.kind) {
     case Answer::Kind::kOutOfSequence:
+    case Answer::Kind::kBusy:
       return;
     case Answer::Kind::kNoReceive:
       no_receive(sequence, answer.rnr_timer);

@@ -4,7 +4,6 @@
 #include <mutex>
 #include <utility>
 
-#include "vhca/soft/atomic.h"
 #include "vhca/soft/copy.h"
 #include "vhca/soft/qp_queues.h"
 #include "vhca/soft/remote_check.h"
@@ -287,6 +286,7 @@ Answer SoftQp::respond_checked(const Request& request, std::span<const std::byte
   if (!is_read(request.opcode) && !fits) {
     return refuse(IBV_WC_REM_INV_REQ_ERR, "a message of the wire has another length than it says");
   }
+  if (is_atomic(request.opcode)) return change_word(request, read_result);
   if (!is_send(request.opcode)) {
     const ibv_wc_status status = access_memory(request, payload, read_result);
     if (status != IBV_WC_SUCCESS) return refuse(status, "the peer may not access this memory");
@@ -321,10 +321,7 @@ Answer SoftQp::land(const Request& request, bool begun, Landing& landing) {
   }
   if (!is_send(request.opcode)) {
     MrView mr;
-    const ibv_wc_status status = mr_table_.find(request.rkey, mr)
-                                     ? check_mr_access(request.opcode, mr, pd_id_, number_,
-                                                       request.remote_address, request.length)
-                                     : IBV_WC_REM_ACCESS_ERR;
+    const ibv_wc_status status = check_memory(request, mr);
     if (status != IBV_WC_SUCCESS) return refuse(status, "the peer may not access this memory");
     landing.pieces[landing.count++] = {reinterpret_cast<std::byte*>(request.remote_address),
                                        request.length};
@@ -364,11 +361,7 @@ Answer SoftQp::respond_landed(const Request& request) {
 
 std::span<const std::byte> SoftQp::readable(const Request& request) {
   MrView mr;
-  if (request.length == 0 || !mr_table_.find(request.rkey, mr) ||
-      check_mr_access(request.opcode, mr, pd_id_, number_, request.remote_address,
-                      request.length) != IBV_WC_SUCCESS) {
-    return {};
-  }
+  if (request.length == 0 || check_memory(request, mr) != IBV_WC_SUCCESS) return {};
   return {reinterpret_cast<const std::byte*>(request.remote_address), request.length};
 }
 
@@ -384,22 +377,43 @@ void SoftQp::repeat_atomic(uint64_t sequence, Answer& answer,
   answer.kind = Answer::Kind::kOutOfSequence;  // not to be known any more: say nothing
 }
 
-/// Reads, writes or changes memory for the peer, if it may.
+/// Whether the peer may do that, and to which memory.
+ibv_wc_status SoftQp::check_memory(const Request& request, MrView& mr) const {
+  if (!mr_table_.find(request.rkey, mr)) return IBV_WC_REM_ACCESS_ERR;
+  return check_mr_access(request.opcode, mr, pd_id_, number_, request.remote_address,
+                         request.length);
+}
+
+Answer SoftQp::change_word(const Request& request, std::span<const std::byte>* result) {
+  MrView mr;
+  if (const ibv_wc_status status = check_memory(request, mr); status != IBV_WC_SUCCESS) {
+    return refuse(status, "the peer may not access this memory");
+  }
+  uint64_t before = 0;
+  switch (device_.wire().change_word(request, mr, before)) {
+    case Wire::WordChange::kDone:
+      break;
+    case Wire::WordChange::kBusy:
+      return {.kind = Answer::Kind::kBusy};
+    case Wire::WordChange::kFailed:
+      return refuse(IBV_WC_REM_OP_ERR, "a word could not be kept from others");
+  }
+  AtomicResult& kept = atomic_results_[atomics_executed_++ % atomic_results_.size()];
+  kept = {.sequence = request.sequence, .before = before};
+  *result = std::as_bytes(std::span(&kept.before, 1));
+  return {};
+}
+
+/// Reads or writes memory for the peer, if it may.
 ibv_wc_status SoftQp::access_memory(const Request& request, std::span<const std::byte> payload,
                                     std::span<const std::byte>* read_result) {
   if (request.length == 0) return IBV_WC_SUCCESS;
   MrView mr;
-  if (!mr_table_.find(request.rkey, mr)) return IBV_WC_REM_ACCESS_ERR;
-  const ibv_wc_status status =
-      check_mr_access(request.opcode, mr, pd_id_, number_, request.remote_address, request.length);
+  const ibv_wc_status status = check_memory(request, mr);
   if (status != IBV_WC_SUCCESS) return status;
   auto* const memory = reinterpret_cast<std::byte*>(request.remote_address);
   if (is_read(request.opcode)) {
     *read_result = {memory, request.length};
-  } else if (is_atomic(request.opcode)) {
-    AtomicResult& result = atomic_results_[atomics_executed_++ % atomic_results_.size()];
-    result = {.sequence = request.sequence, .before = apply_atomic(request, memory)};
-    *read_result = std::as_bytes(std::span(&result.before, 1));
   } else {
     copy_last_word_last(memory, payload.data(), request.length);
   }

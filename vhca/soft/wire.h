@@ -108,6 +108,8 @@ struct Answer {
     kNoReceive,      // RNR: the core sends again, from this sequence on, after the timer
     kError,          // `status` is what the requester reports
     kOutOfSequence,  // follows a request that met no receive: drop it, tell the core nothing
+    kBusy,           // a word that somebody else is at: nothing happened, bring the request again.
+                     // Stream links only, see Wire::change_word()
   } kind = Kind::kAck;
   uint8_t rnr_timer = 0;  // for kNoReceive
   ibv_wc_status status = IBV_WC_SUCCESS;
@@ -314,6 +316,16 @@ class Wire {
     (void)key;
     return nullptr;
   }
+
+  enum class WordChange : uint8_t {
+    kDone,
+    kBusy,    // a peer is at the word; nothing happened
+    kFailed,  // nothing happened, and the log says why
+  };
+  /// An atomic for a peer of a message link on memory of `mr`, which has been checked. What the
+  /// word was goes to `before`. Wires whose other peers change such memory by themselves keep these
+  /// away meanwhile; only wires with stream links may say kBusy.
+  virtual WordChange change_word(const Request& request, const MrView& mr, uint64_t& before);
 
   // --- finding peers
   virtual base::Result<std::unique_ptr<Listener>> listen(SoftDevice& device, base::Reactor& reactor,

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -53,6 +54,9 @@ class CopyTable {
   /// The copies under way that resolved `key`. Call heavy_fence() between the key's removal and
   /// this. Null: none.
   std::unique_ptr<PeerFence> fence(uint32_t key);
+  /// Runs `action` if no peer may be in the middle of a copy, nor begin one before it has ended;
+  /// else false.
+  bool while_nobody_copies(const std::function<void()>& action);
 
  private:
   struct Entry {

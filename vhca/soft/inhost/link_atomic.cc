@@ -1,15 +1,12 @@
 // InHostLink: FETCH_ADD and CMP_SWP on the peer's memory.
 //
 // In a segment they are the processor's, on the mapping that both share. Foreign memory is read and
-// written by system calls; whoever changes a word of it first claims the name of that word on this
-// host (an abstract socket), which the kernel takes back if he dies.
+// written by system calls; whoever changes a word of it first claims it (word_claim.h).
 #include <array>
-#include <bit>
-#include <string>
 
-#include "base/log.h"
 #include "vhca/soft/atomic.h"
 #include "vhca/soft/inhost/link.h"
+#include "vhca/soft/inhost/word_claim.h"
 #include "vhca/soft/remote_check.h"
 
 namespace braid::vhca::soft::inhost {
@@ -19,12 +16,6 @@ using base::Errc;
 
 constexpr Execution failed(ibv_wc_status status) {
   return {.outcome = Outcome::kFailed, .status = status};
-}
-
-/// A word of a device's foreign memory, by the same name for all its peers.
-std::string word_name(const DeviceId& device, uint64_t address) {
-  const auto halves = std::bit_cast<std::array<uint64_t, 2>>(device);
-  return fmt::format("braid.word.{:016x}{:016x}.{:x}", halves[0], halves[1], address);
 }
 
 }  // namespace
@@ -61,14 +52,9 @@ Execution InHostLink::change_word(const Request& request, uint32_t pd, uint64_t&
 
 /// A word that another peer of the owner is at comes again later: kFull.
 Execution InHostLink::change_foreign(const Request& request, uint64_t& before) {
-  const auto claim = host_.listen_local(word_name(peer_->device(), request.remote_address));
-  if (!claim.ok()) {
-    if (claim.code() == Errc::kBusy || claim.code() == Errc::kExists) {
-      return {.outcome = Outcome::kFull};
-    }
-    host_.log().error("cannot claim a word of the peer's memory: {}", claim.error().message());
-    return failed(IBV_WC_LOC_QP_OP_ERR);
-  }
+  const WordClaim claim = claim_word(host_, peer_->device(), request.remote_address);
+  if (claim.claimed) return {.outcome = Outcome::kFull};
+  if (claim.name == nullptr) return failed(IBV_WC_LOC_QP_OP_ERR);
   const auto result_of = [](Errc result) {
     if (result == Errc::kOk) return Execution{};
     return failed(result == Errc::kDisconnected ? IBV_WC_RETRY_EXC_ERR : IBV_WC_REM_OP_ERR);

@@ -6,6 +6,7 @@
 #include "vhca/soft/inhost/connection.h"
 #include "vhca/soft/inhost/listener.h"
 #include "vhca/soft/inhost/rendezvous.h"
+#include "vhca/soft/inhost/word_claim.h"
 #include "vhca/soft/qp.h"
 
 namespace braid::vhca::soft::inhost {
@@ -68,6 +69,20 @@ std::span<MrEntry> InHostWire::mr_table_memory(uint32_t capacity) {
 std::unique_ptr<PeerFence> InHostWire::fence_peers(uint32_t key) {
   host_.heavy_fence();
   return copies_.fence(key);
+}
+
+/// In segments peers use the processor's atomics as we do. Elsewhere they read and write: who is
+/// not alone claims the word as they do (link_atomic.cc).
+Wire::WordChange InHostWire::change_word(const Request& request, const MrView& mr,
+                                         uint64_t& before) {
+  if (mr.place.segment != kForeignMemory) return Wire::change_word(request, mr, before);
+  const auto change = [&] { (void)Wire::change_word(request, mr, before); };
+  if (copies_.while_nobody_copies(change)) return WordChange::kDone;
+  const WordClaim claim = claim_word(host_, id_, request.remote_address);
+  if (claim.claimed) return WordChange::kBusy;
+  if (claim.name == nullptr) return WordChange::kFailed;
+  change();
+  return WordChange::kDone;
 }
 
 Status InHostWire::check_peer(const base::PeerIdentity& identity) const {

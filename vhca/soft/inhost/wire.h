@@ -44,6 +44,8 @@ class InHostWire final : public Wire {
   }
   void release_memory(const MrPlace& place) override { exports_.release(place); }
   std::unique_ptr<PeerFence> fence_peers(uint32_t key) override;
+  /// For peers of another wire of the device.
+  WordChange change_word(const Request& request, const MrView& mr, uint64_t& before) override;
 
   base::Result<std::unique_ptr<Listener>> listen(SoftDevice& device, base::Reactor& reactor,
                                                  const Address& address, int backlog) override;

@@ -173,6 +173,7 @@ void SimEnd::respond(std::span<const std::byte> message, std::vector<std::byte>&
       fate = Fate::kError;
       break;
     case Answer::Kind::kOutOfSequence:
+    case Answer::Kind::kBusy:  // not on this wire
       fate = Fate::kOutOfSequence;
       break;
   }

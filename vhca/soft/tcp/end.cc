@@ -17,6 +17,10 @@ constexpr uint64_t kLookNs = 2 * base::kMillisecond;
 constexpr uint64_t kAcknowledgeNs = 100 * base::kMicrosecond;
 /// Between looks at faults of ports: for what is delayed, or waits for too long.
 constexpr uint64_t kPortsNs = 500 * base::kMicrosecond;
+/// Between looks at a word that somebody else is at: he needs a few microseconds, unless he was
+/// stopped.
+constexpr uint64_t kWordMinNs = 50 * base::kMicrosecond;
+constexpr uint64_t kWordMaxNs = 20 * base::kMillisecond;
 /// For the socket to take the farewell of a connection that ends in order.
 constexpr uint64_t kLingerNs = 5 * base::kSecond;
 
@@ -62,6 +66,7 @@ TcpEnd::TcpEnd(base::Host& host, base::Reactor& reactor, std::unique_ptr<base::S
       changed_(reactor),
       look_(&TcpEnd::look, this),
       acknowledge_(&TcpEnd::acknowledge_due, this),
+      word_(&TcpEnd::look_at_word, this),
       ports_(&TcpEnd::look_at_ports, this),
       port_(options.port),
       stream_(host, *socket_, *this, std::move(activity), options) {
@@ -117,7 +122,7 @@ void TcpEnd::disconnect() {
   }
   unwatch(read_);
   if (!lingering_) unwatch(write_);
-  for (base::Timer* each : {&look_, &acknowledge_, &ports_}) {
+  for (base::Timer* each : {&look_, &acknowledge_, &word_, &ports_}) {
     if (each->pending()) reactor_.cancel(*each);
   }
   why_ = first ? Errc::kDisconnected : why_;
@@ -246,6 +251,30 @@ void TcpEnd::look_at_ports(base::Timer& timer) {
   const bool quiet = end.stream_.hot() || end.stream_.stuck() || end.stream_.deaf();
   if (!quiet) end.want_read();
   end.schedule_ports();
+}
+
+// --- words that others are at
+
+void TcpEnd::word_is_claimed() {
+  reactor_.post([self = shared_from_this()] {
+    if (self->phase_ == Phase::kOver || self->word_.pending()) return;
+    self->word_wait_ns_ = kWordMinNs;
+    self->reactor_.schedule_after(self->word_, self->word_wait_ns_);
+  });
+}
+
+/// The socket was not watched meanwhile.
+void TcpEnd::look_at_word(base::Timer& timer) {
+  auto& end = *static_cast<TcpEnd*>(timer.context);
+  if (end.phase_ == Phase::kOver) return;
+  end.run();
+  if (end.phase_ == Phase::kOver) return;
+  if (end.stream_.waits_for_word()) {
+    end.word_wait_ns_ = std::min(2 * end.word_wait_ns_, kWordMaxNs);
+    return end.reactor_.schedule_after(end.word_, end.word_wait_ns_);
+  }
+  const bool quiet = end.stream_.hot() || end.stream_.stuck() || end.stream_.deaf();
+  if (!quiet) end.want_read();
 }
 
 void TcpEnd::watch_later(Direction& direction) {

@@ -63,6 +63,7 @@ class TcpEnd final : public StreamEvents,
   void want_write() override { watch_later(write_); }
   void acknowledge_later() override;
   void ports_changed() override;
+  void word_is_claimed() override;
   void peer_ready() override;
   void over(base::Errc why) override;
 
@@ -80,6 +81,7 @@ class TcpEnd final : public StreamEvents,
   static void look(base::Timer& timer);
   static void acknowledge_due(base::Timer& timer);
   static void look_at_ports(base::Timer& timer);
+  static void look_at_word(base::Timer& timer);
   void schedule_ports();
   void watch_later(Direction& direction);
   void watch_now(Direction& direction);
@@ -105,6 +107,8 @@ class TcpEnd final : public StreamEvents,
   Direction write_;
   base::Timer look_;
   base::Timer acknowledge_;
+  base::Timer word_;  // while the stream waits for one
+  uint64_t word_wait_ns_ = 0;
   base::Timer ports_;                   // while the stream looks at ports
   std::atomic<bool> ports_due_{false};  // a message that starts it is under way
   // Null: without faults. Shared: messages to the reactor keep an end longer than its device.

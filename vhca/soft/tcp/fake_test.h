@@ -79,6 +79,10 @@ class End final : public LockedEnd {
     if (is_read(request.opcode)) {
       *result = readable(request);
     } else if (is_atomic(request.opcode)) {
+      if (claimed_looks > 0) {
+        --claimed_looks;
+        return {.kind = Answer::Kind::kBusy};
+      }
       std::memcpy(&word, at(request), sizeof word);
       *result = std::as_bytes(std::span(&word, 1));
     } else if (is_write(request.opcode) && !payload.empty()) {
@@ -203,6 +207,7 @@ class End final : public LockedEnd {
   std::vector<ibv_wr_opcode> executed;
   int not_received = 0;
   ibv_wc_status refused = IBV_WC_SUCCESS;  // by the stream
+  uint32_t claimed_looks = 0;              // so often somebody is at the word of an atomic
   bool started = false;
   bool broken = false;
   bool disconnected = false;
@@ -215,6 +220,7 @@ class Events final : public StreamEvents {
   void want_write() override { wants_write = true; }
   void acknowledge_later() override { later = true; }
   void ports_changed() override { ++port_words; }
+  void word_is_claimed() override { ++claimed_words; }
   void peer_ready() override { ready = true; }
   void over(base::Errc reason) override {
     End::require(why == base::Errc::kOk);
@@ -225,6 +231,7 @@ class Events final : public StreamEvents {
   bool later = false;
   bool ready = false;
   uint64_t port_words = 0;
+  uint64_t claimed_words = 0;
   base::Errc why = base::Errc::kOk;
 };
 

@@ -13,6 +13,7 @@ using base::Errc;
 
 /// Handles all frames that the buffer holds whole, and what it holds of a longer one.
 void TcpStream::parse() {
+  const bool waited = waits_for_word_.exchange(false, std::memory_order_relaxed);
   while (dead_ == Errc::kOk) {
     if (into_ != Into::kBuffer) {
       land_from_buffer();
@@ -28,7 +29,7 @@ void TcpStream::parse() {
     if (changes_memory(header) && out_.responses() > 0) send();
     // Only a peer that asks for more at a time than it may gets here: what it is owed has room.
     stuck_ = static_cast<FrameKind>(header.kind) == FrameKind::kRequest && !out_.room_for_answer();
-    if (stuck()) return events_.want_write();
+    if (stuck_) return events_.want_write();
     const uint64_t total = sizeof header + header.length;
     if (total > kBufferBytes) {
       begin_ += sizeof header;
@@ -39,6 +40,10 @@ void TcpStream::parse() {
     const std::span<const std::byte> data(buffer_.get() + begin_ + sizeof header, header.length);
     begin_ += total;
     dispatch(header, data);
+    if (!waits_for_word()) continue;
+    begin_ -= total;  // comes again, as if it had not been received
+    if (!waited) events_.word_is_claimed();
+    return;
   }
 }
 
@@ -122,6 +127,7 @@ void TcpStream::respond(const FrameHeader& header, std::span<const std::byte> da
   }
   std::span<const std::byte> result;
   const Answer verdict = end_->respond_locked(request, data, &result);
+  if (verdict.kind == Answer::Kind::kBusy) return waits_for_word_.store(true);
   answer(request, verdict, result);
   if (hindered()) [[unlikely]]
     respond_again(request, data, verdict);
@@ -145,6 +151,7 @@ void TcpStream::push_answer(const Request& request, const Answer& answer,
     case Answer::Kind::kError:
       return out_.push_error(request.sequence, answer.status);
     case Answer::Kind::kOutOfSequence:
+    case Answer::Kind::kBusy:
       return;
     case Answer::Kind::kAck:
       break;

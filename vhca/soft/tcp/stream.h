@@ -42,6 +42,8 @@ class StreamEvents {
   /// Call run() now and then for as long as TcpStream::looks_at_ports(). A peer can bring about one
   /// of these in each run().
   virtual void ports_changed() = 0;
+  /// Call run() soon, and again for as long as TcpStream::waits_for_word().
+  virtual void word_is_claimed() = 0;
   /// The peer's QP is in RTS (acceptor), once.
   virtual void peer_ready() = 0;
   /// Nothing follows, once. kDisconnected: the peer said so, or is gone.
@@ -95,9 +97,11 @@ class TcpStream {
   void cool() { hot_.store(false, std::memory_order_relaxed); }
   /// Whether polls look at the socket each time. Any thread.
   bool hot() const { return hot_.load(std::memory_order_relaxed); }
-  /// Whether nothing is received before the socket has taken some: watch it for writability. Any
-  /// thread.
-  bool stuck() const { return stuck_.load(std::memory_order_relaxed); }
+  /// Whether nothing is received before the socket has taken some, or a word is free: do not watch
+  /// it for reading. Any thread.
+  bool stuck() const { return stuck_.load(std::memory_order_relaxed) || waits_for_word(); }
+  /// Whether the next request is an atomic on a word that somebody else is at. Any thread.
+  bool waits_for_word() const { return waits_for_word_.load(std::memory_order_relaxed); }
   /// After hang_up(): whether the farewell still waits for the socket. Any thread.
   bool unsent() const { return unsent_.load(std::memory_order_relaxed); }
   /// Counts the owner's polls. Any thread.
@@ -217,6 +221,7 @@ class TcpStream {
 
   std::atomic<bool> hot_{false};
   std::atomic<bool> stuck_{false};  // no room to answer the next request
+  std::atomic<bool> waits_for_word_{false};
   std::atomic<bool> unsent_{false};
   std::atomic<bool> acknowledgement_due_{false};
   std::atomic<uint32_t> polls_{0};
