@@ -29,10 +29,11 @@ struct FakeScript {
   wire::OpenedDevice device;
   std::vector<std::byte> content;
   uint8_t version = wire::kVersionMajor;
-  int refuse_open_errno = 0;  // with words, as Braid's server does
-  std::string hang_open;      // OPENs of this name get no answer
-  std::string odd_open;       // OPENs of this name get physical blocks of 0 bytes
-  bool hold_io = false;       // I/O gets no answer
+  int refuse_open_errno = 0;      // with words, as Braid's server does
+  std::string hang_open;          // OPENs of this name get no answer
+  std::string odd_open;           // OPENs of this name get physical blocks of 0 bytes
+  bool hold_io = false;           // I/O gets no answer
+  size_t answers_max = SIZE_MAX;  // to I/O; what comes later gets none
   base::Errc io_status = base::Errc::kOk;
   std::vector<wire::Io> seen;  // I/O in the order of its arrival
   unsigned opens = 0;
@@ -121,7 +122,7 @@ class FakeServer final : public Node, private trs::ServerUser {
     wire::Io message;
     ASSERT_EQ(wire::parse_io(request.user_header, message), nullptr);
     script.seen.push_back(message);
-    if (script.hold_io) return;
+    if (script.hold_io || script.seen.size() > script.answers_max) return;
     if (!known(message.device_id)) {
       return request.answer(base::Errc::kDisconnected);
     }

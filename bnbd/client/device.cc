@@ -221,7 +221,8 @@ void DeviceImpl::reopened(const wire::OpenedDevice& opened) {
     return superseded("another client has opened it for writing since");
   }
   ++reopened_;
-  if (verdict.restarted && !host.mutant("incarnation-ignored") && ledger_.restarted()) {
+  if (verdict.restarted && !host.mutant("incarnation-ignored") &&
+      ledger_.restarted(!session_.path_up())) {
     log_.error(
         "{}: while acknowledged writes were not flushed, the server's machine restarted or a flush "
         "failed there; the next flush will fail",

@@ -93,6 +93,8 @@ class DeviceQueue final : public BlockDevice,
     uint32_t parts = 0;         // begun and not ended
     bool durable = true;        // each part done went with FUA to a server that heeds it
     base::Errc status = base::Errc::kOk;
+    bool flush_failed = false;  // a flush of it, at the server
+    DurabilityLedger::Untold untold{};
     DurabilityLedger::Ticket postflush;
   };
   /// Why a part was taken back from the transport before it was on the wire.
@@ -101,6 +103,8 @@ class DeviceQueue final : public BlockDevice,
     DeviceQueue* device = nullptr;
     Op* op = nullptr;
     bool on_wire = false;  // the transport has it
+    bool counted = false;  // by the ledger, while it is on the wire: a change without FUA
+    uint8_t era = 0;       // then: of the ledger
     Recall recall = Recall::kNone;
     uint64_t offset_bytes = 0;
     uint32_t length_bytes = 0;  // not yet done; a stage without a length counts as one byte
@@ -117,12 +121,16 @@ class DeviceQueue final : public BlockDevice,
   uint32_t request_bytes_max(const Op& op) const;
   void send_again(Part& part);
   bool fill(Part& part);
+  static bool is_change(const Op& op);
+  bool durable_by_itself(const Part& part) const;
   uint32_t operation_flags(const Op& op) const;
   static void part_ended(trs::ClientRequest& request, base::Errc status);
   void end_part(Part& part, base::Errc status);
+  void count_end(Part& part, base::Errc status);
   void stage_ended(Op& op);
   void go_on(Op& op, Stage stage);
   base::Errc judge_flush(const DurabilityLedger::Ticket& ticket);
+  void flush_failed(const DurabilityLedger::Ticket& ticket);
   void finish(Op& op, base::Errc status);
   void lost_at_server();
 

@@ -4,22 +4,91 @@ namespace braid::bnbd::client {
 
 uint64_t DurabilityLedger::acknowledged_by_all() const {
   uint64_t sum = 0;
-  for (size_t i = 0; i < queues_; ++i) {
-    sum += acknowledged_[i].value.load(std::memory_order_relaxed);
-  }
+  for (size_t i = 0; i < queues_; ++i)
+    sum += counts_[i].acknowledged.load(std::memory_order_acquire);
   return sum;
 }
 
-base::Errc DurabilityLedger::flushed(const Ticket& ticket) {
-  const uint64_t losses = losses_;
-  if (losses > ticket.losses_reported) {
-    // A flush older than some of the lost writes fails too, but cannot speak for those.
-    if (ticket.covers >= lost_up_to_) losses_reported_ = losses;
-    ++flushes_failed_;
-    return base::Errc::kIo;
+uint64_t DurabilityLedger::told_by_all() const {
+  uint64_t sum = 0;
+  for (size_t i = 0; i < queues_; ++i) sum += counts_[i].told.load(std::memory_order_acquire);
+  return sum;
+}
+
+uint64_t DurabilityLedger::open(uint32_t era) const {
+  uint64_t sum = 0;
+  for (size_t i = 0; i < queues_; ++i)
+    sum += counts_[i].open[era % 2].load(std::memory_order_acquire);
+  return sum;
+}
+
+uint8_t DurabilityLedger::sent(size_t queue) {
+  const auto era = static_cast<uint8_t>(era_.load(std::memory_order_relaxed) % 2);
+  add(counts_[queue].open[era], 1);
+  return era;
+}
+
+void DurabilityLedger::acknowledged(uint8_t era, Untold& request, size_t queue) {
+  ++request[era];
+  add(counts_[queue].acknowledged, 1);
+}
+
+void DurabilityLedger::told(Untold& request, size_t queue) {
+  Counts& counts = counts_[queue];
+  for (size_t era = 0; era < request.size(); ++era) {
+    const int64_t parts = request[era];
+    if (parts == 0) continue;
+    add(counts.told, parts);
+    add(counts.open[era], -parts);
   }
-  durable_to(ticket.covers);
-  return base::Errc::kOk;
+  request = {};
+}
+
+DurabilityLedger::Ticket DurabilityLedger::begin_flush() {
+  Ticket ticket{told_by_all(), losses_reported_, 0};
+  ticket.may_report = ticket.losses_reported;
+  if (losses_ == ticket.losses_reported) return ticket;
+  const std::lock_guard lock(mutex_);
+  if (all_told()) ticket.may_report = losses_;
+  return ticket;
+}
+
+DurabilityLedger::Ticket DurabilityLedger::begin_flush_of(const Untold& request) {
+  Ticket ticket{told_by_all() + request[0] + request[1], losses_reported_, 0};
+  ticket.may_report = ticket.losses_reported;
+  return ticket;
+}
+
+base::Errc DurabilityLedger::flushed(const Ticket& ticket) {
+  if (losses_ == ticket.losses_reported) {
+    durable_to(ticket.covers);
+    return base::Errc::kOk;
+  }
+  const std::lock_guard lock(mutex_);
+  ++flushes_failed_;
+  report(ticket);
+  return base::Errc::kIo;
+}
+
+bool DurabilityLedger::flush_failed(const Ticket& ticket) {
+  const std::lock_guard lock(mutex_);
+  ++flushes_failed_;
+  const bool open_too = open(0) + open(1) > 0;
+  const uint64_t all = acknowledged_by_all();
+  if (all > durable_ || open_too) lose(all, open_too);
+  report(ticket);
+  return loss_unreported();
+}
+
+bool DurabilityLedger::restarted(bool path_lost) {
+  const std::lock_guard lock(mutex_);
+  const bool open_now = open(0) + open(1) > 0;
+  const uint64_t all = acknowledged_by_all();
+  const bool open_too = path_lost ? all != told_by_all() : open_now;
+  if (all <= durable_ && (path_lost || !open_now)) return false;
+  durable_to(all);  // lost once: they are in no cache any more
+  lose(all, open_too);
+  return true;
 }
 
 void DurabilityLedger::durable_to(uint64_t covers) {
@@ -28,13 +97,38 @@ void DurabilityLedger::durable_to(uint64_t covers) {
   }
 }
 
-bool DurabilityLedger::restarted() {
-  const uint64_t all = acknowledged_by_all();
-  if (all <= durable_) return false;
-  lost_up_to_ = all;
-  durable_to(all);
+void DurabilityLedger::lose(uint64_t acknowledged, bool open_too) {
+  lost_up_to_ = acknowledged;
+  open_too_ = open_too;
+  if (open_too) watch();
   ++losses_;  // last: whoever sees the loss sees how far it goes
+}
+
+/// Begins another era, to see the end of what is open now.
+void DurabilityLedger::watch() {
+  const uint32_t era = era_;
+  watching_next_ = open(era + 1) > 0;
+  watching_ = true;
+  if (!watching_next_) era_ = era + 1;
+}
+
+/// Whether all that is at stake has been told.
+bool DurabilityLedger::all_told() {
+  while (watching_) {
+    if (open(era_ + 1) > 0) return false;
+    watching_ = watching_next_;
+    if (!watching_next_) break;
+    watching_next_ = false;
+    ++era_;
+  }
   return true;
+}
+
+/// A flush that its user is told to have failed.
+void DurabilityLedger::report(const Ticket& ticket) {
+  const uint32_t losses = losses_;
+  const bool told_before = ticket.covers >= lost_up_to_ && !open_too_;
+  if (ticket.may_report == losses || told_before) losses_reported_ = losses;
 }
 
 }  // namespace braid::bnbd::client

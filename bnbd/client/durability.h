@@ -1,23 +1,36 @@
-// What a flush may promise when the server's machine can restart between (docs/bnbd.md has the
-// schedules).
+// What a flush may promise when the server's machine can restart between, or a flush fail there
+// (docs/bnbd.md has the schedules).
 //
-// Writes acknowledged without FUA are counted as they are acknowledged. A flush covers those
-// acknowledged before its submission. When the server comes back with another incarnation, all
-// acknowledged writes that no successful flush covered may be lost: a loss. Every flush submitted
-// before a loss has been reported fails, and the first of them that covers all that was lost
-// reports it.
+// A change without FUA goes in parts. A part is on a wire, then acknowledged, then told: its
+// request has ended. A flush covers the parts told before its submission. A loss is the moment from
+// which on parts may be gone that no successful flush covered: those that are acknowledged, and,
+// unless the path was lost (then they are sent again), those that are on a wire. Every flush
+// submitted before a loss has been reported fails, and the first of them reports it that was
+// submitted when all that was at stake had been told: before that its user could not know of what
+// it spoke.
 //
-// Several reactors count, each in a line of its own; "so many" is the sum over all. A sum that is
-// read while others count may be of no one moment: what happened before is in it, so a flush
-// promises too little rather than too much (docs/client-reactors.md).
+//   told <= acknowledged      covers(flush) = told then; durable_ = the largest of a flush that
+//                             succeeded, so acknowledged == durable_ says that all is durable
 //
-// Threads: acknowledged() the counting queue's, restarted() one; the rest any.
+// Which parts were at stake is told by eras: each part is of the era in which it was sent, a loss
+// begins another, and all has been told when no part of the former is open. Two eras are counted
+// apart; if a loss comes while parts of two are open, the next era waits for the older.
+//
+// Several reactors count, each in a line of its own; "so many" is the sum over all. A part that the
+// server has done before it answered something else is in the sums of whoever has that answer.
+// What another reactor counts meanwhile may be missing: then a flush promises too little. A part
+// counts as told just before `done` runs.
+//
+// Threads: what has a `queue` that queue's; the rest any. A lock is taken only while a loss is
+// unreported.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 
 #include "base/error.h"
 
@@ -27,45 +40,78 @@ class DurabilityLedger {
  public:
   /// Taken when a flush is submitted.
   struct Ticket {
-    uint64_t covers = 0;           // writes acknowledged before
-    uint64_t losses_reported = 0;  // to the user before
+    uint64_t covers = 0;           // parts told before
+    uint32_t losses_reported = 0;  // to the user before
+    uint32_t may_report = 0;       // so many losses: all that they put at stake was told before
   };
+  /// What a request has acknowledged and not told, by era.
+  using Untold = std::array<uint32_t, 2>;
 
   explicit DurabilityLedger(size_t queues = 1)
-      : queues_(queues), acknowledged_(std::make_unique<Count[]>(queues)) {}
+      : queues_(queues), counts_(std::make_unique<Counts[]>(queues)) {}
 
-  /// A write that is not durable by itself was acknowledged to this queue.
-  void acknowledged(size_t queue = 0) {
-    std::atomic<uint64_t>& count = acknowledged_[queue].value;
-    count.store(count.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-  }
-  Ticket begin_flush() const { return {acknowledged_by_all(), losses_reported_}; }
+  /// A part of a change goes to the server; its era.
+  uint8_t sent(size_t queue = 0);
+  /// It ended without being acknowledged, or durable by itself.
+  void ended(uint8_t era, size_t queue = 0) { add(counts_[queue].open[era], -1); }
+  /// It ended well, and is not durable by itself.
+  void acknowledged(uint8_t era, Untold& request, size_t queue = 0);
+  /// The request ends.
+  void told(Untold& request, size_t queue = 0);
+
+  Ticket begin_flush();
+  /// Of a flush behind the request itself: covers it, too, and reports nothing but to it.
+  Ticket begin_flush_of(const Untold& request);
   /// The server has done the flush; what its user is told: kOk, or kIo once for each loss.
   base::Errc flushed(const Ticket& ticket);
-  /// The server came back with another incarnation. True if acknowledged writes may be lost.
-  bool restarted();
+  /// The server's disk has failed the flush, and its user is told so. True if another flush has to
+  /// fail, as this one does not speak for all that may be lost.
+  bool flush_failed(const Ticket& ticket);
+  /// The server has opened the device with another incarnation. `path_lost`: all that was on a wire
+  /// is sent again. True if acknowledged writes may be lost.
+  bool restarted(bool path_lost = true);
 
   uint64_t unflushed() const { return acknowledged_by_all() - durable_; }
-  uint64_t losses() const { return losses_; }
-  bool loss_unreported() const { return losses_ > losses_reported_; }
+  uint32_t losses() const { return losses_; }
+  bool loss_unreported() const { return losses_ != losses_reported_; }
   uint64_t flushes_failed() const { return flushes_failed_; }
 
  private:
   static constexpr size_t kLineBytes = 64;
-  struct alignas(kLineBytes) Count {
-    std::atomic<uint64_t> value{0};
+  using Counter = std::atomic<uint64_t>;
+  struct alignas(kLineBytes) Counts {
+    Counter acknowledged{0};
+    Counter told{0};
+    std::array<Counter, 2> open{};  // on a wire, or acknowledged and not told; by era
   };
+  /// One thread writes it. Whoever sees it sees what was counted before.
+  static void add(Counter& counter, int64_t more) {
+    const uint64_t now = counter.load(std::memory_order_relaxed);
+    counter.store(now + static_cast<uint64_t>(more), std::memory_order_release);
+  }
   uint64_t acknowledged_by_all() const;
+  uint64_t told_by_all() const;
+  uint64_t open(uint32_t era) const;
   void durable_to(uint64_t covers);
+  void lose(uint64_t acknowledged, bool open_too);
+  void watch();
+  bool all_told();
+  void report(const Ticket& ticket);
 
   const size_t queues_;
-  const std::unique_ptr<Count[]> acknowledged_;  // by queue
-  // The first so many acknowledged writes need no flush any more.
-  alignas(kLineBytes) std::atomic<uint64_t> durable_{0};
-  std::atomic<uint64_t> losses_{0};
-  std::atomic<uint64_t> lost_up_to_{0};  // acknowledged at the last loss
-  std::atomic<uint64_t> losses_reported_{0};
+  const std::unique_ptr<Counts[]> counts_;  // by queue
+  // By set sizes: there are so many acknowledged parts that need no flush any more.
+  alignas(kLineBytes) Counter durable_{0};
+  std::atomic<uint32_t> era_{0};
+  std::atomic<uint32_t> losses_{0};
+  std::atomic<uint32_t> losses_reported_{0};
   std::atomic<uint64_t> flushes_failed_{0};
+
+  std::mutex mutex_;            // of what follows
+  uint64_t lost_up_to_ = 0;     // acknowledged at the last loss
+  bool open_too_ = false;       // what was open then is at stake as well
+  bool watching_ = false;       // the era before this one: parts of it are at stake
+  bool watching_next_ = false;  // and then those of this one
 };
 
 }  // namespace braid::bnbd::client

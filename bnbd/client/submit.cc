@@ -13,7 +13,7 @@ using base::Errc;
 namespace {
 
 // What a request carries while it is the device's.
-enum Word : size_t { kCovers, kLossesReported, kSubmittedNs };
+enum Word : size_t { kCovers, kLosses, kSubmittedNs };
 
 bool transfers(BlockOp op) {
   return op == BlockOp::kRead || op == BlockOp::kWrite;
@@ -23,8 +23,15 @@ bool changes(BlockOp op) {
   return op != BlockOp::kRead && op != BlockOp::kFlush;
 }
 
+void keep_ticket(BlockRequest& request, const DurabilityLedger::Ticket& ticket) {
+  request.device_words[kCovers] = ticket.covers;
+  request.device_words[kLosses] = uint64_t{ticket.losses_reported} << 32 | ticket.may_report;
+}
+
 DurabilityLedger::Ticket ticket_of(const BlockRequest& request) {
-  return {request.device_words[kCovers], request.device_words[kLossesReported]};
+  const uint64_t losses = request.device_words[kLosses];
+  return {request.device_words[kCovers], static_cast<uint32_t>(losses >> 32),
+          static_cast<uint32_t>(losses)};
 }
 
 LatencyKind kind_of(BlockOp op) {
@@ -42,9 +49,7 @@ void DeviceQueue::submit(BlockRequest& request) {
   if (status != Errc::kOk) return deferred_.end(request, status);
   if (request.op == BlockOp::kFlush || request.preflush) {
     // What a flush covers is fixed here, however long it waits.
-    const DurabilityLedger::Ticket ticket = ledger_.begin_flush();
-    request.device_words[kCovers] = ticket.covers;
-    request.device_words[kLossesReported] = ticket.losses_reported;
+    keep_ticket(request, ledger_.begin_flush());
   }
   request.device_words[kSubmittedNs] = reactor_.now_ns();
   if (Op* op = free_ops_.pop_front()) {
@@ -63,6 +68,7 @@ void DeviceQueue::begin(Op& op, BlockRequest& request) {
   op.status = Errc::kOk;
   op.parts = 0;
   op.durable = true;
+  op.flush_failed = false;
   op.foreign = transfers(request.op) && !session_.registered(request.buffer);
   // A preflush is a flush of its own: the body must not reach the disk if it fails.
   const bool preflush = request.preflush && request.op != BlockOp::kFlush &&
@@ -120,12 +126,19 @@ bool DeviceQueue::send_one(trs::Permit permit) {
     op.issued_bytes += part->length_bytes;
     if (op.issued_bytes == stage_bytes(op)) op.ListNode::unlink();
   }
+  part->counted = is_change(*part->op) && !durable_by_itself(*part);
+  if (part->counted) part->era = ledger_.sent(index_);
   part->on_wire = true;
   session_.permit_share().take(permits_held_);
   part->request.permit = std::move(permit);
   base::add_shared(requests_sent_, 1);
   session_.transport().submit(part->request);
   return has_work();
+}
+
+/// Whether its present parts change the device: flushes before and behind a change do not.
+bool DeviceQueue::is_change(const Op& op) {
+  return op.stage == Stage::kBody && changes(op.request->op);
 }
 
 /// Message and data of a part. False: it needs a copy buffer and there is none.
@@ -211,6 +224,7 @@ void DeviceQueue::end_part(Part& part, Errc status) {
     }
     session.give_buffer(copy, copies_held_);
   }
+  count_end(part, status);
   const Recall recall = std::exchange(part.recall, Recall::kNone);
   const bool cut = recall == Recall::kCut && status == Errc::kCanceled;
   if (status == Errc::kDisconnected || cut) {
@@ -221,14 +235,6 @@ void DeviceQueue::end_part(Part& part, Errc status) {
   } else if (status == Errc::kCanceled && recall == Recall::kFails) {
     const Errc now = view_.verdict;  // the device may have come back in this very turn
     status = now != Errc::kOk ? now : Errc::kTimedOut;
-  }
-  // What went on the wire counts, not what the server of the present path could do: a part sent
-  // without FUA is sent again without it.
-  const bool durable =
-      (part.message.operation_flags & wire::kFlagForceUnitAccess) != 0 && view_.server_fua;
-  if (status == Errc::kOk && op.stage == Stage::kBody && changes(op.request->op) && !durable) {
-    op.durable = false;
-    if (view_.info.write_cache) ledger_.acknowledged(index_);
   }
   part.offset_bytes += part.sent_bytes;
   part.length_bytes -= part.sent_bytes;
@@ -248,6 +254,34 @@ void DeviceQueue::end_part(Part& part, Errc status) {
   session.serve();
 }
 
+/// What the end of a part means for flushes.
+void DeviceQueue::count_end(Part& part, Errc status) {
+  Op& op = *part.op;
+  if (!is_change(op)) {
+    // Any answer of a server that has tried. What it has not done comes again, or is recalled.
+    const bool tried = status != Errc::kOk && status != Errc::kDisconnected &&
+                       status != Errc::kCanceled && status != Errc::kNotSupported;
+    op.flush_failed = tried && op.request->op != BlockOp::kRead;
+    return;
+  }
+  const bool durable = durable_by_itself(part);
+  if (status == Errc::kOk && !durable) op.durable = false;
+  const bool at_stake = status == Errc::kOk && !durable && view_.info.write_cache;
+  // The server that is there now may have no FUA.
+  if (at_stake && !part.counted) part.era = ledger_.sent(index_);
+  if (at_stake) {
+    ledger_.acknowledged(part.era, op.untold, index_);
+  } else if (part.counted) {
+    ledger_.ended(part.era, index_);
+  }
+}
+
+/// What went on the wire counts, not what the server of the present path could do: a part sent
+/// without FUA is sent again without it.
+bool DeviceQueue::durable_by_itself(const Part& part) const {
+  return (part.message.operation_flags & wire::kFlagForceUnitAccess) != 0 && view_.server_fua;
+}
+
 /// What is left of the part goes again, or on, when the device is open.
 void DeviceQueue::send_again(Part& part) {
   SessionQueue& session = session_;
@@ -258,7 +292,11 @@ void DeviceQueue::send_again(Part& part) {
 
 void DeviceQueue::stage_ended(Op& op) {
   const BlockRequest& request = *op.request;
-  if (op.status != Errc::kOk) return finish(op, op.status);
+  if (op.status != Errc::kOk) {
+    const bool behind = op.stage == Stage::kPostflush;
+    if (op.flush_failed) flush_failed(behind ? op.postflush : ticket_of(request));
+    return finish(op, op.status);
+  }
   switch (op.stage) {
     case Stage::kPreflush:
       if (const Errc status = judge_flush(ticket_of(request)); status != Errc::kOk) {
@@ -268,7 +306,7 @@ void DeviceQueue::stage_ended(Op& op) {
     case Stage::kBody:
       if (request.op == BlockOp::kFlush) return finish(op, judge_flush(ticket_of(request)));
       if (changes(request.op) && request.force_unit_access && !op.durable) {
-        op.postflush = ledger_.begin_flush();
+        op.postflush = ledger_.begin_flush_of(op.untold);
         return go_on(op, Stage::kPostflush);
       }
       return finish(op, Errc::kOk);
@@ -295,10 +333,19 @@ Errc DeviceQueue::judge_flush(const DurabilityLedger::Ticket& ticket) {
   return status;
 }
 
+void DeviceQueue::flush_failed(const DurabilityLedger::Ticket& ticket) {
+  if (!ledger_.flush_failed(ticket)) return;
+  log_.error(
+      "{}: a flush failed at the server while writes were under way that it does not speak for; "
+      "the next flush fails, too",
+      name_);
+}
+
 void DeviceQueue::finish(Op& op, Errc status) {
   BlockRequest& request = *op.request;
   op.request = nullptr;
   op.ListNode::unlink();
+  ledger_.told(op.untold, index_);
   base::subtract_shared(in_progress_, 1);
   if (BlockRequest* next = waiting_.pop_front()) {
     base::subtract_shared(waiting_count_, 1);

@@ -1,0 +1,119 @@
+// Writes that a failed flush or a restart may have taken, and whose user hears of their good end
+// only later: a flush that he submits then must not vouch for them.
+#include <gtest/gtest.h>
+
+#include "bnbd/test_fake_server.h"
+#include "bnbd/test_rig.h"
+
+namespace braid::bnbd {
+namespace {
+
+using base::Errc;
+using test::ClientNode;
+using test::Io;
+using wire::AccessMode;
+
+class FlushLoss : public test::ServedRig {
+ protected:
+  FlushLoss() {
+    client_reactors = 2;
+    session_options.news_interval_ns = base::kMillisecond;  // while a reactor's path seems well
+    client = &add_client();
+  }
+  void disk_fails(bool fails) { disk->faults.errors_per_million = fails ? 1'000'000 : 0; }
+  Errc failing_flush(ClientNode& node, RemoteDevice& device) {
+    disk_fails(true);
+    const Errc status = flush(node, device);
+    disk_fails(false);
+    return status;
+  }
+  /// The second reactor stands still from when the server's disk has done what it submits.
+  void write_and_hang(RemoteDevice& device, Io& write) {
+    const uint64_t done = disk->counters().operations;
+    submit_on(1, device, write);
+    ASSERT_TRUE(until([&] { return disk->counters().operations > done; }));
+    client->host.hang(*client->reactors[1]);
+    world.run_for(base::kMillisecond);
+    ASSERT_FALSE(write.status.has_value());
+  }
+  void expect_told_once_more(RemoteDevice& device) {
+    EXPECT_EQ(flush(*client, device), Errc::kIo);
+    EXPECT_EQ(flush(*client, device), Errc::kOk);
+  }
+  ClientNode* client = nullptr;
+};
+
+TEST_F(FlushLoss, of_a_write_whose_answer_is_polled_after_the_failure_is_told) {
+  RemoteDevice& device = open(*client);
+  Io late(BlockOp::kWrite, 0, 4096, 1);
+  write_and_hang(device, late);
+  EXPECT_EQ(failing_flush(*client, device), Errc::kIo);
+  EXPECT_EQ(flush(*client, device), Errc::kIo) << "it covers too little to speak for all";
+  client->host.unhang(*client->reactors[1]);
+  EXPECT_EQ(wait(late), Errc::kOk);
+  expect_told_once_more(device);
+}
+
+TEST_F(FlushLoss, of_a_write_that_ended_during_the_flush_is_told) {
+  RemoteDevice& device = open(*client);
+  disk->faults.slow_factor = 1000;
+  Io slow(BlockOp::kFlush);
+  submit(*client, device, slow);
+  ASSERT_TRUE(until([&] { return disk->counters().slow > 0; }));
+  disk->faults.slow_factor = 1;
+  EXPECT_EQ(write(*client, device, 0, 4096, 1), Errc::kOk);
+  ASSERT_FALSE(slow.status.has_value());
+  disk_fails(true);
+  EXPECT_EQ(wait(slow), Errc::kIo);
+  disk_fails(false);
+  expect_told_once_more(device);
+}
+
+TEST_F(FlushLoss, with_nothing_else_at_stake_is_told_by_the_failure_itself) {
+  RemoteDevice& device = open(*client);
+  EXPECT_EQ(write(*client, device, 0, 4096, 1), Errc::kOk);
+  EXPECT_EQ(run_on(1, device, Io(BlockOp::kWrite, 4096, 4096, 1)), Errc::kOk);
+  EXPECT_EQ(failing_flush(*client, device), Errc::kIo);
+  EXPECT_EQ(flush(*client, device), Errc::kOk);
+  EXPECT_EQ(run_on(1, device, Io(BlockOp::kFlush)), Errc::kOk);
+}
+
+TEST_F(FlushLoss, over_an_opening_on_the_same_path_is_told) {
+  ClientNode& other_client = add_client("other");
+  RemoteDevice& device = open(*client, "disk.img", AccessMode::kMigration);
+  RemoteDevice& other = open(other_client, "disk.img", AccessMode::kMigration);
+  Io late(BlockOp::kWrite, 0, 4096, 1);
+  write_and_hang(device, late);
+  ASSERT_TRUE(server->force_close({"disk.img", "client"}).ok());
+  EXPECT_EQ(failing_flush(other_client, other), Errc::kIo);
+  ASSERT_TRUE(until([&] { return device.state() == RemoteState::kRevoked; }));
+  ASSERT_TRUE(await(*client, device.remap()).ok());
+  client->host.unhang(*client->reactors[1]);
+  EXPECT_EQ(wait(late), Errc::kOk);
+  expect_told_once_more(device);
+}
+
+class PartsLost : public test::FakeRig {};
+
+TEST_F(PartsLost, of_a_write_that_ended_after_the_restart_are_told_to_a_flush_after_it) {
+  ClientNode& client = add_client();
+  RemoteDevice& device = open(client);
+  script.answers_max = 1;
+  Io write(BlockOp::kWrite, 0, 128 << 10, 1);  // two parts
+  submit(client, device, write);
+  ASSERT_TRUE(until([&] { return script.seen.size() == 2; }));
+  world.run_for(base::kMillisecond);  // the first is acknowledged
+  Io early(BlockOp::kFlush);
+  submit(client, device, early);
+  world.run_for(base::kMillisecond);
+  script.answers_max = SIZE_MAX;
+  ++script.device.incarnation;
+  restart_fake();
+  EXPECT_EQ(wait(write), Errc::kOk);
+  EXPECT_EQ(wait(early), Errc::kIo);
+  EXPECT_EQ(flush(client, device), Errc::kIo) << "the one before was older than the write's end";
+  EXPECT_EQ(flush(client, device), Errc::kOk);
+}
+
+}  // namespace
+}  // namespace braid::bnbd
