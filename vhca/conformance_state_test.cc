@@ -99,6 +99,9 @@ class ConformanceStates : public Pair {
     attr.ah_attr.grh.dgid = *peer.query_gid(1, routable_gid_index(peer));
     return attr;
   }
+  void prepare(ibv_qp_state from, ibv_qp_state to) {
+    if (from == IBV_QPS_INIT && to == IBV_QPS_RTR) (void)rig->prepare_for_rtr(*client.qp);
+  }
   /// A QP in a state; null for SQE, which RC does not have.
   Qp* fresh(ibv_qp_state state) {
     client.clear();
@@ -122,6 +125,7 @@ class ConformanceStates : public Pair {
     return client.qp.get();
   }
   base::Status move(ibv_qp_state from, ibv_qp_state to, int mask) {
+    prepare(from, to);
     return client.qp->modify(attributes(from, to), mask | IBV_QP_STATE);
   }
 };
@@ -206,6 +210,7 @@ TEST_P(ConformanceStates, ValuesOutOfRangeAreRefusedByName) {
     Qp* const qp = fresh(each.from);
     QpAttr attr = attributes(each.from, each.to);
     each.spoil(attr);
+    prepare(each.from, each.to);
     const base::Status status =
         qp->modify(attr, moves().at({each.from, each.to}).required | IBV_QP_STATE);
     ASSERT_FALSE(status.ok()) << each.name;
@@ -214,6 +219,26 @@ TEST_P(ConformanceStates, ValuesOutOfRangeAreRefusedByName) {
         << status.error().message();
     EXPECT_EQ(qp->query().qp_state, each.from);
   }
+}
+
+// Else every request would end as if the peer were dead.
+TEST_P(ConformanceStates, APeerByNumberIsReachedOrRefusedInWords) {
+  if (End probe = make_end(kClient); !rig->prepare_for_rtr(*probe.qp)) {
+    GTEST_SKIP() << "these devices reach peers by number";
+  }
+  Qp* const qp = fresh(IBV_QPS_INIT);
+  const int mask = moves().at({IBV_QPS_INIT, IBV_QPS_RTR}).required | IBV_QP_STATE;
+  const base::Status status = qp->modify(attributes(IBV_QPS_INIT, IBV_QPS_RTR), mask);
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.error().code(), base::Errc::kNotSupported);
+  for (const char* const word : {"RTR", "0x123456", "connection manager"}) {
+    EXPECT_NE(status.error().message().find(word), std::string::npos) << status.error().message();
+  }
+  EXPECT_EQ(qp->query().qp_state, IBV_QPS_INIT);
+  EXPECT_EQ(qp->query().dest_qp_num, 0u) << "nothing was set";
+  server = make_end(kServer);
+  connect_ends(client, server);
+  EXPECT_EQ(qp->query().qp_state, IBV_QPS_RTS) << "the connection manager takes it as it was";
 }
 
 TEST_P(ConformanceStates, TheCurrentStateIsCheckedWhenGiven) {

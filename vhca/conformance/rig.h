@@ -42,6 +42,12 @@ class Rig {
   virtual bool set_faults(int side, const PortFaults& faults) {
     return set_port_faults(device(side), 1, faults).ok();
   }
+  /// Before a QP in INIT goes to RTR by modify() with a peer that nobody is: what the device needs
+  /// for that beside the attributes. False: nothing.
+  virtual bool prepare_for_rtr(Qp& qp) {
+    (void)qp;
+    return false;
+  }
   /// Counts that the side knows of; where others make the faults, those that are sure.
   virtual PortFaultCounts fault_counts(int side) { return *port_fault_counts(device(side), 1); }
   /// Kills the server's process without clean-up. Only the client's objects may be used after.

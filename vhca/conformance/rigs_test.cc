@@ -11,10 +11,17 @@
 #include "vhca/conformance/rig.h"
 #include "vhca/conformance/rxe_limits.h"
 #include "vhca/ibv_device.h"
+#include "vhca/soft/silent_link_test.h"
 #include "vhca/soft_device.h"
 
 namespace braid::vhca::conformance {
 namespace {
+
+/// The software HCA gives no link to QPs whose programs exchange numbers.
+bool give_silent_link(Qp& qp) {
+  dynamic_cast<soft::SoftQp&>(qp).give_link(std::make_unique<soft::SilentLink>());
+  return true;
+}
 
 /// Two machines of a simulated world, one process on each.
 class SimRig final : public Rig {
@@ -50,6 +57,7 @@ class SimRig final : public Rig {
     segments_.push_back(std::move(*processes_[side]->create_segment(bytes, "test")));
     return {segments_.back()->data(), bytes};
   }
+  bool prepare_for_rtr(Qp& qp) override { return give_silent_link(qp); }
   bool kill_server() override {
     processes_[kServer]->kill();
     return true;
@@ -120,6 +128,7 @@ class ProcessRig : public Rig {
     while (host_->now_ns() < until_ns) turn();
   }
   uint64_t now_ns() override { return host_->now_ns(); }
+  bool prepare_for_rtr(Qp& qp) override { return give_silent_link(qp); }
   std::span<std::byte> allocate(int, size_t bytes) override {
     segments_.push_back(std::move(*host_->create_segment(bytes, "test")));
     return {segments_.back()->data(), bytes};
@@ -227,6 +236,7 @@ class IbvRig final : public ProcessRig {
     set_device(kClient, create_ibv_device(*host_, *reactors_[kClient], client));
     set_device(kServer, create_ibv_device(*host_, *reactors_[kServer], server));
   }
+  bool prepare_for_rtr(Qp&) override { return false; }
 
  private:
   static std::string address_of(const std::string& device) {

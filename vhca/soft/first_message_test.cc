@@ -6,24 +6,11 @@
 #include "base/linux_host.h"
 #include "base/log.h"
 #include "base/reactor.h"
-#include "vhca/soft/qp.h"
+#include "vhca/soft/silent_link_test.h"
 #include "vhca/soft_device.h"
 
 namespace braid::vhca::soft {
 namespace {
-
-/// To nowhere.
-class SilentLink final : public Link {
- public:
-  SilentLink() : Link(LinkFamily::kMessage) {}
-  Execution execute(const Request&) override { return {.outcome = Outcome::kSent}; }
-  Next next_arrival(Arrival&) override { return Next::kNone; }
-  void pop_arrival() override {}
-  void receive_posted(uint32_t, bool) override {}
-  void arm(bool, bool) override {}
-  void qp_changed(uint32_t, uint8_t) override {}
-  bool close() override { return true; }
-};
 
 TEST(FirstMessageTest, InRtrTheFirstMessageOfThePeerIsAnEvent) {
   const auto host = std::move(*base::create_linux_host({.log_sink = base::make_null_sink()}));

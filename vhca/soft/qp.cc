@@ -178,6 +178,11 @@ Status SoftQp::establish(std::unique_ptr<Link> link, uint32_t peer_qp_number,
   return modify_locked(attr, kMask);
 }
 
+void SoftQp::give_link(std::unique_ptr<Link> link) {
+  const std::lock_guard guard(lock_);
+  link_ = std::move(link);
+}
+
 Status SoftQp::start_sending() {
   const std::lock_guard guard(lock_);
   return start_sending_locked();
@@ -197,7 +202,6 @@ Status SoftQp::start_sending_locked() {
 void SoftQp::attach_link(std::unique_ptr<Link> link) {
   link_ = std::move(link);
   update_needs_progress();
-  if (link_ == nullptr) return;
   link_->qp_changed(remote_access(), attr_.min_rnr_timer);
   if (direct_link_ == nullptr) return;
   for (uint64_t at = rq_tail_; at != rq_head_; ++at) tell_of_receive(rq_.at(at));
@@ -333,6 +337,12 @@ Status SoftQp::modify_locked(const QpAttr& attr, int mask) {
   ibv_qp_state next = state_;
   BRAID_CHECK(check_qp_transition(state_, attr, mask, next));
   BRAID_CHECK(check_values(attr, mask));
+  if (state_ == IBV_QPS_INIT && next == IBV_QPS_RTR && link_ == nullptr) {
+    return make_error(Errc::kNotSupported,
+                      "QP {:#x} to RTR with peer {:#x}: the software HCA connects QPs through its "
+                      "connection manager only, not by numbers that programs exchange",
+                      number_, attr.dest_qp_num);
+  }
   apply(attr, mask);
   if (next == state_) return base::ok_status();
   if (next == IBV_QPS_RESET) {
@@ -341,8 +351,7 @@ Status SoftQp::modify_locked(const QpAttr& attr, int mask) {
     enter_error("modified");
   } else if (next == IBV_QPS_RTR) {
     set_state(next, "modified");
-    attach_link(link_ != nullptr ? std::move(link_)
-                                 : device_.wire().link_by_attributes(*this, attr_));
+    attach_link(std::move(link_));
   } else if (next == IBV_QPS_SQD) {
     set_state(next, "modified");
     drain_end_ = sent_ + (stall_ != Stall::kNone ? 1 : 0);

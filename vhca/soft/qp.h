@@ -65,6 +65,8 @@ class SoftQp final : public Qp, public LinkEnd, private LockedEnd, public Stalle
   void move() override;
 
   SoftDevice& device() { return device_; }
+  /// The link that the next move from INIT to RTR takes; modify() refuses that move without one.
+  void give_link(std::unique_ptr<Link> link);
 
   // --- for SoftCq (not under the lock); `cq` is the one that asks
   /// Arrivals to completions, at most `budget`, and stalled sends again. The number of arrivals.

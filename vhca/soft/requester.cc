@@ -73,7 +73,7 @@ int SoftQp::post_one(const SendWr& wr) {
   const ibv_wc_status status = gather(wr, pieces, length);
   const std::span<const Piece> span(pieces, static_cast<size_t>(wr.num_sge));
   const bool now = sent_ == head_ && stall_ == Stall::kNone && state_ == IBV_QPS_RTS &&
-                   status == IBV_WC_SUCCESS && link_ != nullptr && stream_link_ == nullptr &&
+                   status == IBV_WC_SUCCESS && stream_link_ == nullptr &&
                    !must_wait(wr.opcode, (wr.send_flags & IBV_SEND_FENCE) != 0);
   if (!now) [[unlikely]] {
     store(wr, span, length, status);
@@ -256,8 +256,7 @@ void SoftQp::hand_over_sends() {
                           .pieces = {sq_pieces(sequence), entry.piece_count},
                           .compare_add = entry.compare_add,
                           .swap = entry.swap};
-    const Execution unreachable{.outcome = Outcome::kFailed, .status = IBV_WC_RETRY_EXC_ERR};
-    if (!settle(sequence, link_ != nullptr ? link_->execute(request) : unreachable)) return;
+    if (!settle(sequence, link_->execute(request))) return;
   }
 }
 

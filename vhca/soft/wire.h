@@ -335,13 +335,6 @@ class Wire {
                                                           Address peer,
                                                           ConnectParameters parameters,
                                                           uint64_t timeout_ns) = 0;
-  /// Programs that exchange QPNs themselves: the QP goes to RTR with these attributes and has no
-  /// link. A link that is not up yet says kFull. Wires that cannot give none: requests then fail
-  /// with RETRY_EXC, as with a peer that does not exist.
-  virtual std::unique_ptr<Link> link_by_attributes(SoftQp& qp, const QpAttr& attr) {
-    (void)qp, (void)attr;
-    return nullptr;
-  }
 };
 
 }  // namespace braid::vhca::soft
