@@ -22,6 +22,35 @@ BUGS = {
         "  view_.head().credit.posted.store(posted_ + 1, std::memory_order_release);\n"
         "  view_.length_at(posted_++).store(word, std::memory_order_relaxed);\n",
     ),
+    # The owner may see nobody at work, and the initiator an open gate.
+    "gate_first": (
+        "  ring.begin_copy(rkey);\n  const Gate gate = ring.gate();\n",
+        "  const Gate gate = ring.gate();\n  ring.begin_copy(rkey);\n",
+    ),
+    # What is taken back may still look good to who begins behind the fence.
+    "fence_first": (
+        "  take_back();\n  heavy_fence();\n",
+        "  heavy_fence();\n  take_back();\n",
+    ),
+    # Who began before the fence is seen by it, but no more by a look before.
+    "look_first": (
+        "  heavy_fence();\n  return look();\n",
+        "  const auto seen = look();\n  heavy_fence();\n  return seen;\n",
+    ),
+    # A scribbled table leads out of the mapping.
+    "offset_unchecked": (
+        "  if (request.length > mapped_bytes - offset) return std::nullopt;\n",
+        "",
+    ),
+    # Another addition comes between the look at the word and the claim.
+    "read_before_claim": (
+        "  const Execution claimed = word.claim();\n"
+        "  if (claimed.outcome != Outcome::kDone) return claimed;\n"
+        "  const Execution read = word.read(before);\n",
+        "  const Execution read = word.read(before);\n"
+        "  const Execution claimed = word.claim();\n"
+        "  if (claimed.outcome != Outcome::kDone) return claimed;\n",
+    ),
     # Nobody can tell that an entry is being written.
     "torn_entry": (
         "  entry.generation.store(generation - 1, std::memory_order_relaxed);\n",

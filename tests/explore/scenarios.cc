@@ -4,7 +4,9 @@ namespace braid::explore {
 
 std::vector<NamedScenario> scenarios() {
   std::vector<NamedScenario> all = message_scenarios();
-  for (NamedScenario& scenario : table_scenarios()) all.push_back(std::move(scenario));
+  for (auto& more : {table_scenarios, atomic_scenarios}) {
+    for (NamedScenario& scenario : more()) all.push_back(std::move(scenario));
+  }
   return all;
 }
 

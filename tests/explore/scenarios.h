@@ -17,6 +17,7 @@ struct NamedScenario {
 
 std::vector<NamedScenario> message_scenarios();
 std::vector<NamedScenario> table_scenarios();
+std::vector<NamedScenario> atomic_scenarios();
 std::vector<NamedScenario> scenarios();  // all of them
 
 }  // namespace braid::explore

@@ -1,8 +1,10 @@
 // What a deregistration and a close promise: who was let in has left before the memory is used
-// again, and a registration is read whole or not at all.
+// again, and a registration is read whole or not at all. The steps of both sides are those of
+// vhca/soft/inhost/access.h.
 #include "base/test_host.h"
 #include "tests/explore/scenarios.h"
 #include "tests/explore/segment.h"
+#include "vhca/soft/inhost/access.h"
 #include "vhca/soft/mr_table.h"
 
 namespace braid::explore {
@@ -11,46 +13,58 @@ namespace {
 using soft::MrView;
 
 constexpr uint32_t kEntries = 2;  // full: what is entered anew takes the place that was given up
+constexpr uint32_t kPd = 1;
+constexpr uint32_t kQp = 9;             // of the owner
+constexpr uint64_t kAddress = 1 << 20;  // what the peer asks for, of whatever registration
+constexpr uint32_t kBytes = 16;
+constexpr size_t kMappedBytes = 544;  // what the peer asks of registration 2 lies at its end
 
-/// A registration whose every member tells of `number`.
-MrView registration(uint64_t number) {
+/// A registration of which every member but the PD tells of `number`. All hold what the peer asks.
+MrView registration(uint32_t number) {
   MrView view;
-  view.access = static_cast<uint32_t>(number);
-  view.pd = static_cast<uint32_t>(number + 1);
-  view.address = number << 32;
-  view.length = number << 16;
-  view.place = {.segment = static_cast<uint32_t>(number), .offset = number << 8};
+  view.access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | number << 8;
+  view.pd = kPd;
+  view.address = kAddress - uint64_t{number} * 8;
+  view.length = 64 + number;
+  view.place = {.segment = number, .offset = uint64_t{number} << 8};
   return view;
 }
 bool whole(const MrView& view) {
-  const MrView expected = registration(view.access);
-  return view.pd == expected.pd && view.address == expected.address &&
-         view.length == expected.length && view.place.segment == expected.place.segment &&
-         view.place.offset == expected.place.offset;
+  const MrView expected = registration(view.access >> 8);
+  return view.address == expected.address && view.length == expected.length &&
+         view.place.segment == expected.place.segment && view.place.offset == expected.place.offset;
 }
 
 /// The owner (party 0) takes back what the peer (party 1) may be using.
 class Withdrawal {
  public:
   enum class What { kKey, kGate };
-  Withdrawal(World& world, What what, bool heavy_fence_exists)
+  struct Options {
+    What what;
+    bool heavy_fence_exists = true;
+    bool scribbled = false;  // nobody's memory is kept from the other then; bounds hold
+  };
+  Withdrawal(World& world, const Options& options)
       : world_(world),
-        what_(what),
-        segment_(world, heavy_fence_exists),
+        options_(options),
+        segment_(world, options.heavy_fence_exists),
         table_(host_, kEntries, published()) {
     world.share(fresh_entries_, sizeof(soft::MrEntry) * kEntries);
     world.name_place("mr", fresh_entries_, sizeof(soft::MrEntry) * kEntries);
-    segment_.inbound.set_gate({.state = inhost::EndState::kOpen, .access = 7, .pd = 1});
+    segment_.inbound.set_gate(
+        {.state = inhost::EndState::kOpen, .access = IBV_ACCESS_REMOTE_WRITE, .pd = kPd});
     key_ = *table_.add(registration(1));
     other_key_ = *table_.add(registration(2));
-    memory_ = reinterpret_cast<soft::SharedWord<uint64_t>*>(fresh_area<64>());
-    world.share(memory_, sizeof(*memory_));
-    world.add_party([this] { withdraw(); });
+    mapping_ = fresh_area<kMappedBytes>();
+    world.share(mapping_, kMappedBytes);
+    memory_ = reinterpret_cast<soft::SharedWord<uint64_t>*>(
+        mapping_ + *inhost::offset_in_mapping(registration(1), request(key_), kMappedBytes));
+    world.add_party([this] { take_back(); });
     world.add_party([this] { copy(); });
   }
 
   void judge() {
-    if (!used_again_ || world_.dead(0)) return;
+    if (!used_again_ || world_.dead(0) || options_.scribbled) return;
     if (memory_->load(std::memory_order_relaxed) != kNewOwner) {
       world_.violate("a store of the copy landed in memory that is used again");
     }
@@ -59,70 +73,129 @@ class Withdrawal {
  private:
   static constexpr uint64_t kNewOwner = 0x77;
 
+  static soft::Request request(uint32_t key) {
+    soft::Request request;
+    request.opcode = IBV_WR_RDMA_WRITE;
+    request.rkey = key;
+    request.remote_address = kAddress;
+    request.length = kBytes;
+    return request;
+  }
   std::span<soft::MrEntry> published() {
     fresh_entries_ =
         reinterpret_cast<soft::MrEntry*>(fresh_area<sizeof(soft::MrEntry) * kEntries>());
     return {fresh_entries_, kEntries};
   }
 
-  void withdraw() {
-    uint32_t key = inhost::kAnyKey;
-    if (what_ == What::kKey) {
-      table_.remove(key_);
-      key = key_;
-    } else {
-      segment_.inbound.set_gate({.state = inhost::EndState::kClosed});
-    }
-    world_.heavy_fence();
+  void take_back() {
+    // Each access is scribbled on: without other disturbance, some are to be before the end.
+    if (options_.scribbled) (void)world_.wait_until([this] { return visits_ == 2; });
+    const bool of_key = options_.what == What::kKey;
     const auto& activity = segment_.view.head().activity;
-    const uint64_t copy = inhost::copy_under_way(activity, key);
+    const auto end_it = [&] {
+      if (of_key) {
+        table_.remove(key_);
+      } else {
+        segment_.inbound.set_gate({.state = inhost::EndState::kClosed});
+      }
+    };
+    const uint64_t copy = inhost::withdraw(
+        end_it, [this] { world_.heavy_fence(); },
+        [&] { return inhost::copy_under_way(activity, of_key ? key_ : inhost::kAnyKey); });
     while (copy != 0) {
       const uint64_t seen = world_.changes();
       if (inhost::copy_under_way(activity, inhost::kAnyKey) != copy || world_.dead(1)) break;
-      if (!world_.wait_for_change(seen)) world_.fail("the owner waits for ever");
+      if (world_.wait_for_change(seen)) continue;
+      // A peer that says that it is at work for ever is waited for until it dies.
+      if (options_.scribbled) return;
+      world_.fail("the owner waits for ever");
     }
     used_again_ = true;
     memory_->store(kNewOwner, std::memory_order_relaxed);
     world_.fence();
     // The same place in the table means something else now.
-    if (what_ == What::kKey) (void)*table_.add(registration(3));
+    if (of_key) (void)*table_.add(registration(3));
     world_.step();
   }
 
   void copy() {
     for (const uint32_t key : {other_key_, key_, other_key_, key_}) {
-      segment_.outbound.begin_copy(key);
-      const bool open = segment_.outbound.gate().state == inhost::EndState::kOpen;
-      MrView view;
-      if (open && soft::read_mr(fresh_entries_[table_.index_of(key)], key, view)) {
-        if (!whole(view)) world_.fail("a registration was read half old, half new");
-        const bool concerned = what_ == What::kGate || key == key_;
-        for (int word = 0; word < 2; ++word) {
-          world_.step();
-          if (concerned && used_again_) world_.fail("memory was touched that is used again");
-          if (concerned) memory_->store(1, std::memory_order_relaxed);
-        }
+      (void)inhost::visit(segment_.outbound, key,
+                          [&](const inhost::Gate& gate) { touch(gate, request(key)); });
+      ++visits_;
+    }
+  }
+
+  void touch(const inhost::Gate& gate, const soft::Request& request) {
+    if (gate.state != inhost::EndState::kOpen ||
+        soft::check_qp_access(request.opcode, gate.access) != IBV_WC_SUCCESS) {
+      return;
+    }
+    MrView mr;
+    const soft::MrEntry& entry = fresh_entries_[table_.index_of(request.rkey)];
+    if (soft::read_mr(entry, request.rkey, mr) && !options_.scribbled && !whole(mr)) {
+      world_.fail("a registration was read half old, half new");
+    }
+    if (inhost::look_up(entry, request, gate.pd, kQp, mr) != IBV_WC_SUCCESS) return;
+    if (!options_.scribbled && !whole(mr)) world_.fail("a key was resolved half old, half new");
+    const auto offset = inhost::offset_in_mapping(mr, request, kMappedBytes);
+    if (!offset.has_value()) return;
+    if (*offset > kMappedBytes || kMappedBytes - *offset < kBytes) {
+      world_.fail("memory was touched that is not mapped");
+    }
+    const bool concerned = options_.what == What::kGate || request.rkey == key_;
+    constexpr uint64_t kCopied = 1;
+    for (uint32_t word = 0; word < kBytes; word += sizeof(kCopied)) {
+      world_.step();
+      if (concerned && used_again_ && !options_.scribbled) {
+        world_.fail("memory was touched that is used again");
       }
-      segment_.outbound.end_copy();
+      soft::copy_to_shared(mapping_ + *offset + word, reinterpret_cast<const std::byte*>(&kCopied),
+                           sizeof(kCopied));
     }
   }
 
   World& world_;
-  const What what_;
+  const Options options_;
   Segment<> segment_;
   base::TestHost host_;
   soft::MrEntry* fresh_entries_ = nullptr;
   soft::MrTable table_;
-  soft::SharedWord<uint64_t>* memory_ = nullptr;  // registered under key_
+  std::byte* mapping_ = nullptr;                  // of the segment that all is registered in
+  soft::SharedWord<uint64_t>* memory_ = nullptr;  // in it, registered under key_
   uint32_t key_ = 0, other_key_ = 0;
+  unsigned visits_ = 0;
   bool used_again_ = false;
 };
 
-Scenario withdrawal(Withdrawal::What what, bool heavy_fence_exists = true) {
+Scenario withdrawal(const Withdrawal::Options& options) {
   return [=](World& world) {
-    Withdrawal both(world, what, heavy_fence_exists);
+    Withdrawal both(world, options);
     world.run();
     both.judge();
+  };
+}
+
+/// One party removes a registration and enters another in its place, the other one reads.
+Scenario entry_that_changes() {
+  return [](World& world) {
+    auto* const entry = reinterpret_cast<soft::MrEntry*>(fresh_area<sizeof(soft::MrEntry)>());
+    world.share(entry, sizeof(*entry));
+    world.name_place("mr", entry, sizeof(*entry));
+    base::TestHost host;
+    soft::MrTable table(host, 1, {entry, 1});
+    const uint32_t key = *table.add(registration(1));
+    world.add_party([&] {
+      MrView view;
+      if (soft::read_mr(*entry, key, view) && !whole(view)) {
+        world.fail("a registration was read half old, half new");
+      }
+    });
+    world.add_party([&] {
+      table.remove(key);
+      (void)*table.add(registration(3));
+    });
+    world.run();
   };
 }
 
@@ -133,13 +206,17 @@ std::vector<NamedScenario> table_scenarios() {
   const Setting setting{.deviations = 2, .random_runs = 2000};
   const Setting deeper{.deviations = 3};
   const Setting killed{.deviations = 1, .kills = true};
+  const Setting scribbled{.deviations = 0, .scribbles = true};
   return {
-      {"deregistration", withdrawal(What::kKey), setting},
-      {"deregistration without membarrier", withdrawal(What::kKey, false), setting},
-      {"close", withdrawal(What::kGate), deeper},
-      {"close without membarrier", withdrawal(What::kGate, false), setting},
-      {"death in a copy, deregistration", withdrawal(What::kKey), killed},
-      {"death in a copy, close", withdrawal(What::kGate), killed},
+      {"an entry that changes", entry_that_changes(), deeper},
+      {"deregistration", withdrawal({What::kKey}), setting},
+      {"deregistration without membarrier", withdrawal({What::kKey, false}), setting},
+      {"close", withdrawal({What::kGate}), deeper},
+      {"close without membarrier", withdrawal({What::kGate, false}), setting},
+      {"death in a copy, deregistration", withdrawal({What::kKey}), killed},
+      {"death in a copy, close", withdrawal({What::kGate}), killed},
+      {"scribbled table", withdrawal({.what = What::kKey, .scribbled = true}), scribbled},
+      {"scribbled gate", withdrawal({.what = What::kGate, .scribbled = true}), scribbled},
   };
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "vhca/soft/copy.h"
+#include "vhca/soft/inhost/access.h"
 #include "vhca/soft/remote_check.h"
 
 namespace braid::vhca::soft::inhost {
@@ -65,13 +66,14 @@ void InHostLink::peer_gone() {
 
 bool InHostLink::close() {
   if (!std::exchange(closed_, true)) {
-    {
+    const auto close_gate = [this] {
       const std::lock_guard guard(gate_mutex_);
       gate_ = {.state = EndState::kClosed};
       publish_gate();
-    }
-    host_.heavy_fence();
-    last_copy_ = copies_->under_way(kAnyKey);
+    };
+    last_copy_ = withdraw(
+        close_gate, [this] { host_.heavy_fence(); },
+        [this] { return copies_->under_way(kAnyKey); });
   }
   if (last_copy_ != 0 && copies_->ended(last_copy_)) last_copy_ = 0;
   return last_copy_ == 0;
@@ -155,19 +157,17 @@ Execution InHostLink::pushed(bool solicited) {
 
 Execution InHostLink::execute_rdma(const Request& request) {
   const bool with_imm = request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
-  // From here on the owner's close and deregistration wait for us; what they did before, we see.
-  outbound_.begin_copy(request.rkey);
-  const Gate gate = outbound_.gate();
   ibv_wc_status status = IBV_WC_SUCCESS;
   Room room = Room::kReady;
-  if (passes(gate)) [[likely]] {
-    status = check_qp_access(request.opcode, gate.access);
+  const Gate gate = visit(outbound_, request.rkey, [&](const Gate& seen) {
+    if (!passes(seen)) [[unlikely]]
+      return;
+    status = check_qp_access(request.opcode, seen.access);
     if (status == IBV_WC_SUCCESS && with_imm) room = outbound_.ready();
     if (status == IBV_WC_SUCCESS && room == Room::kReady && request.length != 0) {
-      status = move_data(request, gate.pd);
+      status = move_data(request, seen.pd);
     }
-  }
-  outbound_.end_copy();
+  });
   if (!passes(gate)) [[unlikely]]
     return not_open(request, gate);
   if (status != IBV_WC_SUCCESS) [[unlikely]]
@@ -211,9 +211,8 @@ bool InHostLink::can_invalidate(uint32_t key) const {
 /// The peer's memory as mapped here, if the rkey allows it; null: foreign memory.
 ibv_wc_status InHostLink::resolve(const Request& request, uint32_t pd, std::byte*& memory) {
   MrView mr;
-  if (!read_mr(peer_->entry(request.rkey), request.rkey, mr)) return IBV_WC_REM_ACCESS_ERR;
-  const ibv_wc_status status = check_mr_access(request.opcode, mr, pd, peer_qp_number_,
-                                               request.remote_address, request.length);
+  const ibv_wc_status status =
+      look_up(peer_->entry(request.rkey), request, pd, peer_qp_number_, mr);
   if (status != IBV_WC_SUCCESS) return status;
   memory = nullptr;
   if (mr.place.segment == kForeignMemory) return IBV_WC_SUCCESS;
@@ -223,12 +222,10 @@ ibv_wc_status InHostLink::resolve(const Request& request, uint32_t pd, std::byte
     channel_->read_announcements();
     mapping = peer_->mapping(mr.place.segment);
   }
-  const uint64_t offset = mr.place.offset + (request.remote_address - mr.address);
-  if (mapping == nullptr || offset < mr.place.offset || offset > mapping->size_bytes ||
-      request.length > mapping->size_bytes - offset) {
-    return IBV_WC_REM_ACCESS_ERR;
-  }
-  memory = mapping->data + offset;
+  if (mapping == nullptr) return IBV_WC_REM_ACCESS_ERR;
+  const auto offset = offset_in_mapping(mr, request, mapping->size_bytes);
+  if (!offset.has_value()) return IBV_WC_REM_ACCESS_ERR;
+  memory = mapping->data + *offset;
   return IBV_WC_SUCCESS;
 }
 

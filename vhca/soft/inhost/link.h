@@ -76,7 +76,6 @@ class InHostLink final : public Link, public ChannelUser, public PortUser {
   // link_atomic.cc
   Execution execute_atomic(const Request& request);
   Execution change_word(const Request& request, uint32_t pd, uint64_t& before);
-  Execution change_foreign(const Request& request, uint64_t& before);
   Execution pushed(bool solicited);
   Execution refuse(ibv_wc_status status, ibv_wc_status for_receive);
   Execution not_open(const Request& request, const Gate& gate);

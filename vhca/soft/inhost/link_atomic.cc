@@ -5,6 +5,7 @@
 #include <array>
 
 #include "vhca/soft/atomic.h"
+#include "vhca/soft/inhost/access.h"
 #include "vhca/soft/inhost/link.h"
 #include "vhca/soft/inhost/word_claim.h"
 #include "vhca/soft/remote_check.h"
@@ -18,19 +19,50 @@ constexpr Execution failed(ibv_wc_status status) {
   return {.outcome = Outcome::kFailed, .status = status};
 }
 
+/// A word of the peer's memory, by system calls.
+class ForeignWord {
+ public:
+  ForeignWord(base::Host& host, PeerDevice& peer, uint64_t address)
+      : host_(host), peer_(peer), address_(address) {}
+
+  Execution claim() {
+    claim_ = claim_word(host_, peer_.device(), address_);
+    // Who is at it lets go in microseconds: the request comes again.
+    if (claim_.claimed) return {.outcome = Outcome::kFull};
+    return claim_.name != nullptr ? Execution{} : failed(IBV_WC_LOC_QP_OP_ERR);
+  }
+  Execution read(uint64_t& value) {
+    const std::array<std::span<std::byte>, 1> into = {std::as_writable_bytes(std::span(&value, 1))};
+    return result_of(peer_.process().read(address_, into));
+  }
+  Execution write(uint64_t value) {
+    const std::array<std::span<const std::byte>, 1> from = {std::as_bytes(std::span(&value, 1))};
+    return result_of(peer_.process().write(address_, from));
+  }
+
+ private:
+  static Execution result_of(Errc result) {
+    if (result == Errc::kOk) return {};
+    return failed(result == Errc::kDisconnected ? IBV_WC_RETRY_EXC_ERR : IBV_WC_REM_OP_ERR);
+  }
+
+  base::Host& host_;
+  PeerDevice& peer_;
+  const uint64_t address_;
+  WordClaim claim_;
+};
+
 }  // namespace
 
 Execution InHostLink::execute_atomic(const Request& request) {
   // As for a copy: close and deregistration at the owner wait until we have let go of the word.
-  outbound_.begin_copy(request.rkey);
-  const Gate gate = outbound_.gate();
   Execution execution;
   uint64_t before = 0;
-  if (passes(gate)) {
-    const ibv_wc_status status = check_qp_access(request.opcode, gate.access);
-    execution = status == IBV_WC_SUCCESS ? change_word(request, gate.pd, before) : failed(status);
-  }
-  outbound_.end_copy();
+  const Gate gate = visit(outbound_, request.rkey, [&](const Gate& seen) {
+    if (!passes(seen)) return;
+    const ibv_wc_status status = check_qp_access(request.opcode, seen.access);
+    execution = status == IBV_WC_SUCCESS ? change_word(request, seen.pd, before) : failed(status);
+  });
   if (!passes(gate)) return not_open(request, gate);
   if (execution.outcome == Outcome::kDone) land_atomic(request.pieces, before);
   if (execution.outcome != Outcome::kFailed) return execution;
@@ -43,28 +75,14 @@ Execution InHostLink::change_word(const Request& request, uint32_t pd, uint64_t&
   std::byte* word = nullptr;
   const ibv_wc_status status = resolve(request, pd, word);
   if (status != IBV_WC_SUCCESS) return failed(status);
-  if (word == nullptr) return change_foreign(request, before);
+  if (word == nullptr) {
+    ForeignWord foreign(host_, *peer_, request.remote_address);
+    return change_claimed(request, foreign, before);
+  }
   // The address is aligned; a table that was scribbled on may still lead elsewhere.
   if (reinterpret_cast<uintptr_t>(word) % kAtomicBytes != 0) return failed(IBV_WC_REM_ACCESS_ERR);
   before = apply_atomic(request, word);
   return {};
-}
-
-/// A word that another peer of the owner is at comes again later: kFull.
-Execution InHostLink::change_foreign(const Request& request, uint64_t& before) {
-  const WordClaim claim = claim_word(host_, peer_->device(), request.remote_address);
-  if (claim.claimed) return {.outcome = Outcome::kFull};
-  if (claim.name == nullptr) return failed(IBV_WC_LOC_QP_OP_ERR);
-  const auto result_of = [](Errc result) {
-    if (result == Errc::kOk) return Execution{};
-    return failed(result == Errc::kDisconnected ? IBV_WC_RETRY_EXC_ERR : IBV_WC_REM_OP_ERR);
-  };
-  const std::array<std::span<std::byte>, 1> into = {std::as_writable_bytes(std::span(&before, 1))};
-  const Execution read = result_of(peer_->process().read(request.remote_address, into));
-  const uint64_t after = atomic_after(request, before);
-  if (read.outcome != Outcome::kDone || after == before) return read;
-  const std::array<std::span<const std::byte>, 1> from = {std::as_bytes(std::span(&after, 1))};
-  return result_of(peer_->process().write(request.remote_address, from));
 }
 
 }  // namespace braid::vhca::soft::inhost

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "vhca/soft/inhost/access.h"
 #include "vhca/soft/inhost/connection.h"
 #include "vhca/soft/inhost/listener.h"
 #include "vhca/soft/inhost/rendezvous.h"
@@ -67,8 +68,8 @@ std::span<MrEntry> InHostWire::mr_table_memory(uint32_t capacity) {
 }
 
 std::unique_ptr<PeerFence> InHostWire::fence_peers(uint32_t key) {
-  host_.heavy_fence();
-  return copies_.fence(key);
+  // The key is gone already.
+  return withdraw([] {}, [this] { host_.heavy_fence(); }, [&] { return copies_.fence(key); });
 }
 
 /// In segments peers use the processor's atomics as we do. Elsewhere they read and write: who is
