@@ -259,5 +259,15 @@ TEST_F(Admin, ServerThatComesBackLargerKeepsTheNumberOfPermits) {
   expect_all_admin_permits_back();
 }
 
+class OlderClient : public SessionRig {};
+
+/// The server has all features and tells it so: what counts is what both offer.
+TEST_F(OlderClient, AsksWithOnePermitWhereItKnowsOfOneOnly) {
+  adjust_server = [](ServerOptions& options) { options.queue_depth = 128; };
+  connect([](ClientOptions& options) { options.features = 1; });
+  EXPECT_EQ(client->session->limits().admin_permits, 1u);
+  expect_all_permits_back();
+}
+
 }  // namespace
 }  // namespace braid::trs::testing

@@ -26,6 +26,13 @@ SimDisk& SimMachine::add_disk(const std::string& path, const SimDiskOptions& opt
   return *at->second;
 }
 
+SimDisk& SimMachine::replace_disk(const std::string& path, const SimDiskOptions& options) {
+  auto old = disks_.extract(path);
+  BRAID_ASSERT(!old.empty());
+  replaced_disks_.push_back(std::move(old.mapped()));
+  return add_disk(path, options);
+}
+
 SimDisk* SimMachine::disk(const std::string& path) {
   const auto found = disks_.find(path);
   return found == disks_.end() ? nullptr : found->second.get();
@@ -44,6 +51,7 @@ void SimMachine::power_loss() {
   for (auto& process : processes_)
     if (!process->dead()) process->kill(true);
   for (auto& [path, disk] : disks_) disk->power_loss();
+  for (auto& disk : replaced_disks_) disk->power_loss();
 }
 
 void SimMachine::power_on() {

@@ -26,6 +26,9 @@ class SimMachine {
 
   /// A file or disk at an absolute path. It outlives processes and power losses.
   SimDisk& add_disk(const std::string& path, const SimDiskOptions& options);
+  /// Another file takes the path of one that nobody has open. The old one stays an object, for what
+  /// is still on its way to it.
+  SimDisk& replace_disk(const std::string& path, const SimDiskOptions& options);
   /// Null if there is none.
   SimDisk* disk(const std::string& path);
 
@@ -47,6 +50,7 @@ class SimMachine {
   std::string boot_id_;
   bool powered_ = true;
   std::map<std::string, std::unique_ptr<SimDisk>> disks_;
+  std::vector<std::unique_ptr<SimDisk>> replaced_disks_;
   std::vector<std::unique_ptr<SimHost>> processes_;
 };
 

@@ -25,6 +25,10 @@ uint64_t DeviceRun::sectors() const {
   return context_.plan.devices[device_index_].sectors;
 }
 
+uint64_t DeviceRun::sectors_now() const {
+  return block_device_->info().size_bytes / kSectorBytes;
+}
+
 base::Status DeviceRun::opened(std::unique_ptr<bnbd::BlockDevice> device) {
   block_device_ = std::move(device);
   queues_ = block_device_->queues();
@@ -130,10 +134,10 @@ void DeviceRun::draw_range(OpDescription& op, uint64_t sectors_max) {
   base::sim::SimRandom& random = context_.random;
   const uint64_t dice = random.below(10);
   uint64_t count = dice < 3 ? 1 : dice < 8 ? 8 : dice < 9 ? random.between(1, 16) : sectors_max;
-  count = std::min({count, sectors_max, sectors()});
-  const uint64_t limit = random.one_in(2) ? std::max(kHotSectors, count) : sectors();
+  count = std::min({count, sectors_max, sectors_now()});
+  const uint64_t limit = random.one_in(2) ? std::max(kHotSectors, count) : sectors_now();
   op.sectors = count;
-  op.first_sector = random.below(std::min(limit, sectors()) - count + 1);
+  op.first_sector = random.below(std::min(limit, sectors_now()) - count + 1);
   // Mostly aligned as file systems do it, so that requests coincide.
   if (count == 8 && random.below(4) != 0) op.first_sector = op.first_sector / 8 * 8;
 }
@@ -174,13 +178,18 @@ void DeviceRun::begin(Slot& slot, const OpDescription& op, bnbd::BlockDevice& de
       request.op = BlockOp::kFlush;
       break;
     case OpKind::kZero:
-      // A discard cannot be forced to the medium.
-      request.op =
-          op.durable || context_.random.one_in(2) ? BlockOp::kWriteZeroes : BlockOp::kDiscard;
+      request.op = way_to_zero(op);
       break;
   }
   fill(slot, op);
   device.submit(request);
+}
+
+/// A discard cannot be forced to the medium, and an erasing is always.
+BlockOp DeviceRun::way_to_zero(const OpDescription& op) {
+  if (context_.random.one_in(2)) return op.durable ? BlockOp::kWriteZeroes : BlockOp::kDiscard;
+  const bool erases = block_device_->info().max_secure_erase_bytes != 0;
+  return op.durable && erases ? BlockOp::kSecureErase : BlockOp::kWriteZeroes;
 }
 
 void DeviceRun::fill(Slot& slot, const OpDescription& op) {

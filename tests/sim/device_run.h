@@ -55,7 +55,8 @@ class DeviceRun {
     uint64_t id = 0;
     bool busy = false;
   };
-  uint64_t sectors() const;
+  uint64_t sectors() const;      // as planned
+  uint64_t sectors_now() const;  // as its user knows
   Judge& judge() { return context_.judge; }
   static void tick(base::Timer& timer);
   void pump();
@@ -68,6 +69,7 @@ class DeviceRun {
   bool allowed(const OpDescription& op);
   void submit(Slot& slot, const OpDescription& op);
   void begin(Slot& slot, const OpDescription& op, bnbd::BlockDevice& device);
+  bnbd::BlockOp way_to_zero(const OpDescription& op);
   void fill(Slot& slot, const OpDescription& op);
   static void done(bnbd::BlockRequest& request, base::Errc status);
 

@@ -64,6 +64,10 @@ std::string_view to_string(FaultKind kind) {
       return "path-taken";
     case FaultKind::kKeyTaken:
       return "key-taken";
+    case FaultKind::kResized:
+      return "resized";
+    case FaultKind::kFileReplaced:
+      return "file-replaced";
     case FaultKind::kMemoryReplaced:
       return "memory-replaced";
     case FaultKind::kSessionLost:

@@ -39,6 +39,8 @@ enum class FaultKind : uint8_t {
   kSessionClosed,    // a server's operator closes a client's whole session
   kPathTaken,        // a client's operator takes a path down, or away, and gives it back
   kKeyTaken,         // a server does not know a client's key for a while
+  kResized,          // a server's operator makes a file larger or smaller, in use
+  kFileReplaced,     // while its server was down another file took its name
   kMemoryReplaced,   // a memory device came back as another, and was unmapped
   kSessionLost,      // its path was away for longer than its limit; it was opened anew
   kGaveUp,           // requests: their device was away for longer than its limit
@@ -47,7 +49,7 @@ enum class FaultKind : uint8_t {
   kLateReactor,      // a reactor comes late to its turn
   kUpgraded,         // a server or a client came back as a newer version
 };
-inline constexpr size_t kFaultKinds = 37;
+inline constexpr size_t kFaultKinds = 39;
 /// Those that the injector draws; the others follow from them, or are the world's own doing.
 inline constexpr size_t kDrawnFaultKinds = static_cast<size_t>(FaultKind::kMemoryReplaced);
 std::string_view to_string(FaultKind kind);

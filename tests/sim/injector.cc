@@ -98,6 +98,7 @@ void Injector::stop_and_heal() {
     if (base::sim::SimDisk* const disk = victims_.disk(i)) disk->faults = {};
     victims_.disk_may_fail(i, false);
     victims_.disk_may_fill(i, false);
+    victims_.restore_size(i);
     board_.set_contested(i, false);
   }
   for (size_t i = 0; i < plan_.servers.size(); ++i) {
@@ -160,6 +161,10 @@ bool Injector::inject(FaultKind kind, const Target& target) {
       return !plan_.clients[target.client].second_ip.empty();
     case FaultKind::kKeyTaken:
       return take_key(target);
+    case FaultKind::kResized:
+      return resize(target.device);
+    case FaultKind::kFileReplaced:
+      return replace_file(target.device);
     case FaultKind::kMemoryReplaced:
     case FaultKind::kSessionLost:
     case FaultKind::kGaveUp:

@@ -35,6 +35,12 @@ class Victims {
   /// The operator of its server, which runs.
   virtual void operator_closes(size_t device) = 0;
   virtual void operator_closes_session(size_t server, size_t client) = 0;
+  /// The operator of a server that runs makes the device's file as large, in use or not.
+  virtual void resize(size_t device, uint64_t sectors) = 0;
+  /// As large as it was planned, by somebody who asks no server.
+  virtual void restore_size(size_t device) = 0;
+  /// Another file, empty, takes the name of the device's. Its server is down.
+  virtual void replace_file(size_t device) = 0;
   /// Those of all clients, or of all but one. The server runs.
   virtual void set_keys(size_t server, std::optional<size_t> without) = 0;
   /// Some client is making its path to the server again, or opening its devices there.
@@ -104,6 +110,8 @@ class Injector {
   bool take_away(size_t device);
   bool close_session(const Target& target);
   bool take_key(const Target& target);
+  bool resize(size_t device);
+  bool replace_file(size_t device);
   bool change_wishes(FaultKind kind, size_t client, size_t device);
   bool disturb_reconnect(size_t server);
   void connect_seen(const base::sim::FabricAddress& listener);

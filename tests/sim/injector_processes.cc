@@ -89,6 +89,19 @@ bool Injector::kill_server(FaultKind kind, size_t server) {
   return true;
 }
 
+bool Injector::replace_file(size_t device) {
+  const DevicePlan& plan = plan_.devices[device];
+  if (plan.memory) return false;
+  if (victims_.server(plan.server) == nullptr) return true;
+  if (victims_.requests_at(plan.server) != 0) count(FaultKind::kFileReplaced);
+  victims_.kill_server(plan.server, false);
+  victims_.replace_file(device);
+  world_.after(random_.between(1, 500) * kMillisecond, [this, server = plan.server] {
+    if (victims_.server(server) == nullptr) victims_.start_server(server);
+  });
+  return true;
+}
+
 bool Injector::kill_client(FaultKind kind, size_t client) {
   if (victims_.client(client) == nullptr) return true;
   if (victims_.requests_of(client) != 0) count(kind);

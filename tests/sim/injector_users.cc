@@ -74,4 +74,12 @@ bool Injector::take_key(const Target& target) {
   return true;
 }
 
+bool Injector::resize(size_t device) {
+  const DevicePlan& plan = plan_.devices[device];
+  if (plan.memory) return false;
+  if (victims_.server(plan.server) == nullptr) return true;
+  victims_.resize(device, 8 * random_.between(plan.sectors / 16, plan.sectors / 8));
+  return true;
+}
+
 }  // namespace braid::sim

@@ -31,6 +31,7 @@ Judge::Judge(base::sim::SimWorld& world, const Plan& plan, base::Logger log)
     : world_(world), plan_(plan), log_(std::move(log)), devices_(plan.devices.size()) {
   for (size_t i = 0; i < devices_.size(); ++i) {
     devices_[i].exclusive = std::make_unique<ExclusiveChecker>(violations_, i + 1);
+    devices_[i].sectors = devices_[i].smallest = plan.devices[i].sectors;
     begin_life(i);
   }
 }
@@ -160,6 +161,7 @@ uint64_t Judge::begin(size_t client, size_t device, const OpDescription& what) {
   op.calm = calm_;
   op.may_fail = devices_[device].disk_may_fail;
   op.may_not_fit = devices_[device].disk_may_fill;
+  op.may_be_beyond = !calm_ && what.first_sector + what.sectors > devices_[device].smallest;
   op.rivalled = op.handle.rivalled;
   op.in_history = !op.handle.superseded;
   completions_.posted(op.id);
@@ -231,6 +233,7 @@ bool Judge::explained(const Operation& op, Errc status) {
   if (status == Errc::kTimedOut) return plan_.clients[op.client].give_up_after_ns != base::kNever;
   if (status == Errc::kDisconnected) return plan_.clients[op.client].lost_after_ns != base::kNever;
   if (status == Errc::kNoSpace) return op.may_not_fit && op.changes();
+  if (status == Errc::kOutOfRange) return op.may_be_beyond;
   // A FUA write beside one that finds no room: the kernel may have told that one what it owes this.
   const bool beside_full = op.may_not_fit && op.what.durable;
   return status == Errc::kIo && (op.may_fail || beside_full || op.rivalled || flush_may_fail(op) ||
@@ -288,56 +291,6 @@ void Judge::check_gave_up(size_t client, size_t server) {
     give_ups_.still_held(op.device + 1, plan_.clients[client].held_max_ns(), op.begin_ns,
                          world_.now_ns());
   }
-}
-
-void Judge::server_died(size_t server) {
-  for (size_t i = 0; i < devices_.size(); ++i) {
-    if (plan_.devices[i].server != server || !plan_.devices[i].memory) continue;
-    end_orphans(i);
-    devices_[i].lives.back()->ended_ns = world_.now_ns();
-    begin_life(i);
-  }
-}
-
-void Judge::server_lost_power(size_t server) {
-  server_died(server);
-  for (size_t i = 0; i < devices_.size(); ++i)
-    if (plan_.devices[i].server == server && !plan_.devices[i].memory)
-      devices_[i].lives.back()->history->power_loss();
-}
-
-void Judge::disk_may_fail(size_t device, bool on) {
-  devices_[device].disk_may_fail = on;
-  if (!on) return;
-  devices_[device].disk_has_failed = true;
-  for (Operation& op : running_)
-    if (op.device == device) op.may_fail = true;
-}
-
-void Judge::disk_may_fill(size_t device, bool on) {
-  devices_[device].disk_may_fill = on;
-  if (!on) return;
-  // A FUA write that finds no room may have been the write-back of an older one that did not.
-  devices_[device].disk_has_failed = true;
-  for (Operation& op : running_)
-    if (op.device == device) op.may_not_fit = true;
-}
-
-void Judge::finish() {
-  for (size_t i = 0; i < devices_.size(); ++i) {
-    end_orphans(i);
-    for (const auto& life : devices_[i].lives) {
-      if (const uint64_t left = life->history->unjudged(); left > 0)
-        violations_.add("device {}: the history of {} sectors was never judged", i + 1, left);
-    }
-  }
-}
-
-uint64_t Judge::losses_reported() const {
-  uint64_t sum = 0;
-  for (const Device& device : devices_)
-    for (const auto& life : device.lives) sum += life->history->losses_reported();
-  return sum;
 }
 
 }  // namespace braid::sim

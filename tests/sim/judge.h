@@ -61,6 +61,14 @@ class Judge {
   void disk_may_fill(size_t device, bool on);
   /// An operator has the device closed at its server.
   void operator_closes(size_t device) { devices_[device].taken_away_ns = world_.now_ns(); }
+  /// An operator asks the server for another size of a file. False: too much is going on there to
+  /// be judged, or it has that size; ask for nothing.
+  bool resize_begins(size_t device, uint64_t sectors);
+  bool being_resized(size_t device) const { return devices_[device].wanted_sectors != 0; }
+  /// `done`: if not, it may have been done or not.
+  void resize_ended(size_t device, bool done);
+  /// Another file has taken the name of the device's, whose server is dead.
+  void file_replaced(size_t device);
   /// All is closed: nothing lands any more, and nothing may be left that was not judged.
   void finish();
 
@@ -112,11 +120,12 @@ class Judge {
     bool repeated = false;    // on its way when one was lost: it may have been sent again
     uint64_t gave_up_ns = 0;  // of an orphan: when its device gave up; 0: it was cancelled
     bool calm = false;
-    bool may_fail = false;     // a disk error fell into its time
-    bool may_not_fit = false;  // the disk was full in its time
-    bool may_cancel = false;   // its handle is being closed
-    bool rivalled = false;     // another client wanted to write
-    bool in_history = true;    // not settled before its end
+    bool may_fail = false;       // a disk error fell into its time
+    bool may_not_fit = false;    // the disk was full in its time
+    bool may_be_beyond = false;  // the end of the device
+    bool may_cancel = false;     // its handle is being closed
+    bool rivalled = false;       // another client wanted to write
+    bool in_history = true;      // not settled before its end
     bool changes() const { return what.kind == OpKind::kWrite || what.kind == OpKind::kZero; }
     DeviceHistory& history() const { return *handle.life->history; }
   };
@@ -126,6 +135,10 @@ class Judge {
     bool disk_may_fail = false;
     bool disk_may_fill = false;
     bool disk_has_failed = false;    // at any time; see flush_may_fail()
+    uint64_t sectors = 0;            // at least so many, unless it is being cut
+    uint64_t smallest = 0;           // it has had, or may have had
+    uint64_t wanted_sectors = 0;     // by a resize that has not ended; 0: none
+    uint64_t cut = 0;                // the operation that stands for what is cut off; 0: none
     uint64_t taken_away_ns = 0;      // by an operator, for the last time
     std::vector<Operation> orphans;  // given up by their clients, may still land
   };
@@ -133,6 +146,7 @@ class Judge {
   static constexpr uint64_t kTakeAwayMaxNs = 100 * base::kMillisecond;
 
   void begin_life(size_t device);
+  void replace(size_t device);
   Operation take(uint64_t id);
   uint64_t losses_of(size_t client, size_t device) const;
   bool may_be_repeated(const Operation& op) const {

@@ -46,6 +46,7 @@ inline constexpr std::array kMutants = {
     Mutant{"wakeup-lost", "while no fault was active", 2001},
     Mutant{"rnr-fatal", "that the hardware bridges", 12},
     Mutant{"impatient", "that the hardware bridges", 4009},
+    Mutant{"size-untold", "failed with out-of-range"},
     Mutant{"key-kept", "for want of a path", 7},
 };
 

@@ -18,13 +18,20 @@ uint32_t draw_features(SimRandom& random) {
   return random.one_in(4) ? kOlder[random.below(kOlder.size())] : trs::kAllFeatures;
 }
 
+/// Often few, so that they are used up; now and then as many as users have: only then a session has
+/// several administrative requests under way.
+uint32_t draw_queue_depth(SimRandom& random) {
+  if (random.one_in(4)) return 64u << random.below(2);
+  return static_cast<uint32_t>(random.between(2, 32));
+}
+
 ServerPlan draw_server(SimRandom& random, size_t index) {
   ServerPlan server;
   server.name = fmt::format("server{}", index);
   server.ip = fmt::format("10.0.0.{}", index + 1);
   server.second_ip = fmt::format("10.1.0.{}", index + 1);
-  server.reactors = random.between(1, 3);
-  server.queue_depth = static_cast<uint32_t>(random.between(2, 32));
+  server.reactors = random.between(1, 4);
+  server.queue_depth = draw_queue_depth(random);
   server.max_io_bytes = 8192u << random.below(4);
   server.tcp = random.one_in(4);
   server.second_tcp = random.one_in(4);
@@ -38,7 +45,7 @@ ClientPlan draw_client(SimRandom& random, size_t index) {
   client.name = fmt::format("client{}", index);
   client.ip = fmt::format("10.0.1.{}", index + 1);
   if (!random.one_in(3)) client.second_ip = fmt::format("10.1.1.{}", index + 1);
-  client.reactors = random.between(1, 3);
+  client.reactors = random.between(1, 4);
   client.spread = random.one_in(2);
   client.depth = static_cast<uint32_t>(random.between(1, 16));
   client.pause_max_ns = random.between(20, 80) * kMillisecond;
@@ -46,6 +53,7 @@ ClientPlan draw_client(SimRandom& random, size_t index) {
   client.reconnect_max_ns = random.between(200, 2000) * kMillisecond;
   if (random.one_in(2)) client.give_up_after_ns = random.between(1000, 4000) * kMillisecond;
   if (random.one_in(3)) client.lost_after_ns = random.between(1000, 5000) * kMillisecond;
+  client.policy = static_cast<trs::PathPolicy>(random.below(3));
   client.features = draw_features(random);
   client.upgraded = random.one_in(2);
   return client;
@@ -57,6 +65,7 @@ DevicePlan draw_device(SimRandom& random, size_t index, const Plan& plan) {
   device.name = fmt::format("disk{}", index);
   device.server = index % plan.servers.size();
   device.memory = random.one_in(5);
+  device.erases = random.one_in(3);
   device.sectors = 8 * random.between(16, 128);  // 64 to 512 KiB
   device.writer = index % clients;
   if (clients > 1 && random.one_in(2)) {

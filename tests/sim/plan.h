@@ -44,8 +44,9 @@ trs::KeyPtr key_of(const std::string& client);
 struct DevicePlan {
   std::string name;
   size_t server = 0;
-  bool memory = false;  // dies with its server's process
-  uint64_t sectors = 0;
+  bool memory = false;          // dies with its server's process
+  bool erases = false;          // a file whose medium can erase for good
+  uint64_t sectors = 0;         // at most: an operator may make it smaller for a while
   size_t writer = 0;            // client
   std::optional<size_t> heir;   // another client, which may become the writer, and tries too early
   std::vector<size_t> readers;  // clients that open it read-only
@@ -65,6 +66,7 @@ struct ClientPlan {
   uint64_t pause_max_ns = 0;  // between two bursts of requests
   uint32_t device_queue_depth = 128;
   uint64_t reconnect_max_ns = 0;
+  trs::PathPolicy policy = trs::PathPolicy::kMinInflight;
   uint64_t give_up_after_ns = base::kNever;  // of each of its devices
   uint64_t lost_after_ns = base::kNever;     // the same
   uint32_t features = trs::kAllFeatures;     // of its first process; fewer: an older version

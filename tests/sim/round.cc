@@ -56,6 +56,10 @@ base::sim::SimWorldOptions world_options(const RoundOptions& options,
   return world;
 }
 
+std::string path_of(const DevicePlan& device) {
+  return std::string(kExportRoot) + "/" + device.name;
+}
+
 class Round : private Victims {
  public:
   explicit Round(const RoundOptions& options);
@@ -92,6 +96,10 @@ class Round : private Victims {
     judge_.operator_closes(device);
     servers_[plan_.devices[device].server].program->force_close({plan_.devices[device].name, ""});
   }
+  void resize(size_t device, uint64_t sectors) override;
+  void restore_size(size_t device) override;
+  void replace_file(size_t device) override;
+  base::sim::SimDiskOptions disk_options(const DevicePlan& device) const;
   void disks_work_again(size_t device) {
     judge_.disk_may_fail(device, false);
     judge_.disk_may_fill(device, false);
@@ -131,6 +139,9 @@ class Round : private Victims {
   std::vector<Server> servers_;
   std::vector<Client> clients_;
   std::vector<SimDisk*> disks_;
+  std::vector<SimDisk*> replaced_disks_;
+  bool restored_ = false;  // all files have their planned sizes, or get them next
+  uint64_t resized_ = 0;
   uint64_t rest_after_ns_ = 0;
   uint64_t upgrades_ = 0;
   Injector injector_;
@@ -176,13 +187,9 @@ void Round::build() {
     servers_.push_back(server);
   }
   for (const DevicePlan& device : plan_.devices) {
-    base::sim::SimDiskOptions options;
-    options.size_bytes = device.sectors * kSectorBytes;
-    options.lying = mutant(kLyingMutant);
-    options.misdirecting = mutant(kMisdirectingMutant);
-    const std::string path = std::string(kExportRoot) + "/" + device.name;
     SimMachine& machine = *servers_[device.server].machine;
-    disks_.push_back(device.memory ? nullptr : &machine.add_disk(path, options));
+    disks_.push_back(device.memory ? nullptr
+                                   : &machine.add_disk(path_of(device), disk_options(device)));
   }
   for (const ClientPlan& plan : plan_.clients) {
     Client client;
@@ -193,6 +200,15 @@ void Round::build() {
   }
   for (size_t i = 0; i < servers_.size(); ++i) start_server(i);
   for (size_t i = 0; i < clients_.size(); ++i) start_client(i);
+}
+
+base::sim::SimDiskOptions Round::disk_options(const DevicePlan& device) const {
+  base::sim::SimDiskOptions options;
+  options.size_bytes = device.sectors * kSectorBytes;
+  options.erases = device.erases;
+  options.lying = mutant(kLyingMutant);
+  options.misdirecting = mutant(kMisdirectingMutant);
+  return options;
 }
 
 // --- victims
@@ -277,6 +293,31 @@ void Round::operator_closes_session(size_t server, size_t client) {
     if (plan_.devices[d].server == server && plan_.devices[d].used_by(client))
       judge_.operator_closes(d);
   servers_[server].program->force_close({"", plan_.clients[client].name});
+}
+
+void Round::resize(size_t device, uint64_t sectors) {
+  if (!judge_.resize_begins(device, sectors)) return;
+  const DevicePlan& plan = plan_.devices[device];
+  const bool in_use = judge_.requests_at(plan.server) != 0;
+  const auto ended = [this, device, in_use](bool done) {
+    judge_.resize_ended(device, done);
+    resized_ += done && in_use;
+    if (restored_) restore_size(device);
+  };
+  servers_[plan.server].program->resize(plan.name, sectors * kSectorBytes, ended);
+}
+
+void Round::restore_size(size_t device) {
+  restored_ = true;
+  if (disks_[device] == nullptr || judge_.being_resized(device)) return;
+  disks_[device]->resize(plan_.devices[device].sectors * kSectorBytes);
+}
+
+void Round::replace_file(size_t device) {
+  const DevicePlan& plan = plan_.devices[device];
+  replaced_disks_.push_back(disks_[device]);
+  disks_[device] = &servers_[plan.server].machine->replace_disk(path_of(plan), disk_options(plan));
+  judge_.file_replaced(device);
 }
 
 void Round::kill_client(size_t index, bool power) {
@@ -426,13 +467,16 @@ FaultCounts Round::count_faults() {
   set(FaultKind::kTakenAway, did.taken_away);
   set(FaultKind::kPathTaken, did.paths_taken);
   set(FaultKind::kMemoryReplaced, did.replaced);
+  set(FaultKind::kResized, resized_);
   set(FaultKind::kGaveUp, judge_.give_ups().count());
   uint64_t lost = 0, late = 0;
-  for (const SimDisk* disk : disks_) {
-    if (disk == nullptr) continue;
+  const auto add = [&](const SimDisk* disk) {
+    if (disk == nullptr) return;
     lost += disk->counters().sectors_lost;
     late += disk->counters().late_writes;
-  }
+  };
+  for (const SimDisk* disk : disks_) add(disk);
+  for (const SimDisk* disk : replaced_disks_) add(disk);
   set(FaultKind::kWritesLost, lost);
   set(FaultKind::kLateWrites, late);
   set(FaultKind::kLateReactor, world_.counters().late_turns);

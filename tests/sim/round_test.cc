@@ -21,7 +21,7 @@ constexpr uint64_t kFaultPhaseNs = 4 * kSecond;
 constexpr uint64_t kSeeds = 200;
 constexpr uint64_t kShards = 2;  // each a test of its own, to be run beside the others
 constexpr uint64_t kSeedsForMutant = 200;
-constexpr uint64_t kCompletedMin = 20;  // of one round: with fewer it shows nothing
+constexpr uint64_t kCompletedMin = 10;  // of one round: with fewer it shows nothing
 
 RoundReport run(uint64_t seed, const std::string& mutant = "",
                 uint64_t fault_phase_ns = kFaultPhaseNs) {

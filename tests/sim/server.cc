@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "tests/sim/checkers/stamp.h"
 
 namespace braid::sim {
@@ -81,6 +83,14 @@ void ServerProgram::force_close(const bnbd::ForceClose& what) {
   reactors_[0]->post([this, what] { (void)server_->force_close(what); });
 }
 
+void ServerProgram::resize(const std::string& name, uint64_t size_bytes,
+                           std::function<void(bool)> ended) {
+  reactors_[0]->post([this, name, size_bytes, ended = std::move(ended)] {
+    resizing_ = resize_task(name, size_bytes, ended);
+    resizing_.start();
+  });
+}
+
 void ServerProgram::set_keys(const Plan& plan, std::optional<size_t> without) {
   reactors_[0]->post(
       [this, keys = keys_of(plan, without)] { BRAID_ASSERT(server_->set_keys(keys).ok()); });
@@ -105,6 +115,12 @@ void ServerProgram::check_at_rest(Violations& violations, size_t sessions) const
   for (const bnbd::ExportStatus& its : server_->exports()) holders += its.holders.size();
   if (sessions == 0 && holders != 0)
     violations.add("{}: {} devices are held by nobody's sessions", name_, holders);
+}
+
+base::Task<void> ServerProgram::resize_task(std::string name, uint64_t size_bytes,
+                                            std::function<void(bool)> ended) {
+  const base::Result<uint64_t> size = co_await server_->resize(name, size_bytes, true);
+  ended(size.ok());
 }
 
 base::Task<void> ServerProgram::stop_task() {

@@ -1,6 +1,7 @@
 // A server process of a round: the shipping export server on a simulated machine.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -31,6 +32,8 @@ class ServerProgram : public base::sim::SimProgram {
   bool stopped() const { return stopped_; }
   /// What its operator does to a client that hangs.
   void force_close(const bnbd::ForceClose& what);
+  /// `ended`: whether it was done; not called if this process dies before. One at a time.
+  void resize(const std::string& name, uint64_t size_bytes, std::function<void(bool)> ended);
   /// Of all clients, or of all but one.
   void set_keys(const Plan& plan, std::optional<size_t> without);
   /// No client of ours breaks the protocol.
@@ -40,6 +43,8 @@ class ServerProgram : public base::sim::SimProgram {
 
  private:
   base::Task<void> stop_task();
+  base::Task<void> resize_task(std::string name, uint64_t size_bytes,
+                               std::function<void(bool)> ended);
 
   const std::string name_;
   const bool asks_for_keys_;
@@ -48,7 +53,9 @@ class ServerProgram : public base::sim::SimProgram {
   std::unique_ptr<vhca::Device> second_device_;
   std::unique_ptr<bnbd::ExportServer> server_;
   bool stopped_ = false;
-  base::Task<void> stopping_;  // last: ends before what it uses
+  // Last: they end before what they use.
+  base::Task<void> resizing_;
+  base::Task<void> stopping_;
 };
 
 }  // namespace braid::sim

@@ -52,6 +52,7 @@ base::Task<void> SessionUse::open() {
     options.transport.server = {server.ip, kServerPort};
     options.transport.features = features_;
     options.transport.reactors = reactors_;
+    options.transport.policy = context_.me().policy;
     options.transport.reconnect.delay_max_ns = context_.me().reconnect_max_ns;
     if (server.asks_for_keys()) options.transport.key = key_of(context_.me().name);
     options.copy_pool_bytes = 512 << 10;

@@ -24,9 +24,9 @@ std::string seconds(uint64_t ns) {
 
 }  // namespace
 
-uint32_t admin_permits(const wire::ConnRsp& granted) {
+uint32_t admin_permits(const wire::ConnRsp& granted, uint32_t shared_features) {
   const bool braid_peer = granted.braid_magic == wire::kBraidMagic;
-  if (braid_peer && (granted.braid_features & wire::kFeatureAdminPermits) == 0) return 1;
+  if (braid_peer && (shared_features & wire::kFeatureAdminPermits) == 0) return 1;
   return std::clamp(granted.queue_depth / kChunksPerAdminPermit, 1u, kAdminPermitsMax);
 }
 

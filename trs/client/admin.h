@@ -35,7 +35,8 @@ struct AdminSlot {
   LateAnswer late_answer;
 };
 
-/// How many permits of a server with these limits are for admin requests.
-uint32_t admin_permits(const wire::ConnRsp& granted);
+/// How many permits of a server with these limits are for admin requests. `shared_features`: what
+/// both sides offer.
+uint32_t admin_permits(const wire::ConnRsp& granted, uint32_t shared_features);
 
 }  // namespace braid::trs::client

@@ -201,7 +201,9 @@ PermitPlan Session::permit_plan(const wire::ConnRsp& granted) const {
 
 /// The limits of the first connect hold for good: requests are held that were made for them.
 base::Status Session::accept_limits(const wire::ConnRsp& granted) {
-  const uint32_t for_admin = limits_known_ ? limits_.admin_permits : admin_permits(granted);
+  const uint32_t features = shared_features(granted);
+  const uint32_t admin_now = admin_permits(granted, features);
+  const uint32_t for_admin = limits_known_ ? limits_.admin_permits : admin_now;
   if (granted.queue_depth < for_admin + options_.reactors.size()) {
     const uint32_t depth = uint16_t{granted.queue_depth};
     return make_error(Errc::kNotSupported,
@@ -213,12 +215,11 @@ base::Status Session::accept_limits(const wire::ConnRsp& granted) {
     limits_.admin_permits = for_admin;
     limits_.max_io_bytes = granted.max_io_size;
     limits_.braid_peer = granted.braid_magic == wire::kBraidMagic;
-    limits_.features = shared_features(granted);
+    limits_.features = features;
     BRAID_CHECK(make_memory());
     limits_known_ = true;
     return {};
   }
-  const uint32_t features = shared_features(granted);
   const bool may_have_lent =
       (limits_.features & ~features & wire::kFeatureLentPermits) != 0 && queues_.size() > 2;
   if (may_have_lent) {
@@ -228,7 +229,7 @@ base::Status Session::accept_limits(const wire::ConnRsp& granted) {
                       options_.reactors.size());
   }
   limits_.features = features;
-  if (for_admin > 1 && admin_permits(granted) == 1 && granted.queue_depth >= limits_.queue_depth) {
+  if (for_admin > 1 && admin_now == 1 && granted.queue_depth >= limits_.queue_depth) {
     return make_error(Errc::kNotSupported,
                       "the server came back as a version that knows one admin permit only, where "
                       "this session has {}",
@@ -253,7 +254,7 @@ wire::InfoReq Session::info_request(const wire::ConnRsp& granted, size_t device)
     const auto refused = [](char c) { return c == '.' || c == '/'; };
     std::replace_if(request.session_name.begin(), request.session_name.end(), refused, '-');
   }
-  if ((granted.braid_features & wire::kFeatureAdminPermits) != 0) {
+  if ((shared_features(granted) & wire::kFeatureAdminPermits) != 0) {
     request.braid_admin_permits = static_cast<uint8_t>(limits_.admin_permits);
   }
   if ((shared_features(granted) & wire::kFeatureAnswerSlots) != 0) {
