@@ -81,6 +81,8 @@ struct NodeOptions {
   /// Unmapping by force: how long a server with a path may take to give requests back before the
   /// path is dropped.
   uint64_t force_patience_ns = 10'000'000'000;
+  /// So long `remap` waits for a path that is being made.
+  uint64_t path_patience_ns = 5'000'000'000;
   /// A path that was down when its device was mapped, and is then refused by a server that does not
   /// know the session, for so long while the session has another path: it leads to another server
   /// (one that was restarted would have lost the other path, too) and is taken down.

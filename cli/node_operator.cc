@@ -13,6 +13,12 @@ using base::Status;
 using base::Task;
 using nlohmann::json;
 
+namespace {
+
+constexpr uint64_t kRemapLookNs = 5 * base::kMillisecond;
+
+}  // namespace
+
 Task<Result<json>> NodeState::remap(json params) {
   BRAID_CO_TRY(const std::string name, text_param(params, "name", ""));
   const DevicePtr device = device_named(name);
@@ -20,11 +26,32 @@ Task<Result<json>> NodeState::remap(json params) {
   if (device->phase != DevicePhase::kMapped)
     co_return make_error(Errc::kBusy, "\"{}\" {}", name, phase_text(*device));
   ++device->remapping;
-  const Status mapped = co_await device->remote->remap();
+  const Status mapped = co_await remap_with_path(device);
   --device->remapping;
   device->changed.notify_all();
   if (!mapped.ok()) co_return mapped.error().with("\"{}\"", name);
   co_return device_status(*device);
+}
+
+/// A device that waits for its path is opened as soon as there is one, so whoever asks while a path
+/// is being made waits for that, rather than being told of what is over a moment later.
+Task<Status> NodeState::remap_with_path(DevicePtr device) {
+  bnbd::RemoteDevice& remote = *device->remote;
+  const uint64_t until_ns = reactor_.now_ns() + options_.path_patience_ns;
+  Status asked = co_await remote.remap();
+  while (asked.code() == Errc::kDisconnected) {
+    do {
+      const bool given_up = device->phase != DevicePhase::kMapped || reactor_.now_ns() >= until_ns;
+      if (given_up) co_return make_error(Errc::kDisconnected, "{}", remote.explain());
+      co_await reactor_.sleep_ns(kRemapLookNs);
+    } while (remote.state() == bnbd::RemoteState::kPathDown);
+    if (remote.state() == bnbd::RemoteState::kOpen) co_return Status();
+    // What its operator has closed since is not ours to take.
+    if (remote.state() == bnbd::RemoteState::kRevoked)
+      co_return make_error(Errc::kCanceled, "{}", remote.explain());
+    asked = co_await remote.remap();  // its next attempt may be a second away
+  }
+  co_return asked;
 }
 
 Status NodeState::check_serves() const {

@@ -49,6 +49,9 @@ class NodePaths : public testing::Test {
         "path", {{"action", action}, {"session", session}, {"path", which}, {"force", force}});
   }
   json session() { return (*daemon_->call("status", json::object()))["sessions"].at(0); }
+  std::string state() {
+    return (*daemon_->call("status", json::object()))["devices"].at(0)["state"];
+  }
   size_t sessions() { return (*daemon_->call("status", json::object()))["sessions"].size(); }
   static size_t clients_of(Node& server) {
     return (*server.call("status", json::object()))["server"]["session_list"].size();
@@ -127,6 +130,36 @@ TEST_F(NodePaths, that_cannot_be_changed_so_are_named) {
   ASSERT_TRUE(until([&] { return connected() == 0; }));
   ASSERT_TRUE(path("reconnect", "0").ok());
   ASSERT_TRUE(until([&] { return connected() == 1; }));
+}
+
+TEST_F(NodePaths, that_are_being_made_are_waited_for_by_who_maps_again) {
+  ASSERT_TRUE(map(at_[0]).ok());
+  ASSERT_TRUE(server_->call("close", {{"export", "ram"}}).ok());
+  ASSERT_TRUE(until([&] { return state() == "revoked"; }));
+  ASSERT_TRUE(path("disconnect", "0", "ram", true).ok());
+  ASSERT_TRUE(until([&] { return connected() == 0; }));
+  auto remapped = std::async(std::launch::async, [&] {
+    return daemon_->call("remap", {{"name", "ram"}});
+  });
+  ASSERT_TRUE(until([&] { return state() == "path-down"; })) << "it was asked for";
+  ASSERT_TRUE(path("reconnect", "0").ok());
+  auto open = remapped.get();
+  ASSERT_TRUE(open.ok()) << open.error().message();
+  EXPECT_EQ((*open)["state"], "open");
+}
+
+TEST_F(NodePaths, that_stay_down_are_named_to_who_maps_again) {
+  NodeOptions options;
+  options.role = "daemon";
+  options.attach = attach_nothing;
+  options.path_patience_ns = 1'000'000;
+  daemon_ = start_node(std::move(options));
+  ASSERT_NE(daemon_, nullptr);
+  ASSERT_TRUE(map(at_[0]).ok());
+  ASSERT_TRUE(path("disconnect", "0", "ram", true).ok());
+  ASSERT_TRUE(until([&] { return state() == "path-down"; }));
+  expect_refused(daemon_->call("remap", {{"name", "ram"}}), Errc::kDisconnected,
+                 "waits for its path");
 }
 
 TEST_F(NodePaths, to_another_server_are_refused) {

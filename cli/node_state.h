@@ -156,6 +156,7 @@ class NodeState {
 
   // node_operator.cc
   base::Task<base::Result<nlohmann::json>> remap(nlohmann::json params);
+  base::Task<base::Status> remap_with_path(DevicePtr device);
   base::Result<nlohmann::json> close_exports(const nlohmann::json& params);
   base::Task<base::Result<nlohmann::json>> resize_export(nlohmann::json params);
   base::Status check_serves() const;
