@@ -1,6 +1,7 @@
 // What a node is and does, as JSON: `braid list`, `show` and `why` print it.
 #include "cli/node_state.h"
 #include "cli/path_status.h"
+#include "cli/session_status.h"
 
 #include <fmt/ranges.h>
 #include <malloc.h>
@@ -13,19 +14,6 @@ namespace braid::cli {
 using nlohmann::json;
 
 namespace {
-
-json to_json(const bnbd::BlockStatistics& s) {
-  return {{"reads", s.reads},
-          {"read_bytes", s.read_bytes},
-          {"writes", s.writes},
-          {"write_bytes", s.write_bytes},
-          {"flushes", s.flushes},
-          {"discards", s.discards},
-          {"write_zeroes", s.write_zeroes},
-          {"secure_erases", s.secure_erases},
-          {"errors", s.errors},
-          {"copies", s.copies}};
-}
 
 json to_json(const bnbd::LatencyHistogram& h) {
   const auto us = [](uint64_t ns) { return static_cast<double>(ns) / 1000; };
@@ -51,18 +39,6 @@ json to_json(const bnbd::BlockInfo& info) {
           {"read_only", info.read_only},
           {"write_cache", info.write_cache},
           {"fua", info.fua}};
-}
-
-/// docs/kernel-peers.md
-json not_held_by(const trs::SessionLimits& limits) {
-  if (limits.braid_peer) return json::array();
-  return {"after a reconnect: whether it is the same disk (the server names no identity)",
-          "after a reconnect: whether acknowledged writes since the last flush are there (the "
-          "server does not tell that its machine restarted)",
-          "when a path is lost: that what was in flight on it is done once, and that none of its "
-          "writes lands after a newer one (the server numbers no requests, and fences no path)",
-          "that all data of a read came (the answer does not tell its length)",
-          "who holds a disk that is refused (the server gives an errno)"};
 }
 
 std::string remote_state_text(const bnbd::RemoteDeviceStatus& remote) {
@@ -98,15 +74,6 @@ bool all_paths_up(const bnbd::RemoteSession& session) {
   return std::all_of(paths.begin(), paths.end(), [](const auto& path) { return path.connected; });
 }
 
-json to_json(const bnbd::SessionStatus::Device& device) {
-  return {{"export", device.name},
-          {"access", device.mode},
-          {"open_for_s", device.opened_for_ns / base::kSecond},
-          {"in_flight", device.in_flight},
-          {"ending", device.ending},
-          {"statistics", to_json(device.statistics)}};
-}
-
 std::string holders_text(const std::vector<bnbd::HolderStatus>& holders) {
   std::string text;
   for (const bnbd::HolderStatus& holder : holders)
@@ -128,7 +95,7 @@ json export_status(const bnbd::ExportStatus& exported, const std::string& server
           {"open_by", open_by},
           {"holders", holders},
           {"limits", to_json(exported.info)},
-          {"statistics", to_json(exported.statistics)},
+          {"statistics", block_statistics(exported.statistics)},
           {"why", {exported.holders.empty() ? "nobody has it open" : "open by " + open_by}}};
 }
 
@@ -164,7 +131,7 @@ json NodeState::session_status(const SharedSession& shared) const {
           {"queue_depth", limits.queue_depth},
           {"max_io_bytes", limits.max_io_bytes},
           {"peer", limits.braid_peer ? "Braid" : "another RTRS implementation"},
-          {"not_held", not_held_by(limits)},
+          {"not_held", not_held_by_server(limits)},
           {"key", shared.key ? json(shared.key->name()) : json(nullptr)},
           {"in_flight", s.in_flight},
           {"held", s.held},
@@ -240,7 +207,7 @@ json NodeState::device_status(const MappedDevice& device) const {
           {"session", session_status(*device.session)},
           {"io_process", io_process_texts()},
           {"kernel", kernel},
-          {"statistics", to_json(remote.statistics)},
+          {"statistics", block_statistics(remote.statistics)},
           {"requests",
            {{"in_progress", remote.in_progress},
             {"waiting", remote.waiting},
@@ -273,19 +240,8 @@ std::vector<std::string> NodeState::notes() const {
 
 json NodeState::session_list() const {
   json list = json::array();
-  for (const bnbd::SessionStatus& session : server_->session_statuses()) {
-    json devices = json::array();
-    for (const bnbd::SessionStatus::Device& device : session.devices)
-      devices.push_back(to_json(device));
-    list.push_back({{"name", session.name},
-                    {"peer", session.peer},
-                    {"paths", session.path_peers},
-                    {"braid", session.braid_peer},
-                    {"key", session.key.empty() ? json(nullptr) : json(session.key)},
-                    {"chunk_guards", session.chunk_guards},
-                    {"open_for_s", session.opened_for_ns / base::kSecond},
-                    {"devices", devices}});
-  }
+  for (const bnbd::SessionStatus& session : server_->session_statuses())
+    list.push_back(client_session(session));
   return list;
 }
 

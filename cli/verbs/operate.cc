@@ -1,15 +1,13 @@
-// `braid sessions`, `close`, `close-session`, `remap`, `resize`: what an operator does when a
-// client hangs, a device was taken away, or a disk is to have another size.
+// `braid close`, `close-session`, `remap`, `resize`: what an operator does when a client hangs, a
+// device was taken away, or a disk is to have another size.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "cli/control.h"
-#include "cli/table.h"
 #include "cli/target.h"
 #include "cli/verbs/verbs.h"
 
@@ -23,66 +21,6 @@ namespace {
 
 CallOptions call_options(const Context& context) {
   return {.any_user = !context.node_to_ask().empty() && geteuid() == 0};
-}
-
-/// A member, or null: a node of another version may tell other things.
-json member(const json& object, const char* key) {
-  return object.is_object() ? object.value(key, json()) : json();
-}
-
-/// The members of an array, or nothing.
-json items(const json& object, const char* key) {
-  json list = member(object, key);
-  return list.is_array() ? list : json::array();
-}
-
-std::string devices_text(const json& session) {
-  std::string text;
-  for (const json& device : items(session, "devices"))
-    text += (text.empty() ? "" : ", ") + text_of(member(device, "export")) + " (" +
-            text_of(member(device, "access")) +
-            (member(device, "ending") == true ? ", ending" : "") + ")";
-  return text.empty() ? "-" : text;
-}
-
-/// From where its paths come; a node of another version tells of the first one only.
-std::string peers_text(const json& session) {
-  std::string text;
-  for (const json& peer : items(session, "paths"))
-    text += (text.empty() ? "" : ", ") + text_of(peer);
-  return text.empty() ? text_of(member(session, "peer")) : text;
-}
-
-/// How its chunks are guarded: of all paths, if they have the same.
-std::string guards_text(const json& session) {
-  std::string text, last;
-  for (const json& guard : items(session, "chunk_guards")) {
-    if (text_of(guard) == last) continue;
-    last = text_of(guard);
-    text += (text.empty() ? "" : ", ") + last;
-  }
-  return text.empty() ? "-" : text;
-}
-
-void sessions(Context& context) {
-  auto nodes = ask_nodes(context);
-  if (!nodes.ok()) return report(context, nodes.error());
-  json all = json::array();
-  Table table({"SESSION", "FROM", "KEY", ">PATHS", "CHUNKS", ">FOR", "DEVICES", "NODE"});
-  for (const json& node : nodes->answered) {
-    for (json session : items(node.at("server"), "session_list")) {
-      if (!session.is_object()) continue;
-      table.row({text_of(member(session, "name")), peers_text(session),
-                 text_of(member(session, "key")),
-                 std::to_string(std::max<size_t>(items(session, "paths").size(), 1)),
-                 guards_text(session), text_of(member(session, "open_for_s")) + " s",
-                 devices_text(session), text_of(node.at("node"))});
-      session["node"] = node.at("node");
-      all.push_back(session);
-    }
-  }
-  if (context.json) return print_json({{"sessions", all}});
-  std::cout << (all.empty() ? "no client has a session\n" : table.text()) << std::flush;
 }
 
 struct CloseArguments {
@@ -171,12 +109,6 @@ void resize(Context& context, const ResizeArguments& arguments) {
 }
 
 }  // namespace
-
-void add_sessions(CLI::App& app, Context& context) {
-  CLI::App* verb = app.add_subcommand("sessions", "list the clients of this host's servers");
-  verb->footer("Examples:\n  braid sessions\n  braid sessions --json");
-  verb->callback([&context] { sessions(context); });
-}
 
 void add_close(CLI::App& app, Context& context) {
   auto arguments = std::make_shared<CloseArguments>();

@@ -65,6 +65,10 @@ void print_serving(const Context& context, const nlohmann::json& status);
 /// A JSON value for people, without control characters.
 std::string text_of(const nlohmann::json& value);
 
+/// For people: a table of objects as client_session() makes them, with "node"; below it what does
+/// not hold with those that are not Braid's. Members that another version does not tell are "-".
+std::string client_sessions_text(const nlohmann::json& sessions);
+
 /// Prints JSON, indented, with a newline.
 void print_json(const nlohmann::json& value);
 

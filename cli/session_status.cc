@@ -1,0 +1,91 @@
+#include "cli/session_status.h"
+
+#include <nlohmann/json.hpp>
+
+namespace braid::cli {
+
+using nlohmann::json;
+
+namespace {
+
+json to_json(const bnbd::SessionStatus::Device& device) {
+  return {{"export", device.name},
+          {"access", device.mode},
+          {"open_for_s", device.opened_for_ns / base::kSecond},
+          {"in_flight", device.in_flight},
+          {"ending", device.ending},
+          {"statistics", block_statistics(device.statistics)}};
+}
+
+}  // namespace
+
+json not_held_by_server(const trs::SessionLimits& limits) {
+  if (limits.braid_peer) return json::array();
+  return {"after a reconnect: whether it is the same disk (the server names no identity)",
+          "after a reconnect: whether acknowledged writes since the last flush are there (the "
+          "server does not tell that its machine restarted)",
+          "after a reconnect: whether another client has written meanwhile (the server does not "
+          "tell of a change of writers)",
+          "when a path is lost: that what was in flight on it is done once, and that none of its "
+          "writes lands after a newer one (the server numbers no requests, and fences no path)",
+          "that all data of a read came (the answer does not tell its length)",
+          "that a read's buffer is out of the server's reach once it is answered (its key stays "
+          "valid for as long as the buffer is registered)",
+          "that a disk's growth is noticed while it is mapped (the server tells its size only when "
+          "the disk is opened: after a reconnect, or when it is mapped anew)",
+          "that what the server's operator closes stays closed (the server does not tell: the disk "
+          "is opened again as after any loss)",
+          "who holds a disk that is refused (the server gives an errno)"};
+}
+
+json not_held_by_client(bool braid_peer) {
+  if (braid_peer) return json::array();
+  return {
+      "after a reconnect: that it is the same disk (the client does not look: another content "
+      "under the name goes unnoticed)",
+      "after a reconnect: that a loss of acknowledged writes is reported (the client does not "
+      "look whether this machine restarted)",
+      "after a reconnect: that none of its held writes lands over what another client has "
+      "written meanwhile (the client claims no tenure, each of its openings is a new one)",
+      "when a path is lost: that what was in flight on it is done once (the client numbers no "
+      "requests; it sends them again, in their order)",
+      "without a path: that its I/O waits (the client fails it at once, and connects again "
+      "each 30 s)",
+      "that what is closed here stays closed (the client is not told, and opens its devices "
+      "again with its next path)",
+      "that it hears of a disk's new size (there, write the sectors into "
+      "/sys/block/rnbdN/rnbd/resize)",
+      "that it is told why it is refused, or by whom a disk is held (it gets an errno)",
+      "that --reactors spreads its connections (it does not say which permit goes by which, so "
+      "one thread serves them all)"};
+}
+
+json block_statistics(const bnbd::BlockStatistics& s) {
+  return {{"reads", s.reads},
+          {"read_bytes", s.read_bytes},
+          {"writes", s.writes},
+          {"write_bytes", s.write_bytes},
+          {"flushes", s.flushes},
+          {"discards", s.discards},
+          {"write_zeroes", s.write_zeroes},
+          {"secure_erases", s.secure_erases},
+          {"errors", s.errors},
+          {"copies", s.copies}};
+}
+
+json client_session(const bnbd::SessionStatus& session) {
+  json devices = json::array();
+  for (const bnbd::SessionStatus::Device& device : session.devices)
+    devices.push_back(to_json(device));
+  return {{"name", session.name},
+          {"peer", session.peer},
+          {"paths", session.path_peers},
+          {"braid", session.braid_peer},
+          {"not_held", not_held_by_client(session.braid_peer)},
+          {"key", session.key.empty() ? json(nullptr) : json(session.key)},
+          {"chunk_guards", session.chunk_guards},
+          {"open_for_s", session.opened_for_ns / base::kSecond},
+          {"devices", devices}};
+}
+
+}  // namespace braid::cli

@@ -1,0 +1,69 @@
+// What is told of sessions with peers that are not Braid's, as JSON and to people.
+#include "cli/session_status.h"
+
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/verbs/verbs.h"
+
+namespace braid::cli {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+using testing::Not;
+
+bnbd::SessionStatus client(const std::string& name, bool braid) {
+  bnbd::SessionStatus status;
+  status.name = name;
+  status.peer = "10.0.0.7";
+  status.path_peers = {"10.0.0.7", "10.1.0.7"};
+  status.chunk_guards = {"open", "open"};
+  status.braid_peer = braid;
+  return status;
+}
+
+TEST(SessionStatus, OfALinuxClientTellsWhatDoesNotHold) {
+  EXPECT_TRUE(client_session(client("ours", true))["not_held"].empty());
+  const json told = client_session(client("theirs", false))["not_held"];
+  for (const char* words :
+       {"the same disk", "acknowledged writes", "claims no tenure", "numbers no requests",
+        "fails it at once", "is closed here", "new size", "it gets an errno", "--reactors"})
+    EXPECT_THAT(told.dump(), HasSubstr(words));
+}
+
+TEST(SessionStatus, OfALinuxServerTellsWhatDoesNotHold) {
+  trs::SessionLimits limits;
+  limits.braid_peer = true;
+  EXPECT_TRUE(not_held_by_server(limits).empty());
+  limits.braid_peer = false;
+  const std::string told = not_held_by_server(limits).dump();
+  for (const char* words : {"names no identity", "acknowledged writes", "change of writers",
+                            "fences no path", "all data of a read", "its key stays valid",
+                            "growth is noticed", "operator closes", "gives an errno"})
+    EXPECT_THAT(told, HasSubstr(words));
+}
+
+TEST(SessionStatus, ForPeopleNamesThePeerAndWhatDoesNotHoldOnce) {
+  json sessions = json::array();
+  for (const auto& status : {client("ours", true), client("a", false), client("b", false)})
+    sessions.push_back(client_session(status));
+  const std::string text = client_sessions_text(sessions);
+  EXPECT_THAT(text, testing::ContainsRegex("ours +Braid +10.0.0.7, 10.1.0.7 "));
+  EXPECT_THAT(text, testing::ContainsRegex("a +Linux +10.0.0.7"));
+  const size_t first = text.find("claims no tenure");
+  ASSERT_NE(first, std::string::npos) << text;
+  EXPECT_EQ(text.find("claims no tenure", first + 1), std::string::npos) << text;
+  const std::string all_ours = client_sessions_text(json::array({sessions[0]}));
+  EXPECT_THAT(all_ours, Not(HasSubstr("does not hold")));
+}
+
+TEST(SessionStatus, OfAnotherVersionIsShownAsFarAsItTells) {
+  const std::string text =
+      client_sessions_text(json::array({{{"name", "old"}, {"peer", "10.0.0.9"}}}));
+  EXPECT_THAT(text, testing::ContainsRegex("old +- +10.0.0.9"));
+}
+
+}  // namespace
+}  // namespace braid::cli
