@@ -116,11 +116,6 @@ Result<vhca::Device*> Hcas::for_path(const PathSpec& path) {
 
 /// With the software HCA a source address is a device of its own.
 Result<vhca::Device*> Hcas::soft_for(const PathSpec& path) {
-  if (path.gid)
-    return make_error(Errc::kNotSupported,
-                      "path {}: a GID is an RDMA device's, and this node uses the software HCA: "
-                      "give the IP address, or start the node with --device",
-                      path_text(path));
   if (path.source.empty()) return &first();
   if (!tcp_within_host_ && host_.is_local_address(path.server.ip))
     return make_error(Errc::kInvalid,

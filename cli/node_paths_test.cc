@@ -108,6 +108,19 @@ TEST_F(NodePaths, come_and_go_while_their_devices_stay) {
   EXPECT_EQ(connected(), 2u);
 }
 
+TEST_F(NodePaths, by_gid_are_those_of_the_ports_addresses) {
+  const auto gid_of = [](const std::string& at) {
+    return "gid:[::ffff:" + at.substr(0, at.rfind(':')) + "]" + at.substr(at.rfind(':'));
+  };
+  auto mapped = map(gid_of(at_[0]) + "," + at_[1]);
+  ASSERT_TRUE(mapped.ok()) << mapped.error().message();
+  EXPECT_EQ((*mapped)["session"]["paths"][0]["path"], at_[0]);
+  auto added = path("add", gid_of(at_[2]));
+  ASSERT_TRUE(added.ok()) << added.error().message();
+  EXPECT_EQ(connected(), 3u);
+  expect_refused(path("add", at_[2]), Errc::kExists, "already, as path 2");
+}
+
 TEST_F(NodePaths, that_cannot_be_changed_so_are_named) {
   ASSERT_TRUE(map(at_[0]).ok());
   expect_refused(path("remove", "7"), Errc::kNotFound, "has no path \"7\"; it has 0 (" + at_[0]);
@@ -116,7 +129,7 @@ TEST_F(NodePaths, that_cannot_be_changed_so_are_named) {
   expect_refused(path("disconnect", "0"), Errc::kBusy, "--force");
   expect_refused(path("add", at_[0]), Errc::kExists, "already, as path 0");
   expect_refused(path("add", "127.0.0.9:1"), Errc::kDisconnected, "it was not added");
-  expect_refused(path("add", "gid:::ffff:127.0.0.1"), Errc::kNotSupported, "a GID is an RDMA");
+  expect_refused(path("add", "gid:fe80::1"), Errc::kInvalid, "link-local");
   expect_refused(path("add", "127.0.0.1@127.0.0.2"), Errc::kInvalid, "leave out \"127.0.0.1@\"");
   expect_refused(path("add", "203.0.113.1@203.0.113.2"), Errc::kNotFound, "203.0.113.1");
   expect_refused(path("add", at_[1], "nothing"), Errc::kNotFound, "no session \"nothing\"");

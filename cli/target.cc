@@ -73,6 +73,12 @@ Result<std::string> ip_of_gid(const std::string& text) {
   in6_addr gid{};
   if (::inet_pton(AF_INET6, text.c_str(), &gid) != 1)
     return make_error(Errc::kInvalid, "GID \"{}\": want eight groups of hexadecimal digits", text);
+  if (IN6_IS_ADDR_LINKLOCAL(&gid) != 0)
+    return make_error(Errc::kInvalid,
+                      "GID \"{}\": it is link-local (fe80::), which is good on one link only and "
+                      "does not say on which; want the GID of that port that holds its IP address "
+                      "(::ffff:a.b.c.d, or a global IPv6 address), or the address itself",
+                      text);
   char ip[INET6_ADDRSTRLEN] = {};
   const bool mapped = IN6_IS_ADDR_V4MAPPED(&gid) != 0;
   const void* const bytes = mapped ? static_cast<const void*>(gid.s6_addr + 12) : &gid;
@@ -80,11 +86,9 @@ Result<std::string> ip_of_gid(const std::string& text) {
   return std::string(ip);
 }
 
-/// One address of a path; sets `gid` if it is one.
-Result<vhca::Address> parse_end(std::string_view text, bool& gid,
-                                uint16_t default_port = kDefaultPort) {
+/// One address of a path.
+Result<vhca::Address> parse_end(std::string_view text, uint16_t default_port = kDefaultPort) {
   if (!text.starts_with("gid:")) return parse_address(text, default_port);
-  gid = true;
   text.remove_prefix(4);
   if (text.starts_with("ip:"))
     return make_error(Errc::kInvalid, "\"gid:{}\": an address is a GID or an IP address", text);
@@ -93,10 +97,10 @@ Result<vhca::Address> parse_end(std::string_view text, bool& gid,
   return address;
 }
 
-Result<std::string> parse_source(std::string_view text, bool& gid) {
+Result<std::string> parse_source(std::string_view text) {
   if (text.empty())
     return Error(Errc::kInvalid, "the source before '@' is missing; want SOURCE@HOST[:PORT]");
-  auto address = parse_end(text, gid, 0);
+  auto address = parse_end(text, 0);
   if (!address.ok()) return address.error();
   if (!is_ip(address->ip) || address->port != 0)
     return make_error(Errc::kInvalid,
@@ -110,12 +114,12 @@ Result<PathSpec> parse_path(std::string_view text) {
   PathSpec path;
   std::string_view rest = text;
   if (const size_t at = text.find('@'); at != std::string_view::npos) {
-    auto source = parse_source(text.substr(0, at), path.gid);
+    auto source = parse_source(text.substr(0, at));
     if (!source.ok()) return source.error().with("path \"{}\"", text);
     path.source = std::move(*source);
     rest.remove_prefix(at + 1);
   }
-  auto server = parse_end(rest, path.gid);
+  auto server = parse_end(rest);
   if (!server.ok()) return server.error().with("path \"{}\"", text);
   if (server->ip.find('@') != std::string::npos)
     return make_error(Errc::kInvalid, "path \"{}\": want one '@' at most, SOURCE@HOST[:PORT]",

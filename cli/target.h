@@ -19,7 +19,6 @@ struct PathSpec {
   PathSpec() {}        // no aggregate: those go wrong beside co_await
   std::string source;  // an IP address; empty: the kernel's choice
   vhca::Address server;
-  bool gid = false;  // it was given as a GID, which only RDMA devices have
   bool operator==(const PathSpec& other) const {
     return source == other.source && server.ip == other.server.ip &&
            server.port == other.server.port;
@@ -40,7 +39,8 @@ base::Result<Target> parse_target(std::string_view text);
 
 /// One path: "[SOURCE@]HOST[:PORT]", each address with "ip:" before it (RTRS's spelling) or
 /// without, or "gid:" and the 128 bits of a GID in the form of an IPv6 address ("gid:[...]:PORT"):
-/// it is that IPv6 address, or the IPv4 address that is mapped in it.
+/// it is that IPv6 address, or the IPv4 address that is mapped in it, as the GIDs of the software
+/// HCA's ports are. Link-local ones are refused: they do not say by which port they are reached.
 base::Result<PathSpec> parse_path(std::string_view text);
 
 /// "10.0.0.1:1234", "10.0.0.2@10.0.0.1:1234".

@@ -6,6 +6,8 @@
 namespace braid::cli {
 namespace {
 
+using base::Errc;
+
 TEST(Target, server_port_and_export_are_told_apart) {
   const struct {
     const char* text;
@@ -46,7 +48,7 @@ TEST(Target, a_gid_is_the_address_that_it_holds) {
     const char* text;
     const char* path;
   } cases[] = {
-      {"gid:fe80:0000:0000:0000:0002:c903:0010:c0f5", "[fe80::2:c903:10:c0f5]:1234"},
+      {"gid:2001:0db8:0000:0000:0002:c903:0010:c0f5", "[2001:db8::2:c903:10:c0f5]:1234"},
       {"gid:0000:0000:0000:0000:0000:ffff:0a00:0001", "10.0.0.1:1234"},
       {"gid:[::ffff:10.0.0.1]:7", "10.0.0.1:7"},
       {"gid:::ffff:10.0.0.2@gid:::ffff:10.0.0.1", "10.0.0.2@10.0.0.1:1234"},
@@ -54,13 +56,30 @@ TEST(Target, a_gid_is_the_address_that_it_holds) {
   for (const auto& c : cases) {
     auto path = parse_path(c.text);
     ASSERT_TRUE(path.ok()) << path.error().message();
-    EXPECT_TRUE(path->gid) << c.text;
     EXPECT_EQ(path_text(*path), c.path) << c.text;
   }
   for (const char* text : {"gid:10.0.0.1", "gid:ip:10.0.0.1", "gid:", "gid:x"}) {
     auto path = parse_path(text);
     ASSERT_FALSE(path.ok()) << text;
     EXPECT_NE(path.error().message().find(text), std::string::npos) << path.error().message();
+  }
+}
+
+TEST(Target, a_gid_and_the_address_that_it_holds_are_one_path) {
+  EXPECT_EQ(*parse_path("gid:::ffff:10.0.0.1"), *parse_path("ip:10.0.0.1"));
+  const auto twice = parse_target("10.0.0.1,gid:::ffff:10.0.0.1/x");
+  ASSERT_EQ(twice.code(), Errc::kInvalid);
+  EXPECT_NE(twice.error().message().find("there twice"), std::string::npos);
+}
+
+TEST(Target, a_link_local_gid_is_refused_with_what_would_be_right) {
+  for (const char* text : {"gid:fe80:0000:0000:0000:0002:c903:0010:c0f5", "gid:[fe80::1]:7",
+                           "gid:::ffff:10.0.0.2@gid:fe80::1", "gid:fe80::1@10.0.0.1"}) {
+    const auto refused = parse_path(text);
+    ASSERT_EQ(refused.code(), Errc::kInvalid) << text;
+    for (const char* words : {"link-local", "::ffff:a.b.c.d"})
+      EXPECT_NE(refused.error().message().find(words), std::string::npos)
+          << refused.error().message();
   }
 }
 
