@@ -17,6 +17,7 @@
 
 #include "base/result.h"
 #include "bnbd/kernel_device.h"
+#include "cli/key_file.h"
 #include "cli/resolve.h"
 #include "trs/server.h"
 #include "vhca/device.h"
@@ -91,7 +92,11 @@ struct NodeOptions {
   /// that takes longer keeps its worker; with two of those, no other name is looked up.
   LookUp look_up = look_up_host;
   uint64_t look_up_patience_ns = 10'000'000'000;
-  /// So long may the reading of a key file take.
+  /// How a key file is read, on a worker thread: as cli/key_file.h does it, but in tests. So long
+  /// may it take; one that takes longer keeps its worker, four of those hold up the next ones.
+  std::function<base::Result<trs::KeyPtr>(const std::string& path)> read_key = cli::read_key;
+  std::function<base::Result<std::shared_ptr<const trs::KeyRing>>(const std::string& path)>
+      read_keys = cli::read_keys;
   uint64_t file_patience_ns = 10'000'000'000;
   /// How the kernel gets a device: bnbd::attach, but in tests.
   std::function<base::Task<base::Result<std::unique_ptr<bnbd::KernelDevice>>>(

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <atomic>
+#include <future>
 #include <nlohmann/json.hpp>
 
 #include "cli/test_node.h"
@@ -170,6 +172,60 @@ TEST_F(NodeKeys, ThatAreReadAgainEndTheSessionsOfThoseThatAreGone) {
   write("keys", std::string(kVm8) + kVm7);
   ASSERT_TRUE(server_->call("reload_keys", json::object()).ok());
   EXPECT_TRUE(until([&] { return state("vm7") == "connected"; })) << why();
+}
+
+TEST_F(NodeKeys, OnAFileSystemThatHangsKeepAFewWorkersAndNoMore) {
+  std::promise<void> answer;
+  std::atomic<unsigned> reading{0}, most{0};
+  NodeOptions options;
+  options.role = "daemon";
+  options.attach = attach_nothing;
+  options.file_patience_ns = 20'000'000;
+  options.read_key = [&, answered = answer.get_future().share()](const std::string& path) {
+    const unsigned now = ++reading;
+    if (now > most) most = now;
+    answered.wait();
+    --reading;
+    return read_key(path);
+  };
+  const auto node = start_node(std::move(options));
+  ASSERT_NE(node, nullptr);
+  const std::string vm7 = write("vm7", kVm7);
+  for (int i = 0; i < 4; ++i)
+    expect_refused(map(at_[0] + "/ram", vm7, node.get()), Errc::kTimedOut, "not read after");
+  for (int i = 0; i < 3; ++i)
+    expect_refused(map(at_[0] + "/ram", vm7, node.get()), Errc::kBusy,
+                   "4 other readings of key files");
+  EXPECT_EQ(most, 4u);
+  answer.set_value();
+  ASSERT_TRUE(until([&] { return map(at_[0] + "/ram", vm7, node.get()).ok(); }))
+      << "the workers come back, and with them the turn of others";
+  EXPECT_TRUE(stop(*node, /*force=*/true).ok());
+}
+
+TEST_F(NodeKeys, WhoseReadingHangsAtAServerChangeNothing) {
+  std::promise<void> answer;
+  auto hangs = std::make_shared<std::atomic<bool>>(false);
+  NodeOptions options;
+  options.role = "server";
+  options.serve.emplace();
+  options.serve->listen = {"127.0.0.1", 0};
+  options.serve->memory = {{"ram", 8 << 20}};
+  options.serve->keys_file = folder_ / "keys";
+  options.file_patience_ns = 20'000'000;
+  options.read_keys = [hangs, answered = answer.get_future().share()](const std::string& path) {
+    if (*hangs) answered.wait();
+    return read_keys(path);
+  };
+  const auto node = start_node(std::move(options));
+  ASSERT_NE(node, nullptr);
+  *hangs = true;
+  for (int i = 0; i < 4; ++i)
+    expect_refused(node->call("reload_keys", json::object()), Errc::kTimedOut, "not read after");
+  expect_refused(node->call("reload_keys", json::object()), Errc::kBusy, "4 other readings");
+  answer.set_value();
+  EXPECT_TRUE(until([&] { return node->call("reload_keys", json::object()).ok(); }));
+  EXPECT_TRUE(stop(*node, /*force=*/true).ok());
 }
 
 TEST_F(NodeKeys, ServerWithoutThemHasNoneToReadAgainAndIsNotBelieved) {

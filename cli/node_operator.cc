@@ -93,13 +93,15 @@ Task<Result<json>> NodeState::reload_keys() {
     co_return make_error(Errc::kInvalid, "node \"{}\" was started without --keys", options_.name);
   using Keys = Result<std::shared_ptr<const trs::KeyRing>>;
   const auto read = std::make_shared<Keys>(std::shared_ptr<const trs::KeyRing>());
-  std::function<void()> work = [read, path] { *read = read_keys(path); };
+  std::function<void()> work = [read, path, read_file = options_.read_keys] {
+    *read = read_file(path);
+  };
   const uint64_t number = ++key_reloads_;
   ++server_users_;
-  const bool in_time = co_await offload_within(std::move(work), options_.file_patience_ns);
+  const Status in_time = co_await read_in_time(path, std::move(work));
   --server_users_;
   server_gone_.notify_all();
-  if (!in_time) co_return slow_file(path);
+  if (!in_time.ok()) co_return in_time.error();
   if (!read->ok()) co_return read->error();
   BRAID_CO_CHECK(check_serves());
   // What was read before must not bring back a key that is gone.

@@ -124,7 +124,7 @@ class NodeState {
   base::Task<base::Result<std::vector<Paths>>> ways_to(Paths paths);
   base::Task<base::Result<trs::KeyPtr>> key_for(std::string path);
   base::Task<bool> offload_within(std::function<void()> work, uint64_t patience_ns);
-  base::Error slow_file(const std::string& path) const;
+  base::Task<base::Status> read_in_time(std::string path, std::function<void()> work);
   base::Task<base::Status> join_one_of(DevicePtr device, std::vector<Paths> ways);
   base::Status given_up(const MappedDevice& device) const;
   base::Task<base::Status> give_to_kernel(DevicePtr device, std::vector<Paths> ways,
@@ -214,6 +214,8 @@ class NodeState {
   // Host names that are being looked up, those included whose callers have given up. Shared with
   // the workers, which may outlive the node.
   const std::shared_ptr<std::atomic<unsigned>> look_ups_ =
+      std::make_shared<std::atomic<unsigned>>(0);
+  const std::shared_ptr<std::atomic<unsigned>> key_reads_ =  // likewise, of key files
       std::make_shared<std::atomic<unsigned>>(0);
   std::list<SessionPtr> sessions_;
   std::list<DevicePtr> devices_;  // in the order of mapping

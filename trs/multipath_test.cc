@@ -439,6 +439,26 @@ TEST_F(Multipath, RejoiningAServerThatForgotBeginsAnew) {
   EXPECT_EQ(client->disconnected_calls, 1u);
 }
 
+TEST_F(Multipath, PathThatIsReconnectedIsNotJudgedByWhatListenedThereBefore) {
+  connect_both([](ClientOptions& options) { options.heartbeat.interval_ns = 10 * kSecond; });
+  ASSERT_TRUE(client->session->disconnect_path(1).ok());
+  ASSERT_TRUE(until_up(1));
+  world.run_for(kSecond);  // the server has ended path B, which it says by A
+  cut_a(true);
+  kill_server();
+  start_server();  // it does not know the session, and path A has not noticed yet
+  const auto unknown = [this] { return client->session->paths()[1].unknown_there; };
+  ASSERT_TRUE(client->session->reconnect_path(1).ok());
+  ASSERT_TRUE(until(unknown));
+  ASSERT_TRUE(client->session->disconnect_path(1).ok());
+  cut_b(true);
+  world.run_for(kSecond);
+  ASSERT_TRUE(client->session->reconnect_path(1).ok());
+  EXPECT_FALSE(unknown()) << "nobody has answered yet";
+  world.run_for(100 * kMillisecond);
+  EXPECT_FALSE(unknown());
+}
+
 class MultipathThreads : public testing::MultipathRig {
  protected:
   MultipathThreads() : MultipathRig(3) {}

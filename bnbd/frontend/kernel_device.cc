@@ -16,7 +16,6 @@ using base::Errc;
 namespace {
 
 constexpr unsigned kSlotsMax = 256;
-constexpr unsigned kConnectionsMax = 16;
 constexpr uint32_t kPageBytes = 4096;
 
 base::Status check(const KernelDeviceOptions& options, const BlockInfo& info) {
@@ -24,9 +23,9 @@ base::Status check(const KernelDeviceOptions& options, const BlockInfo& info) {
   if (options.slots == 0 || options.slots > kSlotsMax) {
     return base::make_error(Errc::kInvalid, "{} slots: 1 to {}", options.slots, kSlotsMax);
   }
-  if (options.nbd_connections == 0 || options.nbd_connections > kConnectionsMax) {
+  if (options.nbd_connections == 0 || options.nbd_connections > kNbdConnectionsMax) {
     return base::make_error(Errc::kInvalid, "{} nbd connections: 1 to {}", options.nbd_connections,
-                            kConnectionsMax);
+                            kNbdConnectionsMax);
   }
   const uint32_t block = info.logical_block_bytes;
   if (!std::has_single_bit(block) || block < 512 || block > kPageBytes) {

@@ -121,15 +121,18 @@ Status set_up(NbdConnection& connection) {
 
 }  // namespace
 
+unsigned nbd_connections(unsigned asked, size_t reactors) {
+  const size_t wanted = std::max<size_t>(asked, reactors);
+  return static_cast<unsigned>(std::min<size_t>(wanted, kNbdConnectionsMax));
+}
+
 base::Task<base::Result<std::unique_ptr<KernelDevice>>> attach_nbd(base::Reactor& reactor,
                                                                    BlockDevice& device,
                                                                    KernelDeviceOptions options) {
   const std::function<Status()> find_module = [] { return find_nbd_module(); };
   BRAID_CO_CHECK(co_await offloaded<void>(reactor, find_module));
 
-  // Each reactor that takes requests gets a connection.
-  const auto reactors = static_cast<unsigned>(device.queues().size());
-  options.nbd_connections = std::max(options.nbd_connections, reactors);
+  options.nbd_connections = nbd_connections(options.nbd_connections, device.queues().size());
   const BlockInfo& info = device.info();
   uint32_t salt = 0;
   reactor.host().random(std::as_writable_bytes(std::span(&salt, 1)));

@@ -11,6 +11,11 @@
 
 namespace braid::bnbd {
 
+inline constexpr unsigned kNbdConnectionsMax = 16;
+/// How many there are to be, of those that were asked for: one for each reactor at least, up to the
+/// most. The kernel sends nothing to the reactors beyond.
+unsigned nbd_connections(unsigned asked, size_t reactors);
+
 /// kNotSupported, with a sentence that fits behind "because": this kernel has no nbd.ko. The
 /// options have been checked.
 base::Task<base::Result<std::unique_ptr<KernelDevice>>> attach_nbd(base::Reactor& reactor,

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstring>
 
+#include "bnbd/frontend/nbd_device.h"
 #include "bnbd/test_client_threads.h"
 
 namespace braid::bnbd {
@@ -66,6 +67,15 @@ class NbdServersTest : public test::ClientThreadsRig, public testing::WithParamI
   std::unique_ptr<NbdServers> servers_;
   uint64_t cookie_ = 0;
 };
+
+TEST(NbdConnections, are_one_for_each_reactor_up_to_the_most) {
+  EXPECT_EQ(nbd_connections(1, 1), 1u);
+  EXPECT_EQ(nbd_connections(4, 2), 4u);
+  EXPECT_EQ(nbd_connections(1, 3), 3u);
+  EXPECT_EQ(nbd_connections(1, 16), 16u);
+  EXPECT_EQ(nbd_connections(1, 17), 16u) << "what check() lets through is the most";
+  EXPECT_EQ(nbd_connections(16, 100), 16u);
+}
 
 TEST_P(NbdServersTest, each_reactor_serves_its_connections_and_a_flush_is_of_all) {
   open("disk.img");

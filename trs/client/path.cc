@@ -106,6 +106,7 @@ void Path::close() {
 void Path::set_disabled(bool disabled) {
   disabled_ = disabled;
   at_once_ = !disabled;
+  unknown_there_ = false;  // of what its operator begins anew nothing is known yet
   if (disabled) lose(make_error(Errc::kCanceled, "disconnected by its operator"));
   session_.wake();
 }
