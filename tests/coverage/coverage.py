@@ -8,7 +8,9 @@ Reads tests/coverage/features.toml. A row fails whose tests do not exist: their 
 the sources, and with a BUILD folder also compared with what its test programs list. Fails too when
 docs/coverage.md is not what comes out; --write writes it.
 
-With --ran it tells what the tests of one run have not shown: rows with a test that did not pass.
+With --ran it tells what the tests of one run have not shown: rows with a test that did not pass. A
+check of the lab counts that tests/lab/run has recorded as passed in ROOT/build/lab_passed, with the
+commit that is checked out, unchanged.
 """
 
 import fnmatch
@@ -102,6 +104,19 @@ def passed_tests(results):
     return passed
 
 
+def passed_in_lab(record, commit):
+    """Of lines `CHECK COMMIT` those of this commit; another one's say nothing of it."""
+    lines = [line.split() for line in record.read_text().splitlines()] if record.exists() else []
+    return {f"tests/lab/{words[0]}" for words in lines if len(words) == 2 and words[1] == commit}
+
+
+def commit_of(root):
+    """That which is checked out; `...-dirty` with changes, which no record names; else nothing."""
+    told = subprocess.run(["git", "-C", root, "describe", "--always", "--dirty", "--abbrev=40",
+                           "--exclude=*"], capture_output=True, text=True, check=False, timeout=60)
+    return told.stdout.strip()
+
+
 def not_shown(features, tests, passed):
     """The features that work or are refused, with their tests none of which is a passed one."""
     for group in features["group"]:
@@ -156,7 +171,8 @@ def run(arguments):
     root, build = paths[0], paths[1] if len(paths) > 1 else None
     features = tomllib.loads((root / "tests/coverage/features.toml").read_text())
     if ran is not None:
-        for feature, missing in not_shown(features, tests_of_sources(root), passed_tests(ran)):
+        passed = passed_tests(ran) | passed_in_lab(root / "build/lab_passed", commit_of(root))
+        for feature, missing in not_shown(features, tests_of_sources(root), passed):
             print(f"NOT SHOWN HERE: {feature}: {', '.join(missing)}")
         return 0
     page, wanted, complaints = table(features, tests_of_sources(root))

@@ -72,6 +72,14 @@ class Tree(unittest.TestCase):
             self.assertEqual(missing, [] if shown else [("thing", ["Suite.*"])],
                              (name, status))
 
+    def test_takes_of_the_lab_what_passed_at_this_commit(self):
+        record = self.root / "build/lab_passed"
+        self.assertEqual(coverage.passed_in_lab(record, "abc"), set(), "no check was run")
+        self.write("build/lab_passed", "demo abc\nrdma_braid abd\nhalf\n")
+        self.assertEqual(coverage.passed_in_lab(record, "abc"), {"tests/lab/demo"})
+        self.assertEqual(coverage.passed_in_lab(record, "abc-dirty"), set())
+        self.assertEqual(coverage.passed_in_lab(record, ""), set())
+
     def test_refuses_what_only_disabled_tests_show(self):
         self.write("layer/a_test.cc", "TEST(Suite, DISABLED_does_it) {}\n")
         self.assertEqual(self.run_it("--write"), 1)
