@@ -1,7 +1,8 @@
 #include "cli/path_status.h"
 
 #include <nlohmann/json.hpp>
-#include <numeric>
+
+#include "trs/connection_statistics.h"
 
 namespace braid::cli {
 
@@ -10,17 +11,17 @@ using trs::ConnectionStatistics;
 
 namespace {
 
-/// The end of the bucket in which the percentile lies; null: nothing was answered yet.
-json percentile_us(const ConnectionStatistics& s, uint64_t percent) {
-  const uint64_t all = std::accumulate(s.latency.begin(), s.latency.end(), uint64_t{0});
-  if (all == 0) return nullptr;
-  const uint64_t wanted = (all * percent + 99) / 100;
-  uint64_t seen = 0;
-  for (size_t i = 0; i < s.latency.size(); ++i) {
-    seen += s.latency[i];
-    if (seen >= wanted) return uint64_t{1} << i;
-  }
-  return nullptr;
+/// Null: nothing was answered yet.
+json percentile_us(const ConnectionStatistics& s, unsigned percent) {
+  const uint64_t us = trs::latency_percentile_us(s, percent);
+  return us == 0 ? json(nullptr) : json(us);
+}
+
+/// counts[i] took less than bounds[i], and not less than half of it; the last count has no bound.
+json histogram_us(const ConnectionStatistics& s) {
+  json bounds = json::array();
+  for (size_t i = 0; i + 1 < s.latency.size(); ++i) bounds.push_back(trs::latency_bound_us(i));
+  return {{"bounds", bounds}, {"counts", s.latency}};
 }
 
 void add(ConnectionStatistics& to, const ConnectionStatistics& s) {
@@ -57,8 +58,10 @@ json path_status(const trs::PathStatus& status, const PathSpec& spec) {
     if (cid > 0) add(io, status.connections[cid]);
     connections.push_back(to_json(status.connections[cid]));
     connections.back()["cid"] = cid;
+    connections.back()["latency_us"] = histogram_us(status.connections[cid]);
   }
   json path = to_json(io);
+  path["latency_us"] = histogram_us(io);
   path.update({{"id", status.id},
                {"path", path_text(spec)},
                {"device", status.device},

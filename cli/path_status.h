@@ -8,7 +8,8 @@
 
 namespace braid::cli {
 
-/// What one path is and has carried. Percentiles are the upper ends of powers of two.
+/// What one path is and has carried, and each of its connections. Percentiles are powers of two, as
+/// the bounds of the histogram beside them are.
 nlohmann::json path_status(const trs::PathStatus& status, const PathSpec& spec);
 
 }  // namespace braid::cli

@@ -1,6 +1,7 @@
 // `braid list`, `braid show` and `braid why`: what there is, all about one thing, and what it waits
 // for.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -71,7 +72,12 @@ void list(Context& context) {
   for (const Error& why : nodes->silent) std::cerr << "braid: " << printable(why.message()) << "\n";
 }
 
-/// One line a field; objects inside are indented below their name.
+bool all_numbers(const json& list) {
+  return list.is_array() && !list.empty() &&
+         std::all_of(list.begin(), list.end(), [](const json& one) { return one.is_number(); });
+}
+
+/// One line a field, and a list of numbers; objects inside are indented below their name.
 void print_fields(const json& object, const std::string& indent) {
   size_t width = 0;
   for (const auto& [key, value] : object.items())
@@ -80,6 +86,10 @@ void print_fields(const json& object, const std::string& indent) {
     if (value.is_object()) {
       std::cout << indent << key << "\n";
       print_fields(value, indent + "  ");
+    } else if (all_numbers(value)) {
+      std::string text;
+      for (const json& item : value) text += (text.empty() ? "" : " ") + text_of(item);
+      std::cout << indent << key << std::string(width - key.size() + 2, ' ') << text << "\n";
     } else if (value.is_array()) {
       for (const json& item : value) {
         std::cout << indent << key << (item.is_object() ? "" : "  " + text_of(item)) << "\n";

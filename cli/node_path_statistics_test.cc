@@ -1,0 +1,116 @@
+// What `path list` counts, against what went by one of two paths.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "base/reactor.h"
+#include "cli/test_node.h"
+
+namespace braid::cli {
+namespace {
+
+using base::Errc;
+using base::Result;
+using base::Task;
+using bnbd::BlockOp;
+using nlohmann::json;
+using KernelPtr = std::unique_ptr<bnbd::KernelDevice>;
+
+constexpr uint64_t kReads = 20, kWrites = 5;
+constexpr uint32_t kReadBytes = 4096, kWriteBytes = 16384;
+
+struct Ended {
+  explicit Ended(base::Reactor& reactor) : changed(reactor) {}
+  base::Signal changed;
+  std::optional<Errc> status;
+};
+
+Task<Errc> transfer(base::Reactor& home, bnbd::BlockDevice& device, const bnbd::Region& region,
+                    BlockOp op, uint32_t bytes) {
+  Ended ended(home);
+  bnbd::BlockRequest request;
+  request.op = op;
+  request.length_bytes = bytes;
+  request.buffer = {&region, region.data()};
+  request.context = &ended;
+  request.done = [](bnbd::BlockRequest& done, Errc how) {
+    auto& waits = *static_cast<Ended*>(done.context);
+    waits.status = how;
+    waits.changed.notify_all();
+  };
+  device.submit(request);
+  while (!ended.status) co_await ended.changed.wait();
+  co_return *ended.status;
+}
+
+/// A kernel that has used the device by the time it has it.
+Task<Result<KernelPtr>> attach_and_use(base::Reactor& home, bnbd::BlockDevice& device,
+                                       bnbd::KernelDeviceOptions) {
+  BRAID_CO_TRY(const auto region, device.create_region(kWriteBytes));
+  for (uint64_t i = 0; i < kReads + kWrites; ++i) {
+    const bool read = i < kReads;
+    const Errc how =
+        co_await transfer(home, device, *region, read ? BlockOp::kRead : BlockOp::kWrite,
+                          read ? kReadBytes : kWriteBytes);
+    EXPECT_EQ(how, Errc::kOk);
+  }
+  co_return KernelPtr(std::make_unique<IdleKernelDevice>());
+}
+
+/// Of a path or a connection.
+void expect_counts(const json& counts, bool all) {
+  EXPECT_EQ(counts["reads"], all ? kReads : 0) << counts;
+  EXPECT_EQ(counts["read_bytes"], all ? kReads * kReadBytes : 0) << counts;
+  EXPECT_EQ(counts["writes"], all ? kWrites : 0) << counts;
+  EXPECT_EQ(counts["write_bytes"], all ? kWrites * kWriteBytes : 0) << counts;
+  EXPECT_EQ(counts["errors"], 0) << counts;
+}
+
+/// The answers that the histogram counts.
+uint64_t expect_histogram(const json& counts) {
+  const json& histogram = counts["latency_us"];
+  EXPECT_EQ(histogram["counts"].size(), histogram["bounds"].size() + 1) << "the last has none";
+  uint64_t all = 0;
+  for (const json& count : histogram["counts"]) all += count.get<uint64_t>();
+  for (size_t i = 0; i < histogram["bounds"].size(); ++i)
+    EXPECT_EQ(histogram["bounds"][i], uint64_t{1} << i);
+  return all;
+}
+
+TEST(NodePathStatistics, CountWhatWentByEachPath) {
+  NodeOptions serving;
+  serving.role = "server";
+  serving.serve.emplace();
+  serving.serve->listen = {"127.0.0.1", 0};
+  serving.serve->listen_further = {{"127.0.0.2", 0}};
+  serving.serve->memory = {{"ram", 8 << 20}};
+  const auto server = start_node(std::move(serving));
+  ASSERT_NE(server, nullptr);
+  NodeOptions mapping;
+  mapping.role = "daemon";
+  mapping.attach = attach_and_use;
+  const auto daemon = start_node(std::move(mapping));
+  ASSERT_NE(daemon, nullptr);
+  const json at = (*server->call("status", json::object()))["server"]["endpoints"];
+  auto mapped = daemon->call("map", {{"target", at[0].get<std::string>() + "/ram"}});
+  ASSERT_TRUE(mapped.ok()) << mapped.error().message();
+  auto added = daemon->call("path", {{"action", "add"}, {"session", "ram"}, {"path", at[1]}});
+  ASSERT_TRUE(added.ok()) << added.error().message();
+
+  const json ours = (*added)["paths"];
+  ASSERT_EQ(ours.size(), 2u);
+  for (size_t path = 0; path < 2; ++path) {
+    const bool used = path == 0;
+    expect_counts(ours[path], used);
+    EXPECT_EQ(expect_histogram(ours[path]), used ? kReads + kWrites : 0);
+    EXPECT_EQ(ours[path]["p99_us"].is_null(), !used);
+    ASSERT_EQ(ours[path]["connections"].size(), 2u);
+    expect_counts(ours[path]["connections"][1], used);
+    EXPECT_EQ(expect_histogram(ours[path]["connections"][1]), used ? kReads + kWrites : 0);
+  }
+  EXPECT_TRUE(stop(*daemon, /*force=*/true).ok());
+}
+
+}  // namespace
+}  // namespace braid::cli
