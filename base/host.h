@@ -15,6 +15,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -197,6 +198,17 @@ class IoQueue {
   virtual void unwatch(Watch& watch) = 0;
 };
 
+/// That something about this machine's interfaces, their links or addresses, may have changed:
+/// has_link() may say otherwise than before. One thread at a time.
+class LinkNews {
+ public:
+  virtual ~LinkNews() = default;
+  /// Readable while there is news that was not taken.
+  virtual const Handle& handle() const = 0;
+  /// Takes what there is, within a bound; false: there was none. Never blocks.
+  virtual bool take() = 0;
+};
+
 /// Who is at the other end of a local socket.
 struct PeerIdentity {
   int pid = 0;
@@ -349,11 +361,16 @@ class Host {
   /// Starts to connect, from `local_ip` (empty: any). How it ended tells StreamSocket::connected().
   virtual Result<std::unique_ptr<StreamSocket>> connect_stream(const std::string& local_ip,
                                                                const SocketAddress& peer) = 0;
-  /// Whether the interface of one of this machine's addresses has a link: a cable, a carrier. True
-  /// where that is not known.
-  virtual bool has_link(const std::string& ip) {
+  /// Whether an address is this machine's and an interface that has it has a link: a cable, a
+  /// carrier. No value: that cannot be known, or not now (too many open files).
+  virtual std::optional<bool> has_link(const std::string& ip) {
     (void)ip;
-    return true;
+    return {};
+  }
+  /// News from now on. kNotSupported: has_link() must be asked (in simulation, where the network
+  /// tells its devices).
+  virtual Result<std::unique_ptr<LinkNews>> watch_links() {
+    return make_error(Errc::kNotSupported, "this host tells no news of its links");
   }
 };
 

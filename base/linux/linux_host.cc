@@ -17,6 +17,7 @@
 #include "base/linux/event.h"
 #include "base/linux/executor.h"
 #include "base/linux/file.h"
+#include "base/linux/link_news.h"
 #include "base/linux/local_address.h"
 #include "base/linux/local_socket.h"
 #include "base/linux/log_queue.h"
@@ -174,7 +175,8 @@ class LinuxHost : public Host {
                                                        const SocketAddress& peer) override {
     return connect_linux_stream(local_ip, peer);
   }
-  bool has_link(const std::string& ip) override { return has_linux_link(ip); }
+  std::optional<bool> has_link(const std::string& ip) override { return has_linux_link(ip); }
+  Result<std::unique_ptr<LinkNews>> watch_links() override { return watch_linux_links(); }
 
  private:
   Logger logger_;

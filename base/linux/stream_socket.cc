@@ -1,8 +1,6 @@
 #include "base/linux/stream_socket.h"
 
 #include <arpa/inet.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -232,23 +230,6 @@ Result<std::unique_ptr<StreamSocket>> connect_linux_stream(const std::string& lo
   }
   return std::unique_ptr<StreamSocket>(
       std::make_unique<LinuxStreamSocket>(std::move(socket), peer));
-}
-
-bool has_linux_link(const std::string& ip) {
-  ifaddrs* all = nullptr;
-  if (::getifaddrs(&all) != 0) return true;
-  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(all, &::freeifaddrs);
-  for (const ifaddrs* each = all; each != nullptr; each = each->ifa_next) {
-    if (each->ifa_addr == nullptr) continue;
-    const int family = each->ifa_addr->sa_family;
-    if (family != AF_INET && family != AF_INET6) continue;
-    RawAddress raw;
-    std::memcpy(&raw.storage, each->ifa_addr,
-                family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
-    if (text_address(raw).ip != ip) continue;
-    return (each->ifa_flags & IFF_UP) != 0 && (each->ifa_flags & IFF_RUNNING) != 0;
-  }
-  return true;
 }
 
 }  // namespace braid::base

@@ -12,7 +12,5 @@ Result<std::unique_ptr<StreamListener>> listen_linux_stream(const SocketAddress&
                                                             int backlog);
 Result<std::unique_ptr<StreamSocket>> connect_linux_stream(const std::string& local_ip,
                                                            const SocketAddress& peer);
-/// False if the address is of an interface that is down or has no carrier. True for all others.
-bool has_linux_link(const std::string& ip);
 
 }  // namespace braid::base

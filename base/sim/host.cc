@@ -315,10 +315,10 @@ Result<std::unique_ptr<StreamSocket>> SimHost::connect_stream(const std::string&
   return std::unique_ptr<StreamSocket>(std::make_unique<SimStreamSocket>(std::move(stream)));
 }
 
-bool SimHost::has_link(const std::string& ip) {
+std::optional<bool> SimHost::has_link(const std::string& ip) {
   const std::vector<std::string> ports = fabric().ports_of(*this);
-  const bool known = std::find(ports.begin(), ports.end(), ip) != ports.end();
-  return !known || fabric().port_up(ip);
+  if (std::find(ports.begin(), ports.end(), ip) == ports.end()) return {};
+  return fabric().port_up(ip);
 }
 
 void SimHost::end_lingering() {

@@ -112,7 +112,7 @@ class SimHost final : public Host {
                                                         int backlog) override;
   Result<std::unique_ptr<StreamSocket>> connect_stream(const std::string& local_ip,
                                                        const SocketAddress& peer) override;
-  bool has_link(const std::string& ip) override;
+  std::optional<bool> has_link(const std::string& ip) override;
 
   // --- for streams
   /// Keeps a stream without a socket until the peer has all that was sent.

@@ -50,7 +50,8 @@ std::string TcpWire::kind_text() const {
 Result<PortAttr> TcpWire::query_port(uint8_t port) const {
   if (port != 1) return make_error(Errc::kNotFound, "port {}; this device has port 1", port);
   PortAttr attr{};
-  const bool up = (port_ == nullptr || port_->up()) && (ip_.empty() || host_.has_link(ip_));
+  const bool link = ip_.empty() || host_.has_link(ip_).value_or(true);
+  const bool up = link && (port_ == nullptr || port_->up());
   attr.state = up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
   attr.phys_state = up ? 5 : 3;  // LinkUp, Disabled
   attr.max_mtu = attr.active_mtu = IBV_MTU_4096;
@@ -61,6 +62,15 @@ Result<PortAttr> TcpWire::query_port(uint8_t port) const {
   attr.active_speed = 1;
   attr.link_layer = IBV_LINK_LAYER_ETHERNET;
   return attr;
+}
+
+void TcpWire::watch_link(base::Reactor& control) {
+  link_watch_ = LinkWatch::create(host_, control, ip_, state_);
+}
+
+void TcpWire::on_port_state(uint8_t, std::function<void(bool up)> callback) {
+  state_.on_change(std::move(callback));
+  if (port_ != nullptr) port_->on_state([this](bool up) { state_.set_port(up); });
 }
 
 Result<Gid> TcpWire::query_gid(uint8_t port, int index) const {
@@ -226,6 +236,7 @@ base::Result<std::unique_ptr<Device>> create_tcp_device(base::Host& host, base::
   }
   auto port = options.port_faults ? std::make_shared<soft::Port>() : nullptr;
   auto wire = std::make_unique<soft::tcp::TcpWire>(host, options.ip, std::move(port));
+  if (!options.ip.empty()) wire->watch_link(control);  // before anybody hears of it: no event yet
   return soft::SoftDevice::create(host, control, options.name, std::move(wire));
 }
 

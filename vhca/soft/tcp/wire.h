@@ -12,6 +12,7 @@
 
 #include "base/host.h"
 #include "vhca/soft/request_queue.h"
+#include "vhca/soft/tcp/link_watch.h"
 #include "vhca/soft/tcp/stream.h"
 #include "vhca/soft/wire.h"
 
@@ -29,6 +30,7 @@ class TcpWire final : public Wire {
   base::Result<Gid> query_gid(uint8_t port, int index) const override;
   uint8_t port_count() const override { return 1; }
   Port* port(uint8_t) override { return port_.get(); }
+  void on_port_state(uint8_t number, std::function<void(bool up)> callback) override;
   uint32_t allocate_qp_number() override;
   void release_qp_number(uint32_t number) override;
   std::unique_ptr<PeerFence> fence_peers(uint32_t key) override;
@@ -45,6 +47,10 @@ class TcpWire final : public Wire {
                                                   ConnectParameters parameters,
                                                   uint64_t timeout_ns) override;
 
+  /// From now on the port knows of its link, and tells. For a device that has an address; on its
+  /// control reactor's thread, as is the end of the wire then.
+  void watch_link(base::Reactor& control);
+
   // --- for the connection manager
   base::Host& host() { return host_; }
   const std::shared_ptr<Port>& shared_port() const { return port_; }
@@ -59,7 +65,9 @@ class TcpWire final : public Wire {
   base::Host& host_;
   const std::string ip_;
   const std::shared_ptr<Port> port_;
-  std::mutex mutex_;  // guards all below
+  PortState state_;
+  std::unique_ptr<LinkWatch> link_watch_;  // the control reactor's
+  std::mutex mutex_;                       // guards all below
   std::set<uint32_t> qp_numbers_;
   std::vector<std::shared_ptr<Activity>> activities_;
 };
