@@ -80,6 +80,7 @@ struct SessionStatus {
   std::string peer;
   std::vector<std::string> path_peers;    // from where each of its paths comes
   std::vector<std::string> chunk_guards;  // of these paths: "open", "windows", "copy"
+  std::vector<std::vector<trs::ServedStatistics>> path_statistics;  // of these, by connection
   bool braid_peer = false;
   std::string key;  // the name of that which it has proved to have; empty: none was asked for
   uint64_t opened_for_ns = 0;

@@ -1,4 +1,4 @@
-// What `path list` counts, against what went by one of two paths.
+// What `path list` and `sessions` count, against what went by one of two paths.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -58,7 +58,7 @@ Task<Result<KernelPtr>> attach_and_use(base::Reactor& home, bnbd::BlockDevice& d
   co_return KernelPtr(std::make_unique<IdleKernelDevice>());
 }
 
-/// Of a path or a connection.
+/// Of a path or a connection, at either end.
 void expect_counts(const json& counts, bool all) {
   EXPECT_EQ(counts["reads"], all ? kReads : 0) << counts;
   EXPECT_EQ(counts["read_bytes"], all ? kReads * kReadBytes : 0) << counts;
@@ -78,7 +78,7 @@ uint64_t expect_histogram(const json& counts) {
   return all;
 }
 
-TEST(NodePathStatistics, CountWhatWentByEachPath) {
+TEST(NodePathStatistics, CountWhatWentByEachPathAtBothEnds) {
   NodeOptions serving;
   serving.role = "server";
   serving.serve.emplace();
@@ -99,14 +99,20 @@ TEST(NodePathStatistics, CountWhatWentByEachPath) {
   ASSERT_TRUE(added.ok()) << added.error().message();
 
   const json ours = (*added)["paths"];
+  const json theirs =
+      (*server->call("status", json::object()))["server"]["session_list"][0]["path_statistics"];
   ASSERT_EQ(ours.size(), 2u);
+  ASSERT_EQ(theirs.size(), 2u);
   for (size_t path = 0; path < 2; ++path) {
     const bool used = path == 0;
     expect_counts(ours[path], used);
+    expect_counts(theirs[path], used);
     EXPECT_EQ(expect_histogram(ours[path]), used ? kReads + kWrites : 0);
     EXPECT_EQ(ours[path]["p99_us"].is_null(), !used);
     ASSERT_EQ(ours[path]["connections"].size(), 2u);
+    ASSERT_EQ(theirs[path]["connections"].size(), 2u);
     expect_counts(ours[path]["connections"][1], used);
+    expect_counts(theirs[path]["connections"][1], used);
     EXPECT_EQ(expect_histogram(ours[path]["connections"][1]), used ? kReads + kWrites : 0);
   }
   EXPECT_TRUE(stop(*daemon, /*force=*/true).ok());

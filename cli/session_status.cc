@@ -17,6 +17,38 @@ json to_json(const bnbd::SessionStatus::Device& device) {
           {"statistics", block_statistics(device.statistics)}};
 }
 
+json to_json(const trs::ServedStatistics& s) {
+  return {{"reads", s.reads},
+          {"read_bytes", s.read_bytes},
+          {"writes", s.writes},
+          {"write_bytes", s.write_bytes},
+          {"errors", s.errors}};
+}
+
+/// What each path has carried, and each of its connections; 0 carries no I/O.
+json path_statistics(const bnbd::SessionStatus& session) {
+  json paths = json::array();
+  for (size_t i = 0; i < session.path_statistics.size(); ++i) {
+    trs::ServedStatistics io;
+    json connections = json::array();
+    for (size_t cid = 0; cid < session.path_statistics[i].size(); ++cid) {
+      const trs::ServedStatistics& one = session.path_statistics[i][cid];
+      connections.push_back(to_json(one));
+      connections.back()["cid"] = cid;
+      if (cid == 0) continue;
+      io.reads += one.reads;
+      io.read_bytes += one.read_bytes;
+      io.writes += one.writes;
+      io.write_bytes += one.write_bytes;
+      io.errors += one.errors;
+    }
+    paths.push_back(to_json(io));
+    paths.back()["peer"] = session.path_peers.at(i);
+    paths.back()["connections"] = connections;
+  }
+  return paths;
+}
+
 }  // namespace
 
 json not_held_by_server(const trs::SessionLimits& limits) {
@@ -84,6 +116,7 @@ json client_session(const bnbd::SessionStatus& session) {
           {"not_held", not_held_by_client(session.braid_peer)},
           {"key", session.key.empty() ? json(nullptr) : json(session.key)},
           {"chunk_guards", session.chunk_guards},
+          {"path_statistics", path_statistics(session)},
           {"open_for_s", session.opened_for_ns / base::kSecond},
           {"devices", devices}};
 }

@@ -59,6 +59,25 @@ TEST(SessionStatus, ForPeopleNamesThePeerAndWhatDoesNotHoldOnce) {
   EXPECT_THAT(all_ours, Not(HasSubstr("does not hold")));
 }
 
+TEST(SessionStatus, CountsByPathAndConnection) {
+  bnbd::SessionStatus status = client("ours", true);
+  status.path_statistics = {{{9, 9, 9, 9, 9}, {1, 4096, 2, 8192, 0}, {3, 12288, 0, 0, 1}}, {}};
+  const json told = client_session(status)["path_statistics"];
+  ASSERT_EQ(told.size(), 2u);
+  EXPECT_EQ(told[0]["peer"], "10.0.0.7");
+  EXPECT_EQ(told[0]["reads"], 4) << "connection 0 carries no I/O";
+  EXPECT_EQ(told[0]["read_bytes"], 16384);
+  EXPECT_EQ(told[0]["writes"], 2);
+  EXPECT_EQ(told[0]["write_bytes"], 8192);
+  EXPECT_EQ(told[0]["errors"], 1);
+  EXPECT_EQ(told[0]["connections"][2]["cid"], 2);
+  EXPECT_EQ(told[0]["connections"][2]["read_bytes"], 12288);
+  EXPECT_EQ(told[1]["reads"], 0);
+  json session = client_session(status);
+  EXPECT_THAT(client_sessions_text(json::array({session})),
+              testing::ContainsRegex("10.1.0.7 +- +2 +16.0 KiB +8.0 KiB "));
+}
+
 TEST(SessionStatus, OfAnotherVersionIsShownAsFarAsItTells) {
   const std::string text =
       client_sessions_text(json::array({{{"name", "old"}, {"peer", "10.0.0.9"}}}));

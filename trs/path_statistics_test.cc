@@ -1,4 +1,4 @@
-// What connections count, against what was sent by them; and percentiles.
+// What connections count, at both ends, against what was sent by them; and percentiles.
 #include <cerrno>
 
 #include "trs/client/lane_statistics.h"
@@ -33,20 +33,23 @@ class PathStatistics : public testing::MultipathRig {
       for (uint64_t i = 0; i < kRefused; ++i) run(Direction::kRead, kReadBytes, reactor, EIO);
     }
   }
-  static void expect_all_of_it(const ConnectionStatistics& counts) {
+  /// Client's or server's: both have these members.
+  template <typename Counts>
+  static void expect_all_of_it(const Counts& counts) {
     EXPECT_EQ(counts.reads, kReads);
     EXPECT_EQ(counts.read_bytes, kReads * kReadBytes);
     EXPECT_EQ(counts.writes, kWrites);
     EXPECT_EQ(counts.write_bytes, kWrites * kWriteBytes);
     EXPECT_EQ(counts.errors, kRefused);
   }
-  static void expect_nothing(const ConnectionStatistics& counts) {
+  template <typename Counts>
+  static void expect_nothing(const Counts& counts) {
     EXPECT_EQ(counts.reads + counts.read_bytes + counts.writes + counts.write_bytes, 0u);
     EXPECT_EQ(counts.errors, 0u);
   }
 };
 
-TEST_F(PathStatistics, AreExactByPathAndConnection) {
+TEST_F(PathStatistics, AreExactByPathAndConnectionAtBothEnds) {
   connect_both();
   ASSERT_TRUE(client->session->disconnect_path(1).ok());
   ASSERT_TRUE(until_up(1));
@@ -55,17 +58,22 @@ TEST_F(PathStatistics, AreExactByPathAndConnection) {
   ASSERT_TRUE(until_up(2));
 
   const std::vector<PathStatus> ours = client->session->paths();
+  const auto theirs = server->server->sessions()[0]->path_statistics();
+  ASSERT_EQ(theirs.size(), 2u);
   for (size_t path = 0; path < 2; ++path) {
     ASSERT_EQ(ours[path].connections.size(), kReactors + 1);
+    ASSERT_EQ(theirs[path].size(), kReactors + 1);
     for (size_t cid = 0; cid <= kReactors; ++cid) {
       const ConnectionStatistics& counts = ours[path].connections[cid];
       EXPECT_EQ(counts.in_flight, 0u);
       if (path == 0 && cid > 0) {
         expect_all_of_it(counts);
         EXPECT_EQ(answers_counted(counts), kReads + kWrites + kRefused);
+        expect_all_of_it(theirs[path][cid]);
       } else {
         expect_nothing(counts);
         EXPECT_EQ(answers_counted(counts), 0u);
+        expect_nothing(theirs[path][cid]);
       }
     }
   }

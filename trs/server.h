@@ -61,6 +61,13 @@ enum class ChunkGuard : uint8_t {
 /// "open", "windows", "copy".
 std::string_view to_string(ChunkGuard guard);
 
+/// The answers that a connection of a path has given since this life of the path began. One that is
+/// asked for again by another path counts there as well.
+struct ServedStatistics {
+  uint64_t reads = 0, read_bytes = 0, writes = 0, write_bytes = 0;  // with success
+  uint64_t errors = 0;                                              // with a refusal
+};
+
 /// One client session, as the user sees it.
 class ServerSession {
  public:
@@ -72,6 +79,8 @@ class ServerSession {
   virtual size_t paths() const = 0;                         // that are up or coming up
   virtual std::vector<std::string> path_peers() const = 0;  // from where these come
   virtual std::vector<ChunkGuard> path_guards() const = 0;  // of the same paths, in their order
+  /// Of the same paths, in their order, by connection number; 0 carries no I/O.
+  virtual std::vector<std::vector<ServedStatistics>> path_statistics() const = 0;
   virtual bool takes_answer_words() const = 0;
   virtual std::string key_name() const = 0;  // which the client has proved to have; empty: none
   /// Ends all its paths. What is at the user ends there first, and is answered to nobody; then

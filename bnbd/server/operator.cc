@@ -38,6 +38,7 @@ SessionStatus ServerImpl::describe(Session& session) {
   status.path_peers = session.transport().path_peers();
   for (const trs::ChunkGuard guard : session.transport().path_guards())
     status.chunk_guards.emplace_back(to_string(guard));
+  status.path_statistics = session.transport().path_statistics();
   status.braid_peer = session.braid_peer();
   status.key = session.key_name();
   const auto add = [&](const SessionDevice& device, bool ending) {

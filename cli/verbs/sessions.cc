@@ -7,6 +7,7 @@
 
 #include "cli/control.h"
 #include "cli/table.h"
+#include "cli/target.h"
 #include "cli/verbs/verbs.h"
 
 namespace braid::cli {
@@ -61,15 +62,27 @@ std::string peer_text(const json& session) {
   return braid == true ? "Braid" : "Linux";
 }
 
+/// What its paths have carried since they came up.
+std::string bytes_text(const json& session, const char* key) {
+  if (!member(session, "path_statistics").is_array()) return "-";
+  uint64_t sum = 0;
+  for (const json& path : items(session, "path_statistics"))
+    if (const json bytes = member(path, key); bytes.is_number_unsigned())
+      sum += bytes.get<uint64_t>();
+  return size_text(sum);
+}
+
 }  // namespace
 
 std::string client_sessions_text(const json& sessions) {
-  Table table({"SESSION", "PEER", "FROM", "KEY", ">PATHS", "CHUNKS", ">FOR", "DEVICES", "NODE"});
+  Table table({"SESSION", "PEER", "FROM", "KEY", ">PATHS", ">READ", ">WRITTEN", "CHUNKS", ">FOR",
+               "DEVICES", "NODE"});
   json not_held = json::array();  // the same with all that are not Braid's
   for (const json& session : sessions) {
     table.row({text_of(member(session, "name")), peer_text(session), addresses_text(session),
                text_of(member(session, "key")),
                std::to_string(std::max<size_t>(items(session, "paths").size(), 1)),
+               bytes_text(session, "read_bytes"), bytes_text(session, "write_bytes"),
                guards_text(session), text_of(member(session, "open_for_s")) + " s",
                devices_text(session), text_of(member(session, "node"))});
     if (const json told = items(session, "not_held"); !told.empty()) not_held = told;

@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "base/single_writer.h"
 #include "trs/server/path.h"
 #include "trs/server/queue.h"
 #include "trs/server/server_impl.h"
@@ -278,8 +279,26 @@ void Queue::send_answer(Request& request) {
   const auto sys_errno = static_cast<uint32_t>(base::errno_from_errc(request.status));
   last->imm_data = to_network(
       encode_answer({request.index, with_slot ? kSeeAnswerSlot : sys_errno, invalidate}));
+  count(request);
   request.give_back();
   connection_->post(chain.requests());  // on failure the path is closed, and the client asks again
+}
+
+void Queue::count(const Request& request) {
+  if (request.status != Errc::kOk) return base::add_shared(served_.errors, 1);
+  const bool read = request.direction == Direction::kRead;
+  base::add_shared(read ? served_.reads : served_.writes, 1);
+  base::add_shared(read ? served_.read_bytes : served_.write_bytes, request.data.size());
+}
+
+ServedStatistics Queue::statistics() const {
+  ServedStatistics told;
+  told.reads = base::read_shared(served_.reads);
+  told.read_bytes = base::read_shared(served_.read_bytes);
+  told.writes = base::read_shared(served_.writes);
+  told.write_bytes = base::read_shared(served_.write_bytes);
+  told.errors = base::read_shared(served_.errors);
+  return told;
 }
 
 void Queue::fill_slot(const Request& request, wire::AnswerSlot& slot) {

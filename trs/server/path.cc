@@ -79,6 +79,14 @@ void Path::join(const wire::ConnReq& asked, std::unique_ptr<vhca::ConnectRequest
   queues_[cid]->accept(std::move(request), answer);
 }
 
+std::vector<ServedStatistics> Path::statistics() const {
+  std::vector<ServedStatistics> all(queues_.size());
+  for (size_t cid = 0; cid < queues_.size(); ++cid) {
+    if (queues_[cid]) all[cid] = queues_[cid]->statistics();
+  }
+  return all;
+}
+
 void Path::queue_accepted(base::Status status) {
   if (!status.ok()) {
     trouble(status.error());

@@ -99,7 +99,8 @@ class Path {
   bool invalidates() const { return invalidates_; }
   /// Where answers may write, if the client takes answer slots.
   const std::optional<wire::ChunkRegion>& answers() const { return answers_; }
-  uint64_t received_count() const;  // by all connections
+  uint64_t received_count() const;                   // by all connections
+  std::vector<ServedStatistics> statistics() const;  // by cid
   template <typename Function>
   void post_home(Function function) {
     home_.post([alive = std::weak_ptr<char>(alive_), run = std::move(function)]() mutable {

@@ -45,6 +45,7 @@ class Queue final : public base::ListNode, private ConnectionUser, private Heart
   /// Fences and drains; requests at the user lose their way back. Ends in Path::queue_quiet.
   void close();
   uint64_t received_count() const { return received_.load(std::memory_order_relaxed); }
+  ServedStatistics statistics() const;  // any thread
 
   // --- connection 0, whose reactor is the home reactor
   /// At most 64 bytes; longer ones from memory that has a key and stays.
@@ -83,6 +84,7 @@ class Queue final : public base::ListNode, private ConnectionUser, private Heart
   void begin(Request& request, const wire::ParsedRequest& parsed);
   std::span<std::byte> data_of(const Request& request, const wire::ParsedRequest& parsed);
   void send_answer(Request& request);
+  void count(const Request& request);
   static void fill_slot(const Request& request, wire::AnswerSlot& slot);
   void forget_requests();
   void report_quiet();
@@ -115,6 +117,7 @@ class Queue final : public base::ListNode, private ConnectionUser, private Heart
   base::IntrusiveList<Window> leaving_;   // LOCAL_INV is posted
   base::IntrusiveList<Request> running_;  // at the user
   base::IntrusiveList<Request> waiting_;  // answered, without a send slot yet
+  ServedStatistics served_;               // single_writer.h; on lines that only this thread writes
   std::array<std::byte, wire::kUserHeaderBytesMax> arriving_{};  // a user header that is judged
   const std::shared_ptr<char> alive_ = std::make_shared<char>();
   base::Task<void> accept_task_;  // last: goes first

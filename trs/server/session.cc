@@ -77,6 +77,14 @@ std::vector<ChunkGuard> Session::path_guards() const {
   return guards;
 }
 
+std::vector<std::vector<ServedStatistics>> Session::path_statistics() const {
+  std::vector<std::vector<ServedStatistics>> all;
+  for (const auto& path : paths_) {
+    if (path->live() && path->proven()) all.push_back(path->statistics());
+  }
+  return all;
+}
+
 /// A window belongs to one queue pair, so which one uses a chunk must be known before it does.
 /// Whether the path's device can is seen, and told, when its windows are made.
 ChunkGuard Session::guard() const {

@@ -42,6 +42,7 @@ class Session final : public ServerSession {
   size_t paths() const override;
   std::vector<std::string> path_peers() const override;
   std::vector<ChunkGuard> path_guards() const override;
+  std::vector<std::vector<ServedStatistics>> path_statistics() const override;
   bool takes_answer_words() const override { return has(wire::kFeatureAnswerSlots); }
   std::string key_name() const override { return key_ ? key_->name() : std::string(); }
   bool end(const std::string& why) override;
