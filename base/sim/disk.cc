@@ -69,7 +69,10 @@ Errc SimDisk::execute(IoOpcode opcode, bool force_unit_access, uint64_t offset_b
       faults.errors_per_million != 0 && random_.per_million(faults.errors_per_million);
   if (fails) ++counters_.errors;
   if (opcode == IoOpcode::kFlush) {
-    if (fails) return faults.error;
+    if (fails) {
+      fail_flush(flush_covers);
+      return faults.error;
+    }
     if (options_.lying) {
       ++counters_.flushes_ignored;
     } else {
@@ -211,6 +214,21 @@ void SimDisk::flush(uint64_t covers) {
     }
   }
   dirty_sectors_.swap(left);
+}
+
+/// As a kernel's cache: what could not be written is clean from then on. Reads return it until the
+/// power is lost, and no later flush writes it.
+void SimDisk::fail_flush(uint64_t covers) {
+  const uint64_t written_per_million = random_.one_in(2) ? 0 : random_.below(1'000'000);
+  for (const uint32_t sector : dirty_sectors_) {
+    if (!dirty_[sector] || stored_as_[sector] > covers) continue;
+    if (random_.per_million(written_per_million)) {
+      make_durable(sector);
+    } else {
+      dirty_[sector] = false;
+      ++counters_.sectors_dropped;
+    }
+  }
 }
 
 void SimDisk::power_loss() {

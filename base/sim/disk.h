@@ -4,8 +4,9 @@
 // in the dirty sectors. A FUA write makes its sectors durable; a flush those that were written when
 // it was handed over, and of later ones what chance will. Besides, the disk may write a dirty
 // sector back whenever it likes. A power loss keeps any subset of the dirty 512-byte sectors, so
-// that a write may be lost, survive or be torn. A lying disk acknowledges flush and FUA and does
-// nothing.
+// that a write may be lost, survive or be torn. A flush that fails writes some of what it covers
+// and forgets that the rest is dirty, as a kernel does: no later flush writes that. A lying disk
+// acknowledges flush and FUA and does nothing.
 //
 // One thread: the world's. Operations are timed and delivered by SimIoQueue; here they take effect
 // at once.
@@ -52,7 +53,8 @@ struct SimDiskCounters {
   uint64_t operations = 0, errors = 0, slow = 0, stalled = 0;
   uint64_t refused_for_room = 0, misdirected = 0;
   uint64_t sectors_lost = 0, sectors_kept = 0, flushes_ignored = 0;
-  uint64_t late_writes = 0;  // landed after the death of their process
+  uint64_t sectors_dropped = 0;  // by flushes that failed
+  uint64_t late_writes = 0;      // landed after the death of their process
 };
 
 /// A lock on a disk (flock). Shared by the open file and by operations of a dead process that are
@@ -123,6 +125,7 @@ class SimDisk {
   void store_sector(uint64_t sector, const std::byte* data, bool durable, uint64_t chance);
   void make_durable(uint64_t sector);
   void flush(uint64_t covers);
+  void fail_flush(uint64_t covers);
 
   const std::string identity_;
   SimDiskOptions options_;

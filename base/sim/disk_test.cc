@@ -32,6 +32,30 @@ int value_of(const SimDisk& disk, uint64_t sector) {
   return static_cast<int>(bytes[0]);
 }
 
+TEST(SimDisk, AFlushThatFailsForgetsWhatItCouldNotWrite) {
+  unsigned lost = 0, kept = 0;
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    SimDisk disk = make_disk(seed);
+    write(disk, 0, 8, 1);
+    ASSERT_EQ(disk.execute(IoOpcode::kFlush, false, 0, 0, nullptr), Errc::kOk);
+    write(disk, 0, 4, 2);
+    disk.faults.errors_per_million = 1'000'000;
+    EXPECT_EQ(disk.execute(IoOpcode::kFlush, false, 0, 0, nullptr), Errc::kIo);
+    disk.faults = {};
+    EXPECT_EQ(value_of(disk, 0), 2) << "it is in the cache";
+    write(disk, 3, 1, 3);
+    ASSERT_EQ(disk.execute(IoOpcode::kFlush, false, 0, 0, nullptr), Errc::kOk);
+    const auto dropped = disk.counters().sectors_dropped;
+    disk.power_loss();
+    for (uint64_t sector = 0; sector < 3; ++sector) ++(value_of(disk, sector) == 1 ? lost : kept);
+    EXPECT_EQ(value_of(disk, 3), 3) << "it was written anew";
+    EXPECT_EQ(value_of(disk, 4), 1);
+    EXPECT_LE(dropped, 4u);
+  }
+  EXPECT_GT(lost, 0u);
+  EXPECT_GT(kept, 0u);
+}
+
 TEST(SimDisk, FlushedAndFuaWritesSurviveEveryPowerLoss) {
   for (uint64_t seed = 0; seed < 100; ++seed) {
     SimDisk disk = make_disk(seed);

@@ -72,6 +72,8 @@ void Judge::opened(size_t client, size_t device, Wish as, std::function<uint64_t
   end_orphans(device);
   supersede(client, device, asked_ns);
   life.history->writer_restarted();
+  // It is promised nothing of what its predecessor was told to be lost, or would have been.
+  if (devices_[device].disk_has_failed) life.history->flushes_forgotten();
 }
 
 /// What other writers have under way was done before, or never will be. Of one that was let in

@@ -11,6 +11,8 @@ namespace braid::sim {
 void Judge::server_died(size_t server) {
   for (size_t i = 0; i < devices_.size(); ++i) {
     if (plan_.devices[i].server != server) continue;
+    // A failure that it had not told yet dies with it (docs/bnbd.md, "Flush").
+    if (devices_[i].disk_has_failed) devices_[i].lives.back()->history->flushes_forgotten();
     if (plan_.devices[i].memory) replace(i);
     if (being_resized(i)) resize_ended(i, false);
   }

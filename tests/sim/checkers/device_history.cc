@@ -107,7 +107,10 @@ void DeviceHistory::check_flush(const Running& flush, bool succeeded, bool other
   }
   maybe_flushed_ = std::max(maybe_flushed_, flush.begin);
   // Whatever it failed for: what came back after a power loss may stay.
-  for (BlockRegister& sector : registers_) sector.loss_admitted(floor_);
+  for (BlockRegister& sector : registers_) {
+    sector.loss_admitted(floor_);
+    if (otherwise_explained) sector.dropped(clock_, floor_);
+  }
   // A flush from before some of the lost writes were acknowledged says nothing about those.
   if (loss_at_ != 0 && flush.begin > loss_covers_) {
     ++losses_reported_;
@@ -115,6 +118,11 @@ void DeviceHistory::check_flush(const Running& flush, bool succeeded, bool other
     doubtful_ = std::max(doubtful_, loss_covers_);
   }
   if (!otherwise_explained && flush.begin > doubtful_) doubtful_ = 0;
+}
+
+void DeviceHistory::flushes_forgotten() {
+  const Instant now = ++clock_;
+  for (BlockRegister& sector : registers_) sector.dropped(now, floor_);
 }
 
 void DeviceHistory::flush_succeeded(const Running& flush) {

@@ -57,6 +57,9 @@ class DeviceHistory {
   void writer_restarted();
   /// A flush that succeeds now would hide a loss.
   bool owes_report() const { return loss_at_ != 0; }
+  /// Flushes may have failed at the disk that nobody will hear of any more: who would have told it
+  /// has died, or who would have been told.
+  void flushes_forgotten();
   /// Whether this running operation may fail because of a loss: it flushes, and a loss that was
   /// not reported, or may have been one, fell into its time.
   bool may_report_loss(uint64_t id) const;

@@ -99,6 +99,11 @@ void BlockRegister::add(std::vector<Candidate>& to, Candidate candidate) {
   to.push_back(candidate);
 }
 
+bool BlockRegister::was_left(const std::vector<Candidate>& before, uint64_t value) {
+  return std::any_of(before.begin(), before.end(),
+                     [value](const Candidate& c) { return c.value == value && c.left; });
+}
+
 void BlockRegister::strike(std::vector<Candidate>& candidates, Instant floor) {
   if (candidates.size() <= 1) return;
   Instant latest = 0;
@@ -177,7 +182,10 @@ bool BlockRegister::resolve_plain(Instant now, Instant floor) {
     } else if (possible_.front().value != op.value) {
       add(past_, {possible_.front().value, now, op.begin});
     }
-    for (Candidate& c : past_) c.unowed = false;
+    for (Candidate& c : past_) {
+      c.unowed = false;
+      c.until = std::min(c.until, now);  // what a failed flush had left was written anew
+    }
     possible_.front() = {op.value, kForever};
     std::erase_if(past_, [floor](const Candidate& c) { return c.until <= floor; });
   }
@@ -216,7 +224,7 @@ std::optional<std::string> BlockRegister::resolve(Instant now, Instant floor) {
       took_back(before);
       for (const Op& op : burst_) took_back(op.restored);
     }
-    add(possible_, {value, until, beside});
+    add(possible_, {value, until, beside, false, !written && was_left(before, value)});
   }
   retire(before, now, floor);
   burst_.clear();
@@ -224,13 +232,21 @@ std::optional<std::string> BlockRegister::resolve(Instant now, Instant floor) {
 }
 
 /// When a value was surely no longer current: when a write ended that surely came after it. Null:
-/// a value from before the burst.
+/// a value from before the burst. Never, if a failed flush may have dropped each such write.
 Instant BlockRegister::superseded_at(const Op* write, Instant burst_end) const {
-  Instant at = burst_end;
-  for (const Op& op : burst_)
-    if (op.kind == Kind::kWrite && op.certain && (write == nullptr || op.begin > write->end))
+  Instant at = kForever;
+  bool dropped = false;
+  for (const Op& op : burst_) {
+    if (op.kind != Kind::kWrite || (write != nullptr && op.begin <= write->end)) continue;
+    if (!op.certain) {
+      dropped |= op.begin < dropped_at_;
+    } else if (op.end <= dropped_at_) {
+      dropped = true;
+    } else {
       at = std::min(at, op.end);
-  return at;
+    }
+  }
+  return at == kForever && !dropped ? burst_end : at;
 }
 
 Instant BlockRegister::last_write() const {
@@ -258,12 +274,16 @@ void BlockRegister::retire(const std::vector<Candidate>& before, Instant now, In
   const bool unowed = std::none_of(burst_.begin(), burst_.end(), [](const Op& op) {
     return op.kind == Kind::kWrite && op.certain;
   });
-  for (Candidate& c : past_) c.unowed &= unowed;
+  for (Candidate& c : past_) {
+    c.unowed &= unowed;
+    if (!unowed) c.until = std::min(c.until, superseded_at(nullptr, now));
+  }
   if (!overwritten_durably(nullptr)) {
     for (const Candidate& c : before)
       if (!is_possible(c.value))
-        add(past_, {c.value, std::min(c.until, superseded_at(nullptr, now)),
-                    std::max(c.beside, last_write()), unowed});
+        add(past_,
+            {c.value, unowed && c.left ? kForever : std::min(c.until, superseded_at(nullptr, now)),
+             std::max(c.beside, last_write()), unowed});
   }
   for (const Op& op : burst_)
     if (op.kind == Kind::kWrite && !is_possible(op.value) && !overwritten_durably(&op))
@@ -320,6 +340,13 @@ void BlockRegister::loss_admitted(Instant floor) {
   for (Candidate& c : possible_) c.until = kForever;
   for (Op& op : burst_)
     for (Candidate& c : op.restored) c.until = kForever;
+}
+
+void BlockRegister::dropped(Instant now, Instant floor) {
+  dropped_at_ = now;
+  std::erase_if(past_, [floor](const Candidate& c) { return c.until <= floor; });
+  for (Candidate& c : past_) c.until = kForever;
+  for (Candidate& c : possible_) c.left = possible_.size() > 1;
 }
 
 std::string BlockRegister::describe() const {

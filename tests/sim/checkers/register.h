@@ -55,6 +55,9 @@ class BlockRegister {
   void power_loss(Instant now, Instant floor, Instant writer_since = 0);
   /// A flush failed: what may have been lost is admitted.
   void loss_admitted(Instant floor);
+  /// It may have failed at the disk, which then forgets what it could not write: what was written
+  /// before may be replaced by older values at a power loss, whatever flush succeeds later.
+  void dropped(Instant now, Instant floor);
 
   /// Values a read now may return, in no order; for tests and messages.
   std::vector<uint64_t> possible(Instant floor) const;
@@ -66,6 +69,9 @@ class BlockRegister {
     Instant beside = 0;  // begin of the last write that may have superseded it
     /// Nothing but writes that failed has superseded it: nobody was promised that it is gone.
     bool unowed = false;
+    /// It was one of several when a failed flush forgot which: the medium may keep it, whatever is
+    /// read, until something is written anew.
+    bool left = false;
   };
   struct Op {
     uint64_t id;
@@ -81,6 +87,7 @@ class BlockRegister {
   struct Search;
 
   static void add(std::vector<Candidate>& to, Candidate candidate);
+  static bool was_left(const std::vector<Candidate>& before, uint64_t value);
   static void strike(std::vector<Candidate>& candidates, Instant floor);
   /// The only operation of its burst on a known value, the usual case. False: look closer.
   bool resolve_plain(Instant now, Instant floor);
@@ -97,6 +104,7 @@ class BlockRegister {
   std::vector<Candidate> past_;
   std::vector<Op> burst_;
   size_t pending_ = 0;
+  Instant dropped_at_ = 0;  // the last of them
 };
 
 }  // namespace braid::sim

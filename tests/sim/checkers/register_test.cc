@@ -31,6 +31,11 @@ class History {
   void flush() { floor_ = ++now_; }
   void flush_began_at(Instant at) { floor_ = at; }
   void flush_fails() { r_.loss_admitted(floor_); }
+  /// At the disk: it forgets what it could not write.
+  void flush_drops() {
+    flush_fails();
+    r_.dropped(++now_, floor_);
+  }
   void power_loss() { r_.power_loss(++now_, floor_); }
   Instant now() const { return now_; }
   std::vector<uint64_t> possible() const {
@@ -186,6 +191,55 @@ TEST(BlockRegister, WhatOnlyAFailedWriteHadReplacedMayComeBackWithoutAWord) {
     h.flush();
     EXPECT_EQ(h.read(1), !acknowledged) << "of an acknowledged one the loss is owed";
   }
+}
+
+TEST(BlockRegister, WhatAFailedFlushForgotIsVouchedForByNoLaterOne) {
+  History h;
+  EXPECT_TRUE(h.write(1));
+  h.flush();
+  EXPECT_TRUE(h.write(2));
+  h.flush_drops();
+  EXPECT_TRUE(h.read(2)) << "it is in the cache";
+  h.flush();
+  h.power_loss();
+  EXPECT_EQ(h.possible(), (Values{1, 2}));
+}
+
+TEST(BlockRegister, WhatIsWrittenAnewAfterThatIsVouchedFor) {
+  History h;
+  EXPECT_TRUE(h.write(1));
+  EXPECT_TRUE(h.write(2));
+  h.flush_drops();
+  EXPECT_TRUE(h.write(3));
+  h.flush();
+  h.power_loss();
+  EXPECT_EQ(h.possible(), (Values{3}));
+}
+
+TEST(BlockRegister, WhatWasFlushedBeforeThatDoesNotComeBack) {
+  History h;
+  EXPECT_TRUE(h.write(1));
+  EXPECT_TRUE(h.write(2));
+  h.flush();
+  h.flush_drops();
+  h.power_loss();
+  EXPECT_EQ(h.possible(), (Values{2}));
+}
+
+// Which of two values a failed write has left is forgotten, too: a read tells what the cache has.
+TEST(BlockRegister, WhatAReadTellsAfterThatIsNotWhatTheMediumHas) {
+  History h;
+  EXPECT_TRUE(h.write(1));
+  h.flush();
+  h.begin(2, Kind::kWrite);
+  EXPECT_TRUE(h.fail(2));
+  h.flush_drops();
+  h.begin(3, Kind::kRead);
+  EXPECT_TRUE(h.fail(3)) << "tells nothing";
+  EXPECT_TRUE(h.read(2));
+  h.flush();
+  h.power_loss();
+  EXPECT_EQ(h.possible(), (Values{1, 2}));
 }
 
 TEST(BlockRegister, AWriteUnderWayDuringAPowerLossIsDoneAfterItWhenAcknowledged) {
