@@ -27,6 +27,15 @@ std::string text_of(const json& value) {
   return value.dump();
 }
 
+json member(const json& object, const char* key) {
+  return object.is_object() ? object.value(key, json()) : json();
+}
+
+json items(const json& object, const char* key) {
+  json list = member(object, key);
+  return list.is_array() ? list : json::array();
+}
+
 void print_json(const json& value) {
   std::cout << value.dump(2, ' ', false, json::error_handler_t::replace) << "\n" << std::flush;
 }

@@ -26,16 +26,6 @@ struct PathArguments {
   bool force = false;
 };
 
-/// A member, or null: a node of another version may tell other things.
-json member(const json& object, const char* key) {
-  return object.is_object() ? object.value(key, json()) : json();
-}
-
-json items(const json& object, const char* key) {
-  json list = member(object, key);
-  return list.is_array() ? list : json::array();
-}
-
 std::string devices_text(const json& session) {
   std::string text;
   for (const json& device : items(session, "devices"))

@@ -16,17 +16,6 @@ using nlohmann::json;
 
 namespace {
 
-/// A member, or null: a node of another version may tell other things.
-json member(const json& object, const char* key) {
-  return object.is_object() ? object.value(key, json()) : json();
-}
-
-/// The members of an array, or nothing.
-json items(const json& object, const char* key) {
-  json list = member(object, key);
-  return list.is_array() ? list : json::array();
-}
-
 std::string devices_text(const json& session) {
   std::string text;
   for (const json& device : items(session, "devices"))

@@ -65,6 +65,11 @@ void print_serving(const Context& context, const nlohmann::json& status);
 /// A JSON value for people, without control characters.
 std::string text_of(const nlohmann::json& value);
 
+/// A member, or null: a node of another version may tell other things.
+nlohmann::json member(const nlohmann::json& object, const char* key);
+/// The members of an array that is a member, or nothing.
+nlohmann::json items(const nlohmann::json& object, const char* key);
+
 /// For people: a table of objects as client_session() makes them, with "node"; below it what does
 /// not hold with those that are not Braid's. Members that another version does not tell are "-".
 std::string client_sessions_text(const nlohmann::json& sessions);
