@@ -8,6 +8,13 @@ if(BRAID_SANITIZE MATCHES "undefined")
   list(APPEND braid_test_body -fno-sanitize=null,alignment)
 endif()
 
+# What most tests read anyway, read once for each program: a quarter of their compile time with g++.
+# With clang each file stands alone, so that `./run lint` sees an include that is missing.
+set(braid_test_headers
+    <algorithm> <array> <atomic> <coroutine> <cstdint> <cstring> <deque> <functional> <map> <memory>
+    <mutex> <optional> <span> <string> <string_view> <thread> <utility> <variant> <vector>
+    <fmt/format.h> <gtest/gtest.h>)
+
 # braid_layer(NAME [UNOPTIMIZED] [DIR dir] [SERIAL] [LOCK name] [TIMEOUT s] [DEPENDS layer...]
 #             [LIBS target...] [PLAIN stem...])
 #   dir/**/*.cc but *_test.cc and *_main.cc -> library braid_NAME (dir defaults to NAME)
@@ -74,6 +81,9 @@ function(braid_layer name)
     add_executable(${name}_test ${tests})
     target_link_libraries(${name}_test PRIVATE braid_${name} GTest::gtest_main GTest::gmock)
     target_compile_options(${name}_test PRIVATE ${braid_test_body})
+    if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+      target_precompile_headers(${name}_test PRIVATE ${braid_test_headers})
+    endif()
     list(APPEND programs ${name}_test)
   endif()
   foreach(stem IN LISTS arg_PLAIN)

@@ -55,9 +55,10 @@ endif()
 if(BRAID_CCACHE)
   find_program(BRAID_CCACHE_PROGRAM ccache)
   if(BRAID_CCACHE_PROGRAM)
-    # With paths relative to the tree, all worktrees of a machine share one cache.
+    # With paths relative to the tree, all worktrees of a machine share one cache. The sloppiness is
+    # what ccache asks for beside precompiled headers; nothing of ours reads __TIME__ or __DATE__.
     set(launcher env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1
-                 ${BRAID_CCACHE_PROGRAM})
+                 CCACHE_SLOPPINESS=pch_defines,time_macros ${BRAID_CCACHE_PROGRAM})
     set(CMAKE_C_COMPILER_LAUNCHER ${launcher})
     set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
   endif()
