@@ -22,8 +22,8 @@ inline std::vector<std::byte> to_vector(std::span<const std::byte> bytes) {
 
 class HostileClient : public SessionRig {
  protected:
-  explicit HostileClient(std::vector<std::string> mutants = {})
-      : SessionRig(1, 1, std::move(mutants)) {}
+  explicit HostileClient(std::vector<std::string> mutants = {}, size_t reactors = 1)
+      : SessionRig(reactors, 1, std::move(mutants)) {}
   void SetUp() override {
     connect();  // an honest client, who must not notice anything
     auto& machine = world.add_machine("hostile");

@@ -1,78 +1,17 @@
 // A read whose client asks for the invalidation of its buffer's key, as Linux's does: the data, a
 // SEND_WITH_INV and the answer, in this order (tests/golden/rtrs: invalidate, answer_invalidated).
 #include "base/test_golden.h"
-#include "trs/hostile_client_rig.h"
+#include "trs/kernel_client_rig.h"
 
 namespace braid::trs {
 namespace {
 
 using base::Errc;
-using testing::HostileClient;
-using testing::RawConnection;
+using testing::KernelClient;
 using testing::StoreOp;
 
-constexpr uint32_t kDataBytes = 512;
-constexpr uint32_t kDepth = 16;
-
-class Invalidate : public HostileClient {
+class Invalidate : public KernelClient {
  protected:
-  void SetUp() override {
-    HostileClient::SetUp();
-    target = std::move(
-        *raw->pd->reg_mr(raw->memory.data(), raw->memory.size(),
-                         IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_MW_BIND));
-    handshake_as_kernel();
-    send_info(0);
-    ASSERT_TRUE(until([&] {
-      cid0->poll();
-      return cid0->completions.size() >= 2;
-    }));
-    ASSERT_TRUE(wire::parse_info_rsp(raw->received(0, 24), 32 << 10, chunks).ok());
-    for (size_t i = 0; i < store.bytes.size(); ++i) store.bytes[i] = std::byte(i * 7 % 251);
-  }
-  void TearDown() override {
-    windows.clear();
-    HostileClient::TearDown();
-    target.reset();
-  }
-
-  static size_t place_of(uint32_t chunk) { return (64 << 10) + size_t{chunk} * kDataBytes; }
-  std::span<std::byte> data_of(uint32_t chunk) {
-    return std::span(raw->memory).subspan(place_of(chunk), kDataBytes);
-  }
-  /// A window of connection 1 on what the read by `chunk` is to fill.
-  uint32_t bind(uint32_t chunk) {
-    windows.push_back(std::move(*raw->pd->alloc_mw(IBV_MW_TYPE_2)));
-    vhca::SendWr wr{};
-    wr.opcode = IBV_WR_BIND_MW;
-    wr.bind_mw.mw = windows.back().get();
-    wr.bind_mw.rkey = ibv_inc_rkey(windows.back()->rkey);
-    wr.bind_mw.bind_info.mr = target.get();
-    wr.bind_mw.bind_info.addr = reinterpret_cast<uint64_t>(data_of(chunk).data());
-    wr.bind_mw.bind_info.length = kDataBytes;
-    wr.bind_mw.bind_info.mw_access_flags = IBV_ACCESS_REMOTE_WRITE;
-    const vhca::SendWr* bad = nullptr;
-    EXPECT_EQ(cid1->qp->post_send(&wr, &bad), 0);
-    return wr.bind_mw.rkey;
-  }
-  /// By connection 1; the store's bytes from chunk x kDataBytes on.
-  void read(uint32_t chunk, uint32_t key, uint16_t flags, StoreOp op = {}) {
-    op.offset = uint64_t{chunk} * kDataBytes;
-    wire::ReadMsg message;
-    message.type = static_cast<uint16_t>(wire::MessageType::kRead);
-    message.usr_len = uint16_t{sizeof(op)};
-    message.flags = flags;
-    message.sg_cnt = uint16_t{1};
-    wire::SgDescriptor descriptor;
-    descriptor.address = reinterpret_cast<uint64_t>(data_of(chunk).data());
-    descriptor.key = key;
-    descriptor.length = kDataBytes;
-    std::vector<uint8_t> bytes(sizeof(op) + sizeof(message) + sizeof(descriptor));
-    std::memcpy(bytes.data(), &op, sizeof(op));
-    std::memcpy(bytes.data() + sizeof(op), &message, sizeof(message));
-    std::memcpy(bytes.data() + sizeof(op) + sizeof(message), &descriptor, sizeof(descriptor));
-    request(*cid1, chunk, kDataBytes, bytes, kDataBytes + sizeof(op));
-  }
   /// What connection 1 has received since the last call; waits for `count`.
   std::vector<vhca::Wc> arrivals(size_t count) {
     const auto arrived = [&] {
@@ -108,13 +47,7 @@ class Invalidate : public HostileClient {
     EXPECT_EQ(wc.invalidated_rkey, key);
     EXPECT_EQ(wc.byte_len, 0u);
   }
-  bool data_came(uint32_t chunk) {
-    return std::equal(data_of(chunk).begin(), data_of(chunk).end(),
-                      store.bytes.begin() + chunk * kDataBytes);
-  }
 
-  std::unique_ptr<vhca::Mr> target;
-  std::vector<std::unique_ptr<vhca::Mw>> windows;
   size_t seen = 0;
 };
 

@@ -156,9 +156,7 @@ void Queue::begin_close() {
 
 /// What is at the user stays there, and its answer waits to be asked for by another path.
 void Queue::forget_requests() {
-  while (Request* const request = waiting_.pop_front()) {
-    request->give_back();
-  }
+  while (Request* const request = waiting_.pop_front()) Slice::let_go(*request);
   while (Request* const request = running_.pop_front()) {
     request->queue = nullptr;
     if (!request->memory) request->memory = path_.landing_memory();
@@ -190,7 +188,13 @@ bool Queue::poll() {
     return did;
   }
   while (!waiting_.empty() && room(kAnswerSends) && !closing_) {
-    send_answer(*waiting_.pop_front());
+    Request& request = *waiting_.pop_front();
+    // Its client does not listen here any more, and has asked again by another path.
+    if (request.deferred_to != nullptr) {
+      Slice::let_go(request);
+    } else {
+      send_answer(request);
+    }
   }
   return did;
 }

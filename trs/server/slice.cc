@@ -21,15 +21,19 @@ void Slice::begin(Request& request) {
 
 void Slice::ended(Request& request) {
   at_user_.store(at_user() - 1, std::memory_order_relaxed);
-  Queue* const next = std::exchange(request.deferred_to, nullptr);
-  if (request.queue != nullptr && next == nullptr) {
+  if (request.queue != nullptr && request.deferred_to == nullptr) {
     request.queue->answer(request);
   } else {
     request.unlink();
-    request.give_back();
+    let_go(request);
   }
-  if (next != nullptr) next->resume(request);
   if (closing_) report_quiet();
+}
+
+void Slice::let_go(Request& request) {
+  Queue* const next = std::exchange(request.deferred_to, nullptr);
+  request.give_back();
+  if (next != nullptr) next->resume(request);
 }
 
 void Slice::report_quiet() {

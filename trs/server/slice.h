@@ -33,6 +33,9 @@ class Slice {
   void begin(Request& request);
   /// The user has answered.
   void ended(Request& request);
+  /// Its answer goes to nobody: the chunk is the client's, or goes to the request that came for it
+  /// meanwhile by another path.
+  static void let_go(Request& request);
 
  private:
   void report_quiet();
