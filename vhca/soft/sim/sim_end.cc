@@ -225,6 +225,7 @@ void SimEnd::operation_answered(const Sent& sent, std::span<const std::byte> ans
 }
 
 void SimEnd::broken(Errc why) {
+  if (phase_ == Phase::kRejected) return;  // whoever waits is to hear that
   const std::shared_ptr<SimEnd> self = shared_from_this();
   over(why);
 }

@@ -75,10 +75,10 @@ uint32_t SimWire::allocate_qp_number() {
 void SimWire::linger(std::shared_ptr<SimEnd> end) {
   std::erase_if(lingering_,
                 [](const auto& each) { return each->phase() != SimEnd::Phase::kDeciding; });
-  // Who has not read it by then gave up long ago, perhaps with a farewell that was lost.
+  // Who has it by then may be gone with a farewell that was lost, and who has it not gave up long
+  // ago.
   process_.world().after(kLingerMaxNs, [weak = std::weak_ptr(end)] {
-    const std::shared_ptr<SimEnd> late = weak.lock();
-    if (late != nullptr && late->phase() == SimEnd::Phase::kDeciding) late->close();
+    if (const std::shared_ptr<SimEnd> late = weak.lock()) late->close();
   });
   lingering_.push_back(std::move(end));
 }
