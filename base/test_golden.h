@@ -4,10 +4,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
-#include <fstream>  // lint: allow(os) tests read their golden files by themselves
+#include <filesystem>  // lint: allow(os) tests read their golden files by themselves
+#include <fstream>     // lint: allow(os) the same
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,8 +17,9 @@
 namespace braid::base {
 
 struct GoldenMessage {
-  std::string carried_by;       // "SEND", "WRITE", "REQ", "REP"
-  std::optional<uint32_t> imm;  // host order
+  std::string carried_by;               // "SEND", "WRITE", "REQ", "REP"
+  std::optional<uint32_t> imm;          // host order
+  std::optional<uint32_t> invalidates;  // the key that a SEND_WITH_INV takes away
   std::vector<std::byte> bytes;
 };
 
@@ -33,6 +36,8 @@ inline GoldenMessage read_golden(const std::string& name) {
       message.carried_by = line.substr(11);
     } else if (line.starts_with("imm ")) {
       message.imm = static_cast<uint32_t>(std::stoul(line.substr(space), nullptr, 16));
+    } else if (line.starts_with("invalidates ")) {
+      message.invalidates = static_cast<uint32_t>(std::stoul(line.substr(space), nullptr, 16));
     } else if (line.starts_with("bytes ")) {
       size = std::stoul(line.substr(space));
     } else {
@@ -43,6 +48,23 @@ inline GoldenMessage read_golden(const std::string& name) {
   }
   EXPECT_EQ(message.bytes.size(), size) << path;
   return message;
+}
+
+/// The messages of "tests/golden/<folder>" with a name, in order: "<folder>/NAME", which was the
+/// first of its name, and "<folder>/NAME.2" and so on. All, if no name is given. There is one.
+inline std::vector<std::string> golden_messages(const std::string& folder,
+                                                const std::string& name = {}) {
+  std::vector<std::string> found;
+  for (const auto& each : std::filesystem::directory_iterator("tests/golden/" + folder)) {
+    if (each.path().extension() != ".hex") continue;
+    const std::string stem = each.path().stem().string();
+    if (name.empty() || stem == name || stem.starts_with(name + ".")) {
+      found.push_back(folder + "/" + stem);
+    }
+  }
+  std::sort(found.begin(), found.end());
+  EXPECT_FALSE(found.empty()) << folder << ": " << name;
+  return found;
 }
 
 }  // namespace braid::base

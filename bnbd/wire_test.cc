@@ -390,5 +390,72 @@ TEST(BnbdWireLinux, its_reads_writes_and_close_are_taken) {
   ASSERT_TRUE(close.ok()) << close.error().message();
 }
 
+/// All forms of what its client was heard to say: operations with their flags, modes of access.
+TEST(BnbdWireLinux, what_it_says_in_any_form_is_what_we_would_say) {
+  struct Kind {
+    const char* name;
+    Operation operation;
+    size_t message_bytes;  // of TRS, behind the user header
+    size_t forms;          // at least
+  };
+  constexpr size_t kReadMessageWithoutTargetBytes = 8;
+  for (const Kind& kind : {Kind{"io_read", Operation::kRead, kReadMessageBytes, 2},
+                           Kind{"io_write", Operation::kWrite, kWriteMessageBytes, 2},
+                           Kind{"io_flush", Operation::kFlush, kReadMessageWithoutTargetBytes, 1},
+                           Kind{"io_discard", Operation::kDiscard, kWriteMessageBytes, 1}}) {
+    const auto forms = base::golden_messages("rtrs/always_invalidate_n", kind.name);
+    EXPECT_GE(forms.size(), kind.forms) << kind.name;
+    for (const std::string& path : forms) {
+      SCOPED_TRACE(path);
+      const auto said =
+          linux_says(path.substr(path.rfind('/') + 1), sizeof(Io), kind.message_bytes);
+      Io io;
+      ASSERT_STREQ(parse_io(said, io), nullptr);
+      EXPECT_EQ(operation_of(io), kind.operation);
+      Io ours;
+      ours.header.type = static_cast<uint16_t>(MessageType::kIo);
+      ours.device_id = io.device_id;
+      ours.sector = io.sector;
+      ours.operation_flags = io.operation_flags;
+      ours.length_bytes = io.length_bytes;
+      ours.priority = io.priority;
+      EXPECT_EQ(copy_of(ours), said);
+    }
+  }
+}
+
+TEST(BnbdWireLinux, it_opens_in_each_mode_as_we_would) {
+  std::set<AccessMode> modes;
+  for (const std::string& path : base::golden_messages("rtrs/always_invalidate_n", "open")) {
+    SCOPED_TRACE(path);
+    const auto said = linux_says(path.substr(path.rfind('/') + 1), sizeof(Open), kReadMessageBytes);
+    auto parsed = parse_open(said);
+    ASSERT_TRUE(parsed.ok()) << parsed.error().message();
+    EXPECT_EQ(copy_of(*make_open(parsed->name, parsed->mode)), said);
+    modes.insert(parsed->mode);
+  }
+  EXPECT_EQ(modes.size(), 3u);
+}
+
+TEST(BnbdWireLinux, its_open_answers_tell_of_caches_and_discards_as_ours_do) {
+  bool cached = false;
+  for (const std::string& path : base::golden_messages("rtrs/always_invalidate_n", "open_answer")) {
+    SCOPED_TRACE(path);
+    const auto said = linux_says(path.substr(path.rfind('/') + 1), sizeof(OpenAnswer), 0);
+    auto parsed = parse_open_answer(said);
+    ASSERT_TRUE(parsed.ok()) << parsed.error().message();
+    cached = cached || (parsed->write_cache && parsed->max_discard_bytes > 0);
+    const OpenAnswer ours = make_open_answer(*parsed);
+    OpenAnswer linux;
+    std::memcpy(&linux, said.data(), sizeof linux);
+    EXPECT_EQ(ours.cache_policy, linux.cache_policy);
+    EXPECT_EQ(ours.max_discard_sectors, linux.max_discard_sectors);
+    EXPECT_EQ(ours.discard_granularity_bytes, linux.discard_granularity_bytes);
+    EXPECT_EQ(ours.size_sectors, linux.size_sectors);
+    EXPECT_EQ(ours.max_io_sectors, linux.max_io_sectors);
+  }
+  EXPECT_TRUE(cached) << "a disk with a write cache, which discards";
+}
+
 }  // namespace
 }  // namespace braid::bnbd::wire

@@ -57,7 +57,9 @@ TEST_F(Invalidate, DataThenInvalidationThenAnswerAsLinuxSaysIt) {
   const auto came = arrivals(2);
   ASSERT_EQ(came.size(), 2u);
   expect_invalidation(came[0], key);
-  EXPECT_TRUE(base::read_golden("rtrs/always_invalidate_n/invalidate").bytes.empty());
+  const auto told = base::read_golden("rtrs/always_invalidate_n/invalidate");
+  EXPECT_TRUE(told.carried_by == "SEND" && told.invalidates && !told.imm) << "as ours came";
+  EXPECT_EQ(came[0].byte_len, told.bytes.size());
   EXPECT_EQ(came[1].byte_len, 0u) << "the data went ahead";
   const auto golden = base::read_golden("rtrs/always_invalidate_n/answer_invalidated");
   EXPECT_EQ(golden.carried_by, "WRITE");

@@ -3,7 +3,8 @@
 
     rdma_packets.py capture INTERFACE FILE     until SIGTERM or SIGINT; "ready" on stdout first
     rdma_packets.py show FILE                  one line a message of RC, and of the CM
-    rdma_packets.py golden FILE FOLDER         writes the first of each RTRS and RNBD message
+    rdma_packets.py golden FILE FOLDER         writes each RTRS and RNBD message that differs in
+                                               more than addresses, keys, permits and places
 
 Only what a stock kernel's software RDMA (rxe) puts on a wire is understood: Ethernet, IPv4, UDP
 port 4791, RC and the CM's datagrams. Lossless wires only: packets out of order end the message.
@@ -257,26 +258,55 @@ class Names:
         return name
 
 
+def form(name, message):
+    """What of a message is not of this run: all but addresses, keys, permits, places and ids."""
+    data = message.data
+    said = [name, message.kind, min(len(data), 4096), message.invalidates is None]
+    if message.imm is not None:
+        kind = message.imm >> 28
+        said += [kind, message.imm >> 19 & 0x1FF if kind in (1, 2) else 0]
+    if message.kind == "REQ":
+        cid, _, again = struct.unpack_from("<HHH", data, 6)
+        said += [cid > 0, again, data[44]]
+    if name.startswith("io_"):
+        # [data, user header, message]: a read's message is 8 bytes and 16 for each place.
+        end = 4 if name != "io_read" else 24
+        operation, length = struct.unpack_from("<II", data, len(data) - end - 32 + 16)
+        said += [operation, min(length, 4096)]
+    if name == "open":
+        said.append(data[4])
+    if name == "open_answer":
+        said.append(data[16:])
+    return tuple(said)
+
+
 def write_golden(file, folder):
-    """The first message of each name, as text: trs/wire_test.cc and bnbd/wire_test.cc read it."""
+    """One message of each form as text, which trs/golden_test.cc and bnbd/wire_test.cc read: the
+    first of a name is NAME.hex, then NAME.2.hex."""
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("*.hex"):
+        old.unlink()
     names = Names()
-    written = set()
+    forms, count = set(), {}
     for message in messages(file):
         name = names.of(message)
-        if name is None or name in written or name.startswith("data_of_"):
+        if name is None or name.startswith("data_of_") or form(name, message) in forms:
             continue
-        written.add(name)
+        forms.add(form(name, message))
+        count[name] = count.get(name, 0) + 1
         data = message.data[:56] if name == "conn_rsp" else message.data
         lines = [f"carried by {message.kind}"]
         if message.imm is not None:
             lines.append(f"imm {message.imm:#010x}")
+        if message.invalidates is not None:
+            lines.append(f"invalidates {message.invalidates:#010x}")
         lines.append(f"bytes {len(data)}")
         for at in range(0, len(data), 32):
             lines.append(data[at : at + 32].hex())
-        (folder / f"{name}.hex").write_text("\n".join(lines) + "\n")
-    print("\n".join(sorted(written)))
+        number = "" if count[name] == 1 else f".{count[name]}"
+        (folder / f"{name}{number}.hex").write_text("\n".join(lines) + "\n")
+    print("\n".join(f"{name} {number}" for name, number in sorted(count.items())))
 
 
 def main():
