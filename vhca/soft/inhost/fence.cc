@@ -53,15 +53,6 @@ void CopyTable::forget_ended_locked() {
                 [](const Entry& each) { return each.last != 0 && each.copies->ended(each.last); });
 }
 
-bool CopyTable::while_nobody_copies(const std::function<void()>& action) {
-  // A link joins before its peer can begin anything.
-  const std::lock_guard lock(mutex_);
-  forget_ended_locked();
-  if (!entries_.empty()) return false;
-  action();
-  return true;
-}
-
 std::unique_ptr<PeerFence> CopyTable::fence(uint32_t key) {
   std::vector<CopyFence::Copy> waits;
   {

@@ -9,7 +9,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -56,7 +55,15 @@ class CopyTable {
   std::unique_ptr<PeerFence> fence(uint32_t key);
   /// Runs `action` if no peer may be in the middle of a copy, nor begin one before it has ended;
   /// else false.
-  bool while_nobody_copies(const std::function<void()>& action);
+  template <typename Action>
+  bool while_nobody_copies(Action&& action) {
+    // A link joins before its peer can begin anything.
+    const std::lock_guard lock(mutex_);
+    forget_ended_locked();
+    if (!entries_.empty()) return false;
+    action();
+    return true;
+  }
 
  private:
   struct Entry {

@@ -120,6 +120,8 @@ class InHostLink final : public Link, public ChannelUser, public PortUser {
   std::mutex gate_mutex_;
   Gate gate_;  // gate_mutex_; without the port's faults
 
+  std::atomic<bool> claims_wait_{false};  // for a descriptor, when it was last tried
+
   base::Host& host_;
   CopyTable& table_;
   LinkEnd& end_;

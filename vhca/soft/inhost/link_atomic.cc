@@ -22,12 +22,12 @@ constexpr Execution failed(ibv_wc_status status) {
 /// A word of the peer's memory, by system calls.
 class ForeignWord {
  public:
-  ForeignWord(base::Host& host, PeerDevice& peer, uint64_t address)
-      : host_(host), peer_(peer), address_(address) {}
+  ForeignWord(base::Host& host, PeerDevice& peer, uint64_t address, std::atomic<bool>& claims_wait)
+      : host_(host), peer_(peer), address_(address), claims_wait_(claims_wait) {}
 
   Execution claim() {
-    claim_ = claim_word(host_, peer_.device(), address_);
-    // Who is at it lets go in microseconds: the request comes again.
+    claim_ = claim_word(host_, peer_.device(), address_, claims_wait_);
+    // Who is at it lets go in microseconds, a descriptor comes some day: so does the request.
     if (claim_.claimed) return {.outcome = Outcome::kFull};
     return claim_.name != nullptr ? Execution{} : failed(IBV_WC_LOC_QP_OP_ERR);
   }
@@ -49,6 +49,7 @@ class ForeignWord {
   base::Host& host_;
   PeerDevice& peer_;
   const uint64_t address_;
+  std::atomic<bool>& claims_wait_;
   WordClaim claim_;
 };
 
@@ -76,7 +77,7 @@ Execution InHostLink::change_word(const Request& request, uint32_t pd, uint64_t&
   const ibv_wc_status status = resolve(request, pd, word);
   if (status != IBV_WC_SUCCESS) return failed(status);
   if (word == nullptr) {
-    ForeignWord foreign(host_, *peer_, request.remote_address);
+    ForeignWord foreign(host_, *peer_, request.remote_address, claims_wait_);
     return change_claimed(request, foreign, before);
   }
   // The address is aligned; a table that was scribbled on may still lead elsewhere.

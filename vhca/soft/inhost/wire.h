@@ -4,6 +4,7 @@
 // Threads: any. Outlives the device's listeners, connections and QPs.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 
@@ -84,6 +85,7 @@ class InHostWire final : public Wire {
   Exports exports_;
   CopyTable copies_;
   PeerTable peers_;
+  std::atomic<bool> claims_wait_{false};  // for a descriptor, when it was last tried
   std::unique_ptr<base::Segment> mr_table_;
   uint32_t mr_capacity_ = 0;
 };

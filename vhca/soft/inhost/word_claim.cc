@@ -9,7 +9,8 @@ namespace braid::vhca::soft::inhost {
 
 using base::Errc;
 
-WordClaim claim_word(base::Host& host, const DeviceId& device, uint64_t address) {
+WordClaim claim_word(base::Host& host, const DeviceId& device, uint64_t address,
+                     std::atomic<bool>& lacks_descriptor) {
   // By the same name for all.
   const auto halves = std::bit_cast<std::array<uint64_t, 2>>(device);
   auto bound = host.listen_local(
@@ -17,6 +18,12 @@ WordClaim claim_word(base::Host& host, const DeviceId& device, uint64_t address)
   WordClaim claim;
   if (bound.ok()) {
     claim.name = std::move(bound).value();
+    if (lacks_descriptor.load(std::memory_order_relaxed)) lacks_descriptor = false;
+  } else if (bound.code() == Errc::kNoMemory) {
+    claim.claimed = true;
+    if (lacks_descriptor.exchange(true)) return claim;
+    host.log().error("an atomic waits: its word of memory cannot be claimed: {}",
+                     bound.error().message());
   } else if (bound.code() == Errc::kBusy || bound.code() == Errc::kExists) {
     claim.claimed = true;
   } else {

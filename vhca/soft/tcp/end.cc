@@ -67,6 +67,7 @@ TcpEnd::TcpEnd(base::Host& host, base::Reactor& reactor, std::unique_ptr<base::S
       look_(&TcpEnd::look, this),
       acknowledge_(&TcpEnd::acknowledge_due, this),
       word_(&TcpEnd::look_at_word, this),
+      word_wait_ns_(kWordMinNs),
       ports_(&TcpEnd::look_at_ports, this),
       port_(options.port),
       stream_(host, *socket_, *this, std::move(activity), options) {
@@ -182,13 +183,18 @@ void TcpEnd::ready(base::Watch& watch) {
   end.run();
   if (end.lingering_ && !end.stream_.unsent()) end.changed_.notify_all();
   if (end.phase_ == Phase::kOver) return;
-  if (end.stream_.hot()) {
-    if (!direction.write) end.polls_at_look_ = end.stream_.polls();
-    if (!end.look_.pending()) end.reactor_.schedule_after(end.look_, kLookNs);
+  if (end.stream_.hot() && !direction.write) end.polls_at_look_ = end.stream_.polls();
+  end.watch_again();
+}
+
+/// After a run(). Stuck, what is there to be read stays there: run() asked to be called when there
+/// is room.
+void TcpEnd::watch_again() {
+  if (stream_.hot()) {
+    if (!look_.pending()) reactor_.schedule_after(look_, kLookNs);
     return;
   }
-  // Stuck, what is there to be read stays there: run() asked to be called when there is room.
-  if (!end.stream_.stuck() && !end.stream_.deaf()) end.watch_later(end.read_);
+  if (!stream_.stuck() && !stream_.deaf()) want_read();
 }
 
 void TcpEnd::look(base::Timer& timer) {
@@ -248,33 +254,35 @@ void TcpEnd::look_at_ports(base::Timer& timer) {
   if (end.phase_ == Phase::kOver) return;
   end.run();
   if (end.phase_ == Phase::kOver) return;
-  const bool quiet = end.stream_.hot() || end.stream_.stuck() || end.stream_.deaf();
-  if (!quiet) end.want_read();
+  end.watch_again();
   end.schedule_ports();
 }
 
 // --- words that others are at
 
 void TcpEnd::word_is_claimed() {
+  if (word_due_.exchange(true, std::memory_order_seq_cst)) return;
   reactor_.post([self = shared_from_this()] {
-    if (self->phase_ == Phase::kOver || self->word_.pending()) return;
-    self->word_wait_ns_ = kWordMinNs;
+    if (self->phase_ == Phase::kOver) return;
     self->reactor_.schedule_after(self->word_, self->word_wait_ns_);
   });
 }
 
-/// The socket was not watched meanwhile.
+/// The socket was not watched meanwhile. What the stream is found to wait for is not asked: the
+/// owner may be in the middle of a look beside us. Who finds the word claimed after the flag went
+/// down, he or our run(), tells, and we come back.
 void TcpEnd::look_at_word(base::Timer& timer) {
   auto& end = *static_cast<TcpEnd*>(timer.context);
   if (end.phase_ == Phase::kOver) return;
+  end.word_due_.store(false, std::memory_order_seq_cst);
   end.run();
   if (end.phase_ == Phase::kOver) return;
-  if (end.stream_.waits_for_word()) {
+  if (end.word_due_.load(std::memory_order_seq_cst)) {
     end.word_wait_ns_ = std::min(2 * end.word_wait_ns_, kWordMaxNs);
-    return end.reactor_.schedule_after(end.word_, end.word_wait_ns_);
+    return;
   }
-  const bool quiet = end.stream_.hot() || end.stream_.stuck() || end.stream_.deaf();
-  if (!quiet) end.want_read();
+  end.word_wait_ns_ = kWordMinNs;
+  end.watch_again();
 }
 
 void TcpEnd::watch_later(Direction& direction) {

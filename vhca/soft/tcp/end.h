@@ -83,6 +83,7 @@ class TcpEnd final : public StreamEvents,
   static void look_at_ports(base::Timer& timer);
   static void look_at_word(base::Timer& timer);
   void schedule_ports();
+  void watch_again();
   void watch_later(Direction& direction);
   void watch_now(Direction& direction);
   void unwatch(Direction& direction);
@@ -107,8 +108,10 @@ class TcpEnd final : public StreamEvents,
   Direction write_;
   base::Timer look_;
   base::Timer acknowledge_;
-  base::Timer word_;  // while the stream waits for one
-  uint64_t word_wait_ns_ = 0;
+  base::Timer word_;       // while the stream waits for one
+  uint64_t word_wait_ns_;  // of the timer
+  // The stream waits for a word, and the timer runs, or a message that starts it is under way.
+  std::atomic<bool> word_due_{false};
   base::Timer ports_;                   // while the stream looks at ports
   std::atomic<bool> ports_due_{false};  // a message that starts it is under way
   // Null: without faults. Shared: messages to the reactor keep an end longer than its device.

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -81,6 +82,7 @@ class End final : public LockedEnd {
     } else if (is_atomic(request.opcode)) {
       if (claimed_looks > 0) {
         --claimed_looks;
+        if (at_claimed_word) at_claimed_word();
         return {.kind = Answer::Kind::kBusy};
       }
       std::memcpy(&word, at(request), sizeof word);
@@ -208,6 +210,7 @@ class End final : public LockedEnd {
   int not_received = 0;
   ibv_wc_status refused = IBV_WC_SUCCESS;  // by the stream
   uint32_t claimed_looks = 0;              // so often somebody is at the word of an atomic
+  std::function<void()> at_claimed_word;   // in the middle of such a look
   bool started = false;
   bool broken = false;
   bool disconnected = false;

@@ -11,9 +11,18 @@ namespace braid::vhca::soft::tcp {
 
 using base::Errc;
 
+namespace {
+
+/// Between looks of polls at a word that somebody else is at, who needs a few microseconds, unless
+/// he was stopped.
+constexpr uint64_t kWordPollMinNs = 2 * base::kMicrosecond;
+constexpr uint64_t kWordPollMaxNs = base::kMillisecond;
+
+}  // namespace
+
 /// Handles all frames that the buffer holds whole, and what it holds of a longer one.
 void TcpStream::parse() {
-  const bool waited = waits_for_word_.exchange(false, std::memory_order_relaxed);
+  waits_for_word_.store(false, std::memory_order_relaxed);
   while (dead_ == Errc::kOk) {
     if (into_ != Into::kBuffer) {
       land_from_buffer();
@@ -42,9 +51,16 @@ void TcpStream::parse() {
     dispatch(header, data);
     if (!waits_for_word()) continue;
     begin_ -= total;  // comes again, as if it had not been received
-    if (!waited) events_.word_is_claimed();
-    return;
+    return events_.word_is_claimed();
   }
+}
+
+/// Somebody is at the word of the next request. Polls leave it alone for a while, the longer the
+/// more often that was so: each look is system calls under the QP's lock.
+void TcpStream::wait_for_word() {
+  waits_for_word_.store(true, std::memory_order_relaxed);
+  word_wait_ns_ = std::clamp(2 * word_wait_ns_, kWordPollMinNs, kWordPollMaxNs);
+  word_again_ns_ = host_.now_ns() + word_wait_ns_;
 }
 
 /// A request that READs before it had better not see: their data goes first, if the socket takes
@@ -127,7 +143,8 @@ void TcpStream::respond(const FrameHeader& header, std::span<const std::byte> da
   }
   std::span<const std::byte> result;
   const Answer verdict = end_->respond_locked(request, data, &result);
-  if (verdict.kind == Answer::Kind::kBusy) return waits_for_word_.store(true);
+  if (verdict.kind == Answer::Kind::kBusy) return wait_for_word();
+  word_wait_ns_ = 0;
   answer(request, verdict, result);
   if (hindered()) [[unlikely]]
     respond_again(request, data, verdict);

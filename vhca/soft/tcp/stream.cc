@@ -157,6 +157,8 @@ bool TcpStream::should_receive(bool woken) {
     silent_since_ns_ = 0;
     return true;
   }
+  if (waits_for_word()) [[unlikely]]
+    return host_.now_ns() >= word_again_ns_;
   return hot() || polls() % kColdPolls == 0;
 }
 

@@ -42,7 +42,8 @@ class StreamEvents {
   /// Call run() now and then for as long as TcpStream::looks_at_ports(). A peer can bring about one
   /// of these in each run().
   virtual void ports_changed() = 0;
-  /// Call run() soon, and again for as long as TcpStream::waits_for_word().
+  /// Call run() soon, `woken`: the next request is an atomic on a word that somebody else is at.
+  /// Told at each look that finds it so, also of polls beside that run().
   virtual void word_is_claimed() = 0;
   /// The peer's QP is in RTS (acceptor), once.
   virtual void peer_ready() = 0;
@@ -134,6 +135,7 @@ class TcpStream {
   // --- inbound.cc
   void parse();
   bool check(const FrameHeader& header);
+  void wait_for_word();
   static bool changes_memory(const FrameHeader& header);
   void dispatch(const FrameHeader& header, std::span<const std::byte> data);
   void respond(const FrameHeader& header, std::span<const std::byte> data);
@@ -209,6 +211,8 @@ class TcpStream {
   size_t begin_ = 0;         // of what is in the buffer
   size_t filled_ = 0;
   const std::unique_ptr<std::byte[]> buffer_;
+  uint64_t word_wait_ns_ = 0;   // of polls, while a word is claimed
+  uint64_t word_again_ns_ = 0;  // when they look at it again
 
   // Faults of ports.
   std::atomic<bool> hindered_{false};
