@@ -139,15 +139,17 @@ int IbvCq::poll(std::span<Wc> out) {
     if (kept) [[unlikely]]
       count = poll_kept(out);
   }
-  if (count > 0) [[likely]] {
-    note_failures(out.first(static_cast<size_t>(count)));
+  if (count > 0) [[likely]]
     return count;
-  }
   return count < 0 || overrun_.load(std::memory_order_relaxed) ? -1 : 0;
 }
 
+/// Failures are told before drop_completions() can go on, so that none is told later than what it
+/// drops for.
 int IbvCq::poll_device(std::span<Wc> out) {
-  return ibv_poll_cq(cq_, static_cast<int>(out.size()), out.data());
+  const int count = ibv_poll_cq(cq_, static_cast<int>(out.size()), out.data());
+  if (count > 0) note_failures(out.first(static_cast<size_t>(count)));
+  return count;
 }
 
 /// A completion with an error says that the device has put its QP in ERR.
@@ -163,6 +165,7 @@ int IbvCq::poll_kept(std::span<Wc> out) {
   if (kept_.empty()) return poll_device(out);  // another poll has taken all
   const size_t count = std::min(out.size(), kept_.size());
   std::copy_n(kept_.begin(), count, out.begin());
+  note_failures(out.first(count));
   kept_.erase(kept_.begin(), kept_.begin() + static_cast<ptrdiff_t>(count));
   has_kept_.store(!kept_.empty(), std::memory_order_release);
   return static_cast<int>(count);

@@ -1,7 +1,7 @@
 // Completion queues and channels of an RDMA device. Private to vhca/ibv.
 //
 // Threads: any. The device's own lock serialises polls; ours guard the control side only.
-// Lock order: IbvCompChannel::lock_ > IbvCq::kept_lock_.
+// Lock order: IbvCompChannel::lock_ > IbvCq::kept_lock_ > those of the device and of its QPs.
 #pragma once
 
 #include <infiniband/verbs.h>

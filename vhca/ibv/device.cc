@@ -250,7 +250,8 @@ Result<std::unique_ptr<Mr>> IbvPd::reg_mr(std::byte* address, uint64_t length_by
         unknown ? EOPNOTSUPP : errno,
         fmt::format("registering {} bytes of memory with access {:#x}", length_bytes, access));
   }
-  auto mr = std::make_unique<IbvMr>(device_.shared_library(), device_.windows_lock(), raw);
+  auto mr = std::make_unique<IbvMr>(device_.host(), device_.shared_library(),
+                                    device_.windows_lock(), raw);
   mr->access = access;
   return std::unique_ptr<Mr>(std::move(mr));
 }

@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <deque>
 #include <functional>
+#include <semaphore>
+#include <thread>
 
 #include "base/linux_host.h"
 #include "base/log.h"
@@ -39,6 +41,9 @@ struct Machine {
   std::vector<ibv_qp_state> modified_to;
   ibv_device_attr attr{};  // further to what all have
   std::function<void()> while_polling;
+  std::function<void(ibv_qp_state)> when_modified;
+  std::deque<ibv_mr> memory;
+  std::deque<int> deregistrations;  // what the next ones end with; then 0
   // --- the connection manager: what the kernel holds, by channel
   std::deque<std::pair<rdma_event_channel*, rdma_cm_event>> cm_events;
   std::vector<std::pair<rdma_cm_id*, ibv_event_type>> notified;
@@ -80,6 +85,18 @@ VerbsCalls fake_verbs() {
     delete pd;
     return 0;
   };
+  calls.reg_mr = [](ibv_pd*, void* address, size_t length, int) {
+    auto* const mr = &machine->memory.emplace_back();
+    mr->addr = address;
+    mr->length = length;
+    return mr;
+  };
+  calls.dereg_mr = [](ibv_mr*) {
+    if (machine->deregistrations.empty()) return 0;
+    const int result = machine->deregistrations.front();
+    machine->deregistrations.pop_front();
+    return result;
+  };
   calls.create_cq = [](ibv_context* context, int, void* own, ibv_comp_channel*, int) {
     machine->cq.context = context;
     machine->cq.cq_context = own;
@@ -96,6 +113,7 @@ VerbsCalls fake_verbs() {
   calls.modify_qp = [](ibv_qp* qp, ibv_qp_attr* attr, int) {
     machine->modified_to.push_back(attr->qp_state);
     qp->state = attr->qp_state;
+    if (machine->when_modified) machine->when_modified(attr->qp_state);
     return 0;
   };
   calls.query_qp = [](ibv_qp* qp, ibv_qp_attr* attr, int, ibv_qp_init_attr*) {
@@ -142,12 +160,21 @@ CmCalls fake_cm() {
   return calls;
 }
 
+/// The lines of the log. Written by the host's thread until the host has gone.
+class Lines final : public base::LogSink {
+ public:
+  void write(base::LogLevel, std::string_view, std::string_view message) override {
+    text += std::string(message) + "\n";
+  }
+  std::string text;
+};
+
 class IbvFakes : public ::testing::Test {
  protected:
   IbvFakes() {
     machine = &made;
     base::LinuxHostOptions options;
-    options.log_sink = base::make_null_sink();
+    options.log_sink = lines;
     host = std::move(*base::create_linux_host(options));
     reactor = std::move(*base::Reactor::create(*host, {}));
     auto fake = std::make_shared<Library>();
@@ -189,6 +216,7 @@ class IbvFakes : public ::testing::Test {
   }
 
   Machine made;
+  const std::shared_ptr<Lines> lines = std::make_shared<Lines>();
   std::unique_ptr<base::Host> host;
   std::unique_ptr<base::Reactor> reactor;
   std::shared_ptr<const Library> library;
@@ -216,6 +244,71 @@ TEST_F(IbvFakes, AReceivePostedAfterTheDevicesOwnErrorIsFlushed) {
   complete(3, 8, IBV_WC_WR_FLUSH_ERR);  // of a QP that is no more
   ASSERT_EQ(cq->poll(wc), 2);
   EXPECT_EQ(made.modified_to.size(), 2u) << "once";
+}
+
+// One thread polls the failure, and is late to tell of it: the program resets the QP meanwhile.
+TEST_F(IbvFakes, AFailureFromBeforeAResetDoesNotUndoIt) {
+  make_qp();
+  complete(1, 7, IBV_WC_RETRY_EXC_ERR);
+  std::binary_semaphore is_reset(0);
+  made.when_modified = [&](ibv_qp_state to) {
+    if (to == IBV_QPS_RESET) is_reset.release();
+  };
+  std::thread resetting;
+  made.while_polling = [&] {
+    resetting = std::thread([&] {
+      QpAttr attr{};
+      attr.qp_state = IBV_QPS_RESET;
+      EXPECT_TRUE(qp->modify(attr, IBV_QP_STATE).ok());
+    });
+    is_reset.acquire();
+  };
+  Wc wc[4];
+  (void)cq->poll(wc);
+  resetting.join();
+  EXPECT_EQ(made.modified_to, std::vector{IBV_QPS_RESET});
+  EXPECT_EQ(made.qp.state, IBV_QPS_RESET);
+  // What fails afterwards counts.
+  made.qp.state = IBV_QPS_RTS;
+  complete(2, 7, IBV_WC_RETRY_EXC_ERR);
+  ASSERT_EQ(cq->poll(wc), 1);
+  EXPECT_EQ(made.modified_to.back(), IBV_QPS_ERR);
+}
+
+// A completion that was kept while another QP went is polled by a thread that is as late.
+TEST_F(IbvFakes, AKeptFailureFromBeforeAResetDoesNotUndoIt) {
+  make_qp();
+  complete(1, 7, IBV_WC_RETRY_EXC_ERR);
+  static_cast<IbvCq&>(*cq).drop_completions(9);
+  QpAttr attr{};
+  attr.qp_state = IBV_QPS_RESET;
+  ASSERT_TRUE(qp->modify(attr, IBV_QP_STATE).ok());
+  Wc wc[4];
+  EXPECT_EQ(cq->poll(wc), 0);
+  EXPECT_EQ(made.modified_to, std::vector{IBV_QPS_RESET});
+}
+
+// What the device refuses for good is not silently left to its peers.
+TEST_F(IbvFakes, MemoryThatStaysRegisteredIsTold) {
+  make_qp();
+  std::byte memory[64];
+  const auto registered = [&] { return std::move(*pd->reg_mr(memory, sizeof memory, 0)); };
+  made.deregistrations = {EBUSY};
+  registered().reset();
+  made.deregistrations = {EIO, EIO};
+  registered().reset();  // the device is gone, say
+  made.deregistrations = {EBUSY, EBUSY};
+  // Peers could still come to memory that is used again.
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_DEATH(registered().reset(), "");
+  qp.reset();
+  cq.reset();
+  pd.reset();
+  device.reset();
+  reactor.reset();
+  host.reset();
+  EXPECT_NE(lines->text.find("64 bytes"), std::string::npos) << lines->text;
+  EXPECT_EQ(lines->text.find("64 bytes"), lines->text.rfind("64 bytes")) << "once";
 }
 
 // Kernel 6.1 hangs when rxe repeats a request with a bind behind it.

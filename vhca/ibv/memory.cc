@@ -1,6 +1,7 @@
 #include "vhca/ibv/memory.h"
 
 #include <cerrno>
+#include <cstdlib>
 #include <utility>
 
 #include "base/log.h"
@@ -8,8 +9,9 @@
 
 namespace braid::vhca::ibv {
 
-IbvMr::IbvMr(std::shared_ptr<const Library> library, std::shared_ptr<std::mutex> lock, ibv_mr* mr)
-    : library_(std::move(library)), lock_(std::move(lock)), mr_(mr) {
+IbvMr::IbvMr(base::Host& host, std::shared_ptr<const Library> library,
+             std::shared_ptr<std::mutex> lock, ibv_mr* mr)
+    : host_(host), library_(std::move(library)), lock_(std::move(lock)), mr_(mr) {
   lkey = mr->lkey;
   rkey = mr->rkey;
   address = static_cast<std::byte*>(mr->addr);
@@ -23,7 +25,15 @@ IbvMr::~IbvMr() {
     if (refused) window->deallocate();
     std::erase(window->memories_, this);
   }
-  if (refused) (void)library_->verbs.dereg_mr(mr_);
+  if (!refused) return;
+  const int err = std::abs(library_->verbs.dereg_mr(mr_));
+  if (err == 0) return;
+  host_.log().error("{} bytes at {:#x} stay registered with the RDMA device: {}", length_bytes,
+                    reinterpret_cast<uintptr_t>(address),
+                    verbs_error(err, "deregistering them").message());
+  // Of windows that we do not know, a bug: their holders would reach what is used again. Any other
+  // answer is that of a device that is gone.
+  BRAID_ASSERT(err != EBUSY);
 }
 
 base::Result<std::unique_ptr<Mw>> IbvMw::create(std::shared_ptr<std::mutex> lock, ibv_pd* pd,

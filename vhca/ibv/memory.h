@@ -2,7 +2,8 @@
 //
 // The kernel does not deregister memory that windows are bound to, and does not tell whether some
 // are: peers take them away. So each piece of memory knows the windows that were ever bound to it,
-// and deallocates them if its end is refused. Threads: any; a lock of the device guards who knows
+// and deallocates them if its end is refused. If that is refused again, the program is told where
+// it can go on, and stopped where it cannot. Threads: any; a lock of the device guards who knows
 // whom.
 #pragma once
 
@@ -11,6 +12,7 @@
 #include <mutex>
 #include <vector>
 
+#include "base/host.h"
 #include "vhca/device.h"
 #include "vhca/ibv/library.h"
 
@@ -20,12 +22,14 @@ class IbvMw;
 
 class IbvMr final : public Mr {
  public:
-  IbvMr(std::shared_ptr<const Library> library, std::shared_ptr<std::mutex> lock, ibv_mr* mr);
+  IbvMr(base::Host& host, std::shared_ptr<const Library> library, std::shared_ptr<std::mutex> lock,
+        ibv_mr* mr);
   ~IbvMr() override;
   ibv_mr* verbs() { return mr_; }
 
  private:
   friend class IbvMw;
+  base::Host& host_;
   const std::shared_ptr<const Library> library_;
   const std::shared_ptr<std::mutex> lock_;
   ibv_mr* const mr_;

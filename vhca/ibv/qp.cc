@@ -154,7 +154,8 @@ int IbvQp::post_recv(const RecvWr* wr, const RecvWr** bad) {
 
 /// What was posted since, and is not flushed, is flushed now.
 void IbvQp::device_failed() {
-  if (failed_.exchange(true, std::memory_order_acq_rel)) return;
+  const std::lock_guard guard(failure_lock_);
+  if (failed_.exchange(true, std::memory_order_acq_rel) || resetting_) return;
   if (qp_->srq == nullptr) flush_again();
 }
 
@@ -175,17 +176,34 @@ Status IbvQp::modify(const QpAttr& attr, int mask) {
   ibv_qp_state next = IBV_QPS_RESET;
   BRAID_CHECK(check_qp_transition(state(), attr, mask, next));
   ibv_qp_attr copy = attr;
-  const int err = device_.library().verbs.modify_qp(qp_, &copy, mask);
+  const int err = next == IBV_QPS_RESET ? reset(attr, mask)
+                                        : device_.library().verbs.modify_qp(qp_, &copy, mask);
   if (err != 0) {
     return verbs_error(err, fmt::format("modifying QP {} to {} ({})", number(), qp_state_text(next),
                                         qp_attr_mask_text(mask)));
   }
-  if (next == IBV_QPS_RESET) {
-    failed_.store(false, std::memory_order_release);
-    drop_completions();
-    device_.forget_events<Qp>(&AsyncEvent::qp, *this, [] {});
-  }
+  if (next == IBV_QPS_RESET) device_.forget_events<Qp>(&AsyncEvent::qp, *this, [] {});
   return base::ok_status();
+}
+
+/// Failures that other threads polled before are told before it ends: dropping the completions
+/// waits for them.
+int IbvQp::reset(const QpAttr& attr, int mask) {
+  {
+    const std::lock_guard guard(failure_lock_);
+    resetting_ = true;
+  }
+  ibv_qp_attr copy = attr;
+  const int err = device_.library().verbs.modify_qp(qp_, &copy, mask);
+  if (err == 0) drop_completions();
+  const std::lock_guard guard(failure_lock_);
+  resetting_ = false;
+  if (err == 0) {
+    failed_.store(false, std::memory_order_release);
+  } else if (failed_.load(std::memory_order_relaxed) && qp_->srq == nullptr) {
+    flush_again();  // perhaps kept back meanwhile
+  }
+  return err;
 }
 
 void IbvQp::drop_completions() {

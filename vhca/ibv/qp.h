@@ -69,7 +69,8 @@ class IbvQp final : public Qp {
   const std::shared_ptr<AcceptingId>& accepting() const { return accepting_; }
 
   // --- from the device, which keeps the QP meanwhile
-  /// It has put the QP in ERR by itself.
+  /// It has put the QP in ERR by itself. Told by whoever polled that, while a reset of the QP by
+  /// another thread waits for him: then it is of before the reset, and counts for nothing.
   void device_failed();
   /// The peer has sent on a QP that is in RTR.
   void peer_speaks();
@@ -77,6 +78,7 @@ class IbvQp final : public Qp {
  private:
   IbvQp(IbvDevice& device, const QpOptions& options);
   void flush_again();
+  int reset(const QpAttr& attr, int mask);
   int post_with_binds(const SendWr* wr, const SendWr** bad);
   void drop_completions();
   void end_hold();
@@ -87,6 +89,8 @@ class IbvQp final : public Qp {
   const QpOptions made_with_;
   ibv_qp* qp_ = nullptr;
   std::shared_ptr<QpHold> hold_;
+  std::mutex failure_lock_;          // inside of the device's and of IbvCq::kept_lock_
+  bool resetting_ = false;           // failure_lock_
   std::atomic<bool> failed_{false};  // by the device; the library's copy of the state knows not
   const std::shared_ptr<AcceptingId> accepting_ = std::make_shared<AcceptingId>();
 };
