@@ -117,8 +117,11 @@ struct ServerOptions {
   uint32_t queue_depth = 128;             // chunks per session
   uint32_t max_io_bytes =
       1 << 20;  // payload per request; chunk = this + 4 KiB for headers, rounded to a power of two
+  /// One address may have three quarters of them. Half-open ones have a bound of their own: with
+  /// more than 64, or with more than half of the connections, the oldest goes.
   unsigned sessions_max = 64;
-  /// Of all sessions together; one client may have half of them, all its paths and lives counted.
+  /// Of all sessions together; one client may have half of them, all its paths and lives counted,
+  /// and one address three quarters.
   unsigned connections_max = 1024;
   HeartbeatOptions heartbeat;
   /// kWindows: where device and client can, else kCopy. Each path has chunks of its own then.
@@ -133,6 +136,7 @@ struct ServerOptions {
 struct ServerStatistics {
   uint64_t sessions = 0;  // at present, those that begin or end included
   uint64_t sessions_opened = 0;
+  uint64_t half_open_evicted = 0;  // sessions that ended half open to make room for others
   uint64_t unproven = 0;  // at present: paths whose client has not proved its key, or was refused
   uint64_t connects_refused = 0;
   /// Of clients that have not proved a key, by the reason: the words are fixed.

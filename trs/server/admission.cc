@@ -41,7 +41,8 @@ Admission admit_first(const wire::ConnReq& request, const KnownSession* known, c
   const uint32_t joins = wire::joined_epoch(request);
   if (known == nullptr) {
     if (joins != 0 || (request.flags & wire::kFirstConn) == 0) return reject(ENXIO);
-    return room.session ? Admission{Kind::kNew} : reject(ENOMEM);
+    if (!room.session) return reject(ENOMEM);
+    return room.session_of_address ? Admission{Kind::kNew} : reject(EDQUOT);
   }
   if (joins != 0) {
     const bool there = known->open && known->sequenced && known->epoch == joins;
@@ -61,9 +62,10 @@ Admission admit(const wire::ConnReq& request, const KnownSession* known, const R
   if (request.cid == 0) {
     const Admission admission = admit_first(request, known, room);
     const size_t has = known != nullptr ? known->connections : 0;
-    const bool fits =
-        request.cid_num <= room.connections && has + request.cid_num <= room.of_client;
-    return fits || admission.kind == Kind::kReject ? admission : reject(ENOMEM);
+    if (admission.kind == Kind::kReject) return admission;
+    const uint16_t more = request.cid_num;
+    if (more > room.connections || has + more > room.of_client) return reject(ENOMEM);
+    return more <= room.of_address ? admission : reject(EDQUOT);
   }
   const bool joins = known != nullptr && known->path &&
                      known->path->state == ServerPathState::kConnecting &&

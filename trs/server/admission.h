@@ -55,9 +55,11 @@ struct Admission {
 
 /// What the server can still take.
 struct Room {
-  bool session = true;            // one more
-  size_t connections = SIZE_MAX;  // of all clients
-  size_t of_client = SIZE_MAX;    // that one client may have
+  bool session = true;             // one more
+  bool session_of_address = true;  // one more from where it comes
+  size_t connections = SIZE_MAX;   // of all clients
+  size_t of_address = SIZE_MAX;    // from where it comes
+  size_t of_client = SIZE_MAX;     // that one client may have
 };
 
 /// `known` is null if the session is not known.

@@ -96,6 +96,16 @@ TEST(Admission, ConnectionsBeyondTheServersOrTheClientsShareAreRefused) {
   expect_reject(admit(request(0, 5, false), &session, Room{.of_client = 99u + cid_num}), ENOMEM);
 }
 
+TEST(Admission, OneAddressIsRefusedWhereOthersStillFindRoom) {
+  expect_reject(admit(request(0, 1, true), nullptr, Room{.session_of_address = false}), EDQUOT);
+  const uint16_t cid_num = request(0, 1, true).cid_num;
+  EXPECT_EQ(admit(request(0, 1, true), nullptr, Room{.of_address = cid_num}).kind, Kind::kNew);
+  expect_reject(admit(request(0, 1, true), nullptr, Room{.of_address = cid_num - 1u}), EDQUOT);
+  const KnownSession session = known(S::kConnected, 4);
+  EXPECT_EQ(admit(request(0, 5, false), &session, Room{.session_of_address = false}).kind,
+            Kind::kReplace);
+}
+
 TEST(Admission, ReconnectCounterWraps) {
   const KnownSession session = known(S::kConnected, 65535);
   EXPECT_EQ(admit(request(0, 0, false), &session, Room{}).kind, Kind::kReplace);

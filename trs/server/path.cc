@@ -137,6 +137,7 @@ void Path::info_requested(std::span<const std::byte> message) {
   }
   info->admin_permits = static_cast<uint8_t>(admin);
   home_.cancel(half_open_timer_);
+  client_due_ = false;
   bring_up_task_ = bring_up(std::move(*info));
   bring_up_task_.start();
 }
@@ -150,11 +151,14 @@ base::Task<void> Path::bring_up(wire::ParsedInfoReq info) {
     co_await server.session_changed().wait();
   }
   // The predecessor may take as long as its disk; the client's own connections may not.
-  if (bringing_up()) home_.schedule_after(half_open_timer_, kHalfOpenNs);
+  client_due_ = accepted_ < cid_num_;
+  if (bringing_up() && client_due_) home_.schedule_after(half_open_timer_, kHalfOpenNs);
   while (bringing_up() && accepted_ < cid_num_) co_await changed_.wait();
   home_.cancel(half_open_timer_);
+  client_due_ = false;
   if (!bringing_up()) co_return;
-  base::Status status = session_.begin(info);
+  base::Status status = server.check_room(*this);
+  if (status.ok()) status = session_.begin(info);
   if (status.ok()) status = register_all();
   if (!status.ok()) {
     close(status.error().message());
@@ -292,7 +296,7 @@ void Path::close(const std::string& why) {
   if (!live()) return;
   const bool was_connected = connected();
   state_.set(ServerPathState::kClosing, why);
-  log_.log(proven_ ? base::LogLevel::kInfo : base::LogLevel::kDebug,
+  log_.log(proven_ && !session_.evicted() ? base::LogLevel::kInfo : base::LogLevel::kDebug,
            "path of session '{}' from {} ends: {}", session_.name(), peer_text_, why);
   home_.cancel(half_open_timer_);
   changed_.notify_all();

@@ -64,6 +64,8 @@ class Path {
   KnownPath known(uint16_t cid) const;
   bool connected() const { return state_.is(ServerPathState::kConnected); }
   bool live() const { return bringing_up() || connected(); }
+  /// Half open: it is its client's turn, to ask or to make further connections.
+  bool waits_for_client() const { return bringing_up() && client_due_; }
   /// Takes the connection request for `cid`, which has been admitted.
   void join(const wire::ConnReq& asked, std::unique_ptr<vhca::ConnectRequest> request);
   /// Starts the end; once. When it is over: Session::path_ended.
@@ -156,6 +158,7 @@ class Path {
   std::optional<wire::ChunkRegion> answers_;
   std::vector<std::unique_ptr<Queue>> queues_;  // by cid; null until it is accepted
   bool info_came_ = false;
+  bool client_due_ = true;  // half_open_timer_ runs
   size_t accepted_ = 0;
   size_t opens_due_ = 0;
   size_t quiet_due_ = 0;

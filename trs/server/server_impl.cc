@@ -100,7 +100,7 @@ void ServerImpl::handle(size_t endpoint, std::unique_ptr<vhca::ConnectRequest> r
   }
   Session* const session = newest(parsed->paths_uuid);
   if (keys_ != nullptr && !shows_proof(*parsed, session, *request)) return;
-  const Admission admission = judge(*parsed, session);
+  const Admission admission = judge(*parsed, session, request->peer_text());
   if (admission.kind == Admission::Kind::kReject) {
     reject(*request, admission.sys_errno,
            fmt::format("connection {} of session {}", uint16_t{parsed->cid},
@@ -110,19 +110,15 @@ void ServerImpl::handle(size_t endpoint, std::unique_ptr<vhca::ConnectRequest> r
   take(endpoint, *parsed, session, admission.kind, std::move(request));
 }
 
-Admission ServerImpl::judge(const wire::ConnReq& asked, Session* session) const {
+Admission ServerImpl::judge(const wire::ConnReq& asked, Session* session,
+                            const std::string& peer_text) const {
   KnownSession known = session != nullptr ? session->known(asked) : KnownSession();
   known.lives = lives_of(asked.paths_uuid);
-  Room room;
-  room.session = proven_sessions() < options_.sessions_max;
-  room.of_client = options_.connections_max / 2;
-  room.connections = options_.connections_max;
   for (const auto& each : sessions_) {
-    const size_t has = each->connections();
-    room.connections -= std::min(room.connections, has);
-    if (each->paths_uuid() == asked.paths_uuid) known.connections += has;
+    if (each->paths_uuid() == asked.paths_uuid) known.connections += each->connections();
   }
-  return admit(asked, session != nullptr ? &known : nullptr, room);
+  return admit(asked, session != nullptr ? &known : nullptr,
+               room_from(address_of(peer_text), nullptr));
 }
 
 void ServerImpl::take(size_t endpoint, const wire::ConnReq& asked, Session* session,
@@ -133,6 +129,10 @@ void ServerImpl::take(size_t endpoint, const wire::ConnReq& asked, Session* sess
     return;
   }
   if (keys_ != nullptr) return take_unproven(endpoint, asked, session, kind, std::move(request));
+  if (kind != Kind::kPath && !make_half_open_room(asked.cid_num, nullptr)) {
+    reject(*request, EBUSY, "too many clients that have not opened their session yet");
+    return;
+  }
   auto pd = device(endpoint).alloc_pd();
   if (!pd.ok()) {
     reject(*request, ENOMEM, pd.error().message());

@@ -52,6 +52,8 @@ class ServerImpl final : public Server {
   /// A path whose client has proved this key: it takes its place. 0, or why not, as an errno.
   int admit_proven(Path& path, const KeyPtr& key);
   void session_ended(Session& session);
+  /// Whether the session of a path that is complete, and was half open until now, may open.
+  base::Status check_room(Path& path) const;
   const std::array<LentMemory*, kLentMax>& lent() const { return lent_; }
   void take_back(uint32_t slot);
   /// A line about a peer that misbehaves; at most a few per second are written.
@@ -71,7 +73,10 @@ class ServerImpl final : public Server {
   void take_unproven(size_t endpoint, const wire::ConnReq& asked, Session* session,
                      Admission::Kind kind, std::unique_ptr<vhca::ConnectRequest> request);
   bool shows_proof(wire::ConnReq& asked, Session* session, vhca::ConnectRequest& request);
-  Admission judge(const wire::ConnReq& asked, Session* session) const;
+  Admission judge(const wire::ConnReq& asked, Session* session, const std::string& peer_text) const;
+  Room room_from(const std::string& address, const wire::Uuid* but_of) const;
+  bool make_half_open_room(size_t connections, const Session* but);
+  Session* half_open_victim(const Session* but) const;
   std::vector<Path*> unproven() const;
   size_t proven_sessions() const;
   Session* newest(const wire::Uuid& paths_uuid);

@@ -269,8 +269,8 @@ void Session::path_ended(Path& path) {
 void Session::close(const std::string& why) {
   if (state_ == State::kClosing || state_ == State::kEnded) return;
   state_ = State::kClosing;
-  log_.log(proven_ ? base::LogLevel::kInfo : base::LogLevel::kDebug, "session '{}' of {} ends: {}",
-           name_, peer_text_, why);
+  log_.log(proven_ && !evicted_ ? base::LogLevel::kInfo : base::LogLevel::kDebug,
+           "session '{}' of {} ends: {}", name_, peer_text_, why);
   for (size_t i = 0; i < paths_.size(); ++i) paths_[i]->close(why);
   for (const auto& slice : slices_) {
     ++quiet_due_;

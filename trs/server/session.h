@@ -28,6 +28,9 @@ namespace braid::trs::server {
 
 class ServerImpl;
 
+/// Of a ConnectRequest's peer_text(): who shares it comes from the same place.
+std::string address_of(const std::string& peer_text);
+
 class Session final : public ServerSession {
  public:
   Session(ServerImpl& server, const wire::ConnReq& request, std::string peer_text, bool proof_due);
@@ -72,6 +75,15 @@ class Session final : public ServerSession {
   /// Of all paths, those that end and those that are promised included; unproven ones have a bound
   /// of their own.
   size_t connections() const;
+  /// The same of the paths that come from there (half_open.cc).
+  size_t connections_from(const std::string& address) const;
+  /// It has been open, or waits for its own former life: it counts among the server's sessions.
+  bool settled() const;
+  /// Its client has not done yet what opens it.
+  bool half_open() const { return proven_ && live() && !settled(); }
+  /// Ends a half-open one, since others need its place.
+  void evict();
+  bool evicted() const { return evicted_; }
   /// What keeps a session from ending that is being closed.
   std::string holdup() const;
   /// Registers memory that the server lends with every path / lets go of it.
@@ -156,6 +168,7 @@ class Session final : public ServerSession {
   std::vector<std::unique_ptr<Path>> paths_;    // those that end included
   std::vector<PendingFence> fences_;
   bool user_knows_ = false;
+  bool evicted_ = false;
   size_t quiet_due_ = 0;  // slices
   const std::shared_ptr<char> alive_ = std::make_shared<char>();
 };

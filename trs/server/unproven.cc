@@ -79,7 +79,7 @@ int ServerImpl::admit_proven(Path& path, const KeyPtr& key) {
     count_refused_key(refusal::kOthersSession);
     return EACCES;
   }
-  const Admission admission = judge(asked, known);
+  const Admission admission = judge(asked, known, path.peer_text());
   if (admission.kind == Admission::Kind::kReject) return admission.sys_errno;
   if (admission.kind == Admission::Kind::kPath) {
     // What it wanted to join may have ended, and been replaced, since it came.
@@ -90,6 +90,7 @@ int ServerImpl::admit_proven(Path& path, const KeyPtr& key) {
     return 0;
   }
   if (own.proven()) return ENXIO;
+  if (!make_half_open_room(asked.cid_num, &own)) return EBUSY;
   if (admission.kind == Admission::Kind::kReplace) known->close("its client came back");
   own.set_proven(key);
   const auto is_it = [&](const auto& each) { return each.get() == &own; };
