@@ -51,6 +51,21 @@ BUGS = {
         "  const Execution claimed = word.claim();\n"
         "  if (claimed.outcome != Outcome::kDone) return claimed;\n",
     ),
+    # A copy that begins between the two is seen by nobody, and finds the key.
+    "key_after_fence": (
+        "  const uint32_t fenced = table.remove(view.key);\n"
+        "  const bool reached = (view.access & kRemoteAccessFlags) != 0 || "
+        "wire.fences_local_memory();\n"
+        "  return reached ? wire.fence_peers(fenced) : nullptr;\n",
+        "  auto fence = wire.fence_peers(view.key);\n"
+        "  table.remove(view.key);\n"
+        "  return fence;\n",
+    ),
+    # A copy that outlives its connection counts for nothing.
+    "link_forgets": (
+        "  if (found->last == 0) entries_.erase(found);\n",
+        "  entries_.erase(found);\n",
+    ),
     # Nobody can tell that an entry is being written.
     "torn_entry": (
         "  entry.generation.store(generation - 1, std::memory_order_relaxed);\n",

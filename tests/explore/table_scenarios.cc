@@ -1,11 +1,13 @@
 // What a deregistration and a close promise: who was let in has left before the memory is used
 // again, and a registration is read whole or not at all. The steps of both sides are those of
-// vhca/soft/inhost/access.h.
+// vhca/soft/inhost/access.h, vhca/soft/withdrawal.h and of the device's table of copies.
 #include "base/test_host.h"
 #include "tests/explore/scenarios.h"
 #include "tests/explore/segment.h"
 #include "vhca/soft/inhost/access.h"
+#include "vhca/soft/inhost/fence.h"
 #include "vhca/soft/mr_table.h"
+#include "vhca/soft/withdrawal.h"
 
 namespace braid::explore {
 namespace {
@@ -35,22 +37,64 @@ bool whole(const MrView& view) {
          view.place.segment == expected.place.segment && view.place.offset == expected.place.offset;
 }
 
+/// Memory that a scenario has.
+class Area final : public base::Segment {
+ public:
+  Area(void* data, size_t size) : data_(static_cast<std::byte*>(data)), size_(size) {}
+  std::byte* data() const override { return data_; }
+  size_t size() const override { return size_; }
+  const base::Handle& handle() const override { std::abort(); }
+
+ private:
+  std::byte* const data_;
+  const size_t size_;
+};
+
+/// The process of a party.
+class Process final : public base::PeerProcess {
+ public:
+  Process(World& world, unsigned party) : world_(world), party_(party) {}
+  bool alive() const override { return !world_.dead(party_); }
+  base::Errc write(uint64_t, std::span<const std::span<const std::byte>>) override { std::abort(); }
+  base::Errc read(uint64_t, std::span<const std::span<std::byte>>) override { std::abort(); }
+
+ private:
+  World& world_;
+  const unsigned party_;
+};
+
+/// As InHostWire, with one peer.
+struct OneWire {
+  static bool fences_local_memory() { return false; }
+  std::unique_ptr<soft::PeerFence> fence_peers(uint32_t key) {
+    return inhost::fence_copies(copies, key, [this] { world.heavy_fence(); });
+  }
+  World& world;
+  inhost::CopyTable copies = {};
+};
+
 /// The owner (party 0) takes back what the peer (party 1) may be using.
 class Withdrawal {
  public:
-  enum class What { kKey, kGate };
+  /// The key; the gate; the gate, then the connection's end, then the key.
+  enum class What { kKey, kGate, kBoth };
   struct Options {
     What what;
     bool heavy_fence_exists = true;
+    bool one_copy = false;
     bool scribbled = false;  // nobody's memory is kept from the other then; bounds hold
   };
   Withdrawal(World& world, const Options& options)
       : world_(world),
         options_(options),
         segment_(world, options.heavy_fence_exists),
-        table_(host_, kEntries, published()) {
+        table_(host_, kEntries, published()),
+        wire_{.world = world},
+        copies_(std::make_shared<inhost::PeerCopies>(
+            std::make_unique<Area>(&segment_.view.head(), kGeometry.total_bytes()), peer())) {
     world.share(fresh_entries_, sizeof(soft::MrEntry) * kEntries);
     world.name_place("mr", fresh_entries_, sizeof(soft::MrEntry) * kEntries);
+    wire_.copies.add(copies_);
     segment_.inbound.set_gate(
         {.state = inhost::EndState::kOpen, .access = IBV_ACCESS_REMOTE_WRITE, .pd = kPd});
     key_ = *table_.add(registration(1));
@@ -87,24 +131,27 @@ class Withdrawal {
     return {fresh_entries_, kEntries};
   }
 
+  /// Nobody of it: nothing here resolves what the peer's table says.
+  std::shared_ptr<inhost::PeerDevice> peer() {
+    return std::make_shared<inhost::PeerDevice>(
+        host_, base::PeerIdentity{}, inhost::DeviceId{},
+        std::make_unique<Area>(fresh_entries_, sizeof(soft::MrEntry) * kEntries), kEntries,
+        std::make_unique<Process>(world_, 1));
+  }
+
+  // What is allocated belongs to the scenario: the party's stack may be left as it is.
   void take_back() {
     // Each access is scribbled on: without other disturbance, some are to be before the end.
     if (options_.scribbled) (void)world_.wait_until([this] { return visits_ == 2; });
-    const bool of_key = options_.what == What::kKey;
-    const auto& activity = segment_.view.head().activity;
-    const auto end_it = [&] {
-      if (of_key) {
-        table_.remove(key_);
-      } else {
-        segment_.inbound.set_gate({.state = inhost::EndState::kClosed});
-      }
-    };
-    const uint64_t copy = inhost::withdraw(
-        end_it, [this] { world_.heavy_fence(); },
-        [&] { return inhost::copy_under_way(activity, of_key ? key_ : inhost::kAnyKey); });
-    while (copy != 0) {
+    const bool of_key = options_.what != What::kGate;
+    if (options_.what != What::kKey) close();
+    if (options_.what == What::kBoth) wire_.copies.remove(*copies_);
+    MrView view = registration(1);
+    view.key = key_;
+    if (of_key) fence_ = soft::withdraw_memory(table_, wire_, view);
+    while (of_key ? fence_ != nullptr && !fence_->passed() : !copy_ended()) {
       const uint64_t seen = world_.changes();
-      if (inhost::copy_under_way(activity, inhost::kAnyKey) != copy || world_.dead(1)) break;
+      if (of_key ? fence_->passed() : copy_ended()) break;
       if (world_.wait_for_change(seen)) continue;
       // A peer that says that it is at work for ever is waited for until it dies.
       if (options_.scribbled) return;
@@ -118,8 +165,17 @@ class Withdrawal {
     world_.step();
   }
 
+  /// As a link does.
+  void close() {
+    last_copy_ = inhost::withdraw(
+        [this] { segment_.inbound.set_gate({.state = inhost::EndState::kClosed}); },
+        [this] { world_.heavy_fence(); }, [this] { return copies_->under_way(inhost::kAnyKey); });
+  }
+  bool copy_ended() const { return last_copy_ == 0 || copies_->ended(last_copy_); }
+
   void copy() {
-    for (const uint32_t key : {other_key_, key_, other_key_, key_}) {
+    const uint32_t keys[] = {other_key_, key_, other_key_, key_};
+    for (const uint32_t key : std::span(keys).subspan(options_.one_copy ? 3 : 0)) {
       (void)inhost::visit(segment_.outbound, key,
                           [&](const inhost::Gate& gate) { touch(gate, request(key)); });
       ++visits_;
@@ -161,6 +217,10 @@ class Withdrawal {
   base::TestHost host_;
   soft::MrEntry* fresh_entries_ = nullptr;
   soft::MrTable table_;
+  OneWire wire_;
+  const std::shared_ptr<const inhost::PeerCopies> copies_;
+  std::unique_ptr<soft::PeerFence> fence_;
+  uint64_t last_copy_ = 0;
   std::byte* mapping_ = nullptr;                  // of the segment that all is registered in
   soft::SharedWord<uint64_t>* memory_ = nullptr;  // in it, registered under key_
   uint32_t key_ = 0, other_key_ = 0;
@@ -212,8 +272,12 @@ std::vector<NamedScenario> table_scenarios() {
       {"deregistration", withdrawal({What::kKey}), setting},
       {"deregistration without membarrier", withdrawal({What::kKey, false}), setting},
       {"close", withdrawal({What::kGate}), deeper},
+      {"one copy, deregistration", withdrawal({.what = What::kKey, .one_copy = true}), deeper},
+      {"one copy, the end of its connection, deregistration",
+       withdrawal({.what = What::kBoth, .one_copy = true}), deeper},
       {"close without membarrier", withdrawal({What::kGate, false}), setting},
       {"death in a copy, deregistration", withdrawal({What::kKey}), killed},
+      {"death in a copy, the end of a connection", withdrawal({What::kBoth}), killed},
       {"death in a copy, close", withdrawal({What::kGate}), killed},
       {"scribbled table", withdrawal({.what = What::kKey, .scribbled = true}), scribbled},
       {"scribbled gate", withdrawal({.what = What::kGate, .scribbled = true}), scribbled},

@@ -5,6 +5,7 @@
 #include "vhca/soft/cq.h"
 #include "vhca/soft/qp.h"
 #include "vhca/soft/srq.h"
+#include "vhca/soft/withdrawal.h"
 
 namespace braid::vhca::soft {
 namespace {
@@ -16,8 +17,6 @@ using base::Result;
 constexpr uint32_t kMrAccessFlags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
                                     IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
                                     IBV_ACCESS_MW_BIND;
-constexpr uint32_t kRemoteAccessFlags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-                                        IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND;
 constexpr uint64_t kTellAfterNs = base::kSecond;  // that a deregistration still waits
 // Hints, which a device may ignore.
 constexpr uint32_t kMrOptionalFlags = IBV_ACCESS_OPTIONAL_RANGE;
@@ -201,13 +200,9 @@ SoftMr::SoftMr(SoftDevice& device, const MrView& view) : device_(device), view_(
   access = static_cast<int>(view.access);
 }
 
-/// The key goes. Not null: peers are still at work on the memory.
 std::unique_ptr<PeerFence> SoftMr::withdraw() {
   registered_ = false;
-  const uint32_t fenced = device_.mr_table().remove(view_.key);
-  const bool fence =
-      (view_.access & kRemoteAccessFlags) != 0 || device_.wire().fences_local_memory();
-  return fence ? device_.wire().fence_peers(fenced) : nullptr;
+  return withdraw_memory(device_.mr_table(), device_.wire(), view_);
 }
 
 bool SoftMr::has_windows() const {

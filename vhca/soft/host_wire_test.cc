@@ -6,6 +6,7 @@
 #include "base/linux_host.h"
 #include "base/log.h"
 #include "base/reactor.h"
+#include "vhca/soft/device.h"
 
 namespace braid::vhca {
 namespace {
@@ -74,6 +75,28 @@ TEST_F(HostDevices, one_listener_takes_peers_of_both_wires) {
     EXPECT_EQ(end.connection->peer_text().find("process") == std::string::npos, tcp)
         << end.connection->peer_text();
     while (there.connection == nullptr) reactor->turn();
+  }
+}
+
+// A stream that is at work on memory may have resolved its key, or be filling a receive.
+TEST_F(HostDevices, deregistration_waits_for_streams) {
+  const auto made = device({.listen_tcp = true});
+  auto& wire = static_cast<soft::HostWire&>(static_cast<soft::SoftDevice&>(*made).wire());
+  const std::shared_ptr<soft::tcp::Activity> stream = wire.tcp().add_activity();
+  const auto pd = std::move(*made->alloc_pd());
+  std::vector<std::byte> memory(4096);
+  for (const int access :
+       {IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, +IBV_ACCESS_LOCAL_WRITE}) {
+    bool gone = false;
+    auto mr = std::move(*pd->reg_mr(memory.data(), memory.size(), access));
+    ++stream->count;
+    pd->dereg_mr(std::move(mr), std::shared_ptr<void>(nullptr, [&gone](void*) { gone = true; }));
+    for (int i = 0; i < 10; ++i) reactor->turn();
+    EXPECT_FALSE(gone) << access;
+    ++stream->count;
+    const uint64_t deadline_ns = host->now_ns() + 30 * base::kSecond;
+    while (!gone && host->now_ns() < deadline_ns) reactor->turn();
+    EXPECT_TRUE(gone) << access;
   }
 }
 

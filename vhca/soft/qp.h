@@ -65,7 +65,7 @@ class SoftQp final : public Qp, public LinkEnd, private LockedEnd, public Stalle
   void move() override;
 
   SoftDevice& device() { return device_; }
-  /// The link that the next move from INIT to RTR takes; modify() refuses that move without one.
+  /// For modify() from INIT to RTR, which needs one: the conformance suite tries all states so.
   void give_link(std::unique_ptr<Link> link);
 
   // --- for SoftCq (not under the lock); `cq` is the one that asks

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/host.h"
+#include "vhca/soft/inhost/access.h"
 #include "vhca/soft/inhost/layout.h"
 #include "vhca/soft/inhost/peer_device.h"
 #include "vhca/soft/wire.h"
@@ -75,5 +76,11 @@ class CopyTable {
   std::mutex mutex_;
   std::vector<Entry> entries_;
 };
+
+/// As Wire::fence_peers(): the key is gone already.
+template <typename HeavyFence>
+std::unique_ptr<PeerFence> fence_copies(CopyTable& copies, uint32_t key, HeavyFence&& heavy_fence) {
+  return withdraw([] {}, heavy_fence, [&] { return copies.fence(key); });
+}
 
 }  // namespace braid::vhca::soft::inhost

@@ -68,8 +68,7 @@ std::span<MrEntry> InHostWire::mr_table_memory(uint32_t capacity) {
 }
 
 std::unique_ptr<PeerFence> InHostWire::fence_peers(uint32_t key) {
-  // The key is gone already.
-  return withdraw([] {}, [this] { host_.heavy_fence(); }, [&] { return copies_.fence(key); });
+  return fence_copies(copies_, key, [this] { host_.heavy_fence(); });
 }
 
 /// In segments peers use the processor's atomics as we do. Elsewhere they read and write: who is
