@@ -92,6 +92,29 @@ TEST_F(FlushFailure, of_a_durable_write_is_told_by_the_next_flush_too) {
   EXPECT_EQ(flush(*client, device), Errc::kOk);
 }
 
+/// The client has opened the device after a failure, so it counts from there. Failures of the next
+/// server process must not bring it to where it was.
+TEST_F(FlushFailure, after_a_restart_of_the_server_is_not_taken_for_one_before) {
+  ClientNode& other_client = add_client("other");
+  RemoteDevice& other = open(other_client, "disk.img", AccessMode::kMigration);
+  ASSERT_EQ(write(other_client, other, 4096, 4096, 2), Errc::kOk);
+  disk_fails(true);
+  EXPECT_EQ(flush(other_client, other), Errc::kIo);
+  disk_fails(false);
+  RemoteDevice& device = open(*client, "disk.img", AccessMode::kMigration);
+  ASSERT_EQ(write(*client, device, 0, 4096, 1), Errc::kOk);
+  world.fabric().set_port_up("10.0.1.1", false);
+  kill_server();
+  start_server();
+  ASSERT_TRUE(until([&] { return other.status().reopened == 1; }));
+  disk_fails(true);
+  EXPECT_EQ(flush(other_client, other), Errc::kIo);
+  disk_fails(false);
+  world.fabric().set_port_up("10.0.1.1", true);
+  EXPECT_EQ(flush(*client, device), Errc::kIo) << "its write may be what was lost";
+  EXPECT_EQ(flush(*client, device), Errc::kOk);
+}
+
 TEST_F(FlushFailure, of_one_disk_is_none_of_another) {
   RemoteDevice& device = open(*client);
   RemoteDevice& ram = open(*client, "ram");

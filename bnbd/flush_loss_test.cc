@@ -93,6 +93,26 @@ TEST_F(FlushLoss, over_an_opening_on_the_same_path_is_told) {
   expect_told_once_more(device);
 }
 
+TEST_F(FlushLoss, is_told_to_a_flush_on_another_connection_whose_answer_is_polled_first) {
+  RemoteDevice& device = open(*client);
+  ASSERT_EQ(write(*client, device, 0, 4096, 1), Errc::kOk);
+  const uint64_t errors = disk->counters().errors;
+  disk_fails(true);
+  Io first(BlockOp::kFlush);
+  submit_on(1, device, first);
+  ASSERT_TRUE(until([&] { return disk->counters().errors > errors; }));
+  client->host.hang(*client->reactors[1]);
+  disk_fails(false);
+  world.run_for(base::kMillisecond);
+  ASSERT_FALSE(first.status.has_value());
+  EXPECT_EQ(flush(*client, device), Errc::kIo) << "it would vouch for what the first has lost";
+  EXPECT_EQ(flush(*client, device), Errc::kOk);
+  client->host.unhang(*client->reactors[1]);
+  EXPECT_EQ(wait(first), Errc::kIo);
+  EXPECT_EQ(flush(*client, device), Errc::kOk);
+  EXPECT_EQ(run_on(1, device, Io(BlockOp::kFlush)), Errc::kOk);
+}
+
 class PartsLost : public test::FakeRig {};
 
 TEST_F(PartsLost, of_a_write_that_ended_after_the_restart_are_told_to_a_flush_after_it) {

@@ -60,6 +60,14 @@ class ServerNode final : public Node {
 class ClientNode final : public Node {
  public:
   using Node::Node;
+  /// For a further path.
+  vhca::Device& add_port(const std::string& ip) {
+    vhca::SimDeviceOptions options;
+    options.ip = ip;
+    more_ports.push_back(std::move(vhca::create_sim_device(host, home(), options)).value());
+    return *more_ports.back();
+  }
+  std::vector<std::unique_ptr<vhca::Device>> more_ports;
   std::unique_ptr<RemoteSession> session;
   std::vector<std::unique_ptr<RemoteDevice>> devices;  // go before the session
 };
@@ -108,6 +116,11 @@ class Rig : public testing::Test {
     options.transport.session_name = name;
     options.transport.server = {kServerIp, kPort};
     options.transport.reactors = client.reactor_list();
+    for (size_t path = 1; path < client_paths; ++path) {
+      const std::string port = "10." + std::to_string(path) + ".1." + std::to_string(clients);
+      world.fabric().add_port(machine, port);
+      options.paths.push_back({&client.add_port(port), {kServerIp, kPort}});
+    }
     auto session = await(client, RemoteSession::open(*client.device, std::move(options)));
     EXPECT_EQ(session.code(), refused) << (session.ok() ? "" : session.error().message());
     if (session.ok()) client.session = std::move(session).value();
@@ -208,7 +221,9 @@ class Rig : public testing::Test {
   ServerNode* server_node = nullptr;
   ExportServer* server = nullptr;  // of the living process
   unsigned clients = 0;
-  size_t client_reactors = 1;  // of clients that are added from now on
+  // Of clients that are added from now on. Path i of client n goes from 10.<i>.1.<n>.
+  size_t client_reactors = 1;
+  size_t client_paths = 1;
 
  private:
   template <typename T>

@@ -35,6 +35,16 @@ class ServerRequest {
   ServerSession* session = nullptr;
   base::Reactor* reactor = nullptr;  // where it came and must be answered
   void* context = nullptr;           // the user's
+  /// By which it came and its answer goes. No other connection of the server has this number, nor
+  /// had it before. Answers of one connection reach the client in the order of their answer().
+  uint64_t connection = 0;
+  /// The client has seen the answer to the former request of this object, which is its chunk's.
+  /// Never told of a peer without numbers, which may send a request twice.
+  bool follows = false;
+  /// Set before answer(), of a request without data that may be done twice: the answer is right
+  /// behind those that went before it by `connection`. If another has to bring it, as the path is
+  /// lost, the request comes to the user again instead.
+  bool repeats = false;
   /// Words of the client's upper layer; only between Braid peers.
   std::array<uint64_t, 2> words{};
   bool has_words = false;

@@ -174,7 +174,7 @@ void ServerImpl::answer_open(RequestSlot& slot, const SessionDevice& device) {
   opened.write_cache = info.write_cache;
   opened.identity = info.identity;
   opened.identity_hash = wire::hash_identity(info.identity);
-  opened.incarnation = ExportTable::incarnation(device.exported);
+  opened.incarnation = exports_.incarnation(device.exported);
   opened.tenure = device.tenure;
 
   const std::span<std::byte> data = slot.request->data;

@@ -266,30 +266,6 @@ void ExportTable::take_tenure(SessionDevice& holder, uint64_t claimed) {
   if (claimed == 0) log_.info("{}: {} is its writer now", holder.exported.name, tenure.writer);
 }
 
-Errc ExportTable::settle_flush(const RequestSlot& slot, Errc status) {
-  SessionDevice& holder = *slot.device;
-  const BlockRequest& block = slot.block;
-  // Nothing was done, and nothing asked of pages. A flush itself has nothing that could be refused
-  // so.
-  const bool refused = status == Errc::kOutOfRange || status == Errc::kInvalid;
-  if (status == Errc::kNotSupported || (refused && block.op != BlockOp::kFlush)) return status;
-  uint64_t& failed = *holder.exported.flushes_failed;
-  // A durable write speaks of its own data, well or not: who flushes is still to be told of the
-  // others'.
-  const bool of_others = block.op == BlockOp::kFlush || block.preflush;
-  if (status != Errc::kOk) {
-    ++failed;
-  } else if (slot.flushes_failed != failed || (of_others && holder.flushes_failed != failed)) {
-    status = Errc::kIo;
-  }
-  if (of_others) holder.flushes_failed = failed;
-  return status;
-}
-
-uint64_t ExportTable::incarnation(const Export& of) {
-  return of.device->info().incarnation + *of.flushes_failed;
-}
-
 void ExportTable::release(Export& found) {
   if (found.permanent || found.opening || found.waiters > 0 || !found.holders.empty()) return;
   if (found.device) log_.info("{}: closed", found.name);

@@ -73,11 +73,13 @@ class ExportTable {
   /// What the client is told of a request that makes writes durable (flush, preflush, FUA) and that
   /// the device ended with `status`. The kernel tells of pages that it could not write once for
   /// each open file, and ours is shared by several sessions and requests: each that was under way
-  /// is told, and each session at its next flush.
+  /// is told, and each session by its next flush, and by the next on each other connection as long
+  /// as it has not been seen to know.
   base::Errc settle_flush(const RequestSlot& slot, base::Errc status);
-  /// The device's own, changed by each failed flush: a client that lost its path, and with it
-  /// perhaps the answer, counts what it had not flushed as lost when it comes back.
-  static uint64_t incarnation(const Export& of);
+  /// The device's own, changed by each failed flush, to what no other server process tells: a
+  /// client that lost its path, and with it perhaps the answer, counts what it had not flushed as
+  /// lost when it comes back.
+  uint64_t incarnation(const Export& of);
   /// kCanceled if the operator has taken the device from this session, and it has not been given
   /// back since.
   base::Status check_revoked(const Export& from, const std::string& session) const;
@@ -121,6 +123,7 @@ class ExportTable {
   Revocations revoked_;                             // by identity
   Revocations revoked_names_;                       // by the export's name
   std::map<std::string, uint64_t> flushes_failed_;  // by identity; stays when the file is closed
+  uint64_t process_ = 0;                            // random; 0: no incarnation has needed it
 };
 
 /// Who has an export open, from where, how and since when, for people who want it too.

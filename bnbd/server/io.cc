@@ -40,6 +40,7 @@ void ServerImpl::message_at_home(base::Message& message) {
 
 void ServerImpl::dispatch(RequestSlot& slot) {
   ++statistics_.requests[slot.pool->index];
+  if (slot.request->follows) slot.pool->session.answer_seen(*slot.request);
   auto type = wire::request_type(slot.request->user_header);
   if (!type.ok()) return refuse(slot, Errc::kInvalid, type.error().message());
   switch (*type) {

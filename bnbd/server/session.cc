@@ -32,6 +32,14 @@ Session::Session(ServerImpl& server, trs::ServerSession& transport,
   }
 }
 
+void Session::tell_devices_seen(const trs::ServerRequest& chunk) {
+  expects_seen_ = false;
+  for (auto& device : devices_) {
+    device->told.used_again(&chunk);
+    expects_seen_ = expects_seen_ || device->told.waits();
+  }
+}
+
 void Session::tell_closed(uint32_t id) {
   if (!braid_peer_) return;  // asks for no news: it finds out by its next request
   if (closed_.size() >= kClosedMax) closed_.erase(closed_.begin());
@@ -72,7 +80,6 @@ SessionDevice& Session::add(Export& exported, wire::AccessMode mode, base::React
   auto device = std::make_unique<SessionDevice>(*this, exported, home);
   device->mode = mode;
   device->opened_ns = home.now_ns();
-  device->flushes_failed = *exported.flushes_failed;
   // Random, so that a late request for a closed device does not meet another one. 0 is no id.
   home.host().random(std::as_writable_bytes(std::span(&device->id, 1)));
   while (device->id == 0 || find(device->id) != nullptr) ++device->id;

@@ -14,6 +14,7 @@
 #include "bnbd/block.h"
 #include "bnbd/server/export.h"
 #include "bnbd/server/opening.h"
+#include "bnbd/server/told_failures.h"
 #include "bnbd/wire.h"
 #include "trs/server.h"
 
@@ -26,18 +27,18 @@ struct SlotPool;
 /// A device as one session has it open.
 struct SessionDevice {
   SessionDevice(Session& owner, Export& what, base::Reactor& reactor)
-      : session(owner), exported(what), idle(reactor) {}
+      : session(owner), exported(what), told(*what.flushes_failed), idle(reactor) {}
   Session& session;
   Export& exported;
   uint32_t id = 0;
   wire::AccessMode mode = wire::AccessMode::kReadOnly;
-  uint64_t opened_ns = 0;       // when it was
-  uint64_t tenure = 0;          // of a writer
-  uint64_t flushes_failed = 0;  // of the export, that this one has been told of
-  uint32_t in_flight = 0;       // requests at the backend
-  base::Signal idle;            // in_flight became 0
-  uint64_t news = 0;            // the number of what its client is to be told of it; 0: nothing
-  bool left = false;            // retired, and nobody waits: its last request releases it
+  uint64_t opened_ns = 0;  // when it was
+  uint64_t tenure = 0;     // of a writer
+  ToldFailures told;       // of the export's flushes
+  uint32_t in_flight = 0;  // requests at the backend
+  base::Signal idle;       // in_flight became 0
+  uint64_t news = 0;       // the number of what its client is to be told of it; 0: nothing
+  bool left = false;       // retired, and nobody waits: its last request releases it
   BlockStatistics statistics;
 };
 
@@ -112,6 +113,13 @@ class Session {
 
   Openings& openings() { return openings_; }
 
+  /// A flush ends that tells of failures: from now on it matters which chunks are used again.
+  void expect_answer_seen() { expects_seen_ = true; }
+  /// The client has seen the answer to what was in the request's chunk.
+  void answer_seen(const trs::ServerRequest& chunk) {
+    if (expects_seen_) tell_devices_seen(chunk);
+  }
+
   /// Its client is to hear that the device has another size, or that it is closed (and retired).
   void tell_resized(SessionDevice& device) { device.news = ++news_; }
   void tell_closed(uint32_t id);
@@ -131,6 +139,8 @@ class Session {
     uint64_t news = 0;
     uint32_t id = 0;
   };
+  void tell_devices_seen(const trs::ServerRequest& chunk);
+  bool expects_seen_ = false;
   Openings openings_;
   uint64_t news_ = 0;                 // so many there have been
   std::vector<ClosedDevice> closed_;  // by the operator, of which the client may not know yet

@@ -169,6 +169,7 @@ const char* Queue::take_sequenced(Request& request, const wire::ParsedRequest& p
   if (request.state != Request::State::kFree) return "names a chunk whose request is still running";
   const bool in_sequence = parsed.sequence == wire::next_sequence(request.sequence);
   if (!in_sequence && !mutant("sequence-unchecked")) return "is out of sequence";
+  request.follows = request.sequence != 0;
   request.sequence = parsed.sequence;
   begin(request, parsed);
   return nullptr;
@@ -188,6 +189,7 @@ const char* Queue::take_again(Request& request, const wire::ParsedRequest& parse
     request.queue = this;
     running_.push_back(request);
   } else if (request.source.mr != nullptr || mutant("done-twice")) {
+    request.follows = false;
     begin(request, parsed);  // the memory that it was read from may have changed: read again
   } else {
     answer(request);
@@ -200,18 +202,24 @@ bool Queue::mutant(const char* name) const {
 }
 
 void Queue::begin(Request& request, const wire::ParsedRequest& parsed) {
-  request.state = Request::State::kAtUser;
-  request.queue = this;
-  request.cid = cid_;
-  running_.push_back(request);
   request.target = parsed.target;
   request.invalidate = parsed.invalidate;
   request.direction = parsed.direction;
   request.user_header = std::span(request.header).first(parsed.user_header_bytes);
   request.data = data_of(request, parsed);
-  request.context = nullptr;
   request.has_words = parsed.has_words;
   if (parsed.has_words) request.words = parsed.words;
+  give_to_user(request);
+}
+
+void Queue::give_to_user(Request& request) {
+  request.state = Request::State::kAtUser;
+  request.queue = this;
+  request.cid = cid_;
+  running_.push_back(request);
+  request.connection = number();
+  request.repeats = false;
+  request.context = nullptr;
   request.has_answer_words = false;
   request.slice->begin(request);
 }
@@ -232,6 +240,9 @@ void Queue::answer(Request& request) {
   request.unlink();
   if (closing_ || !connection_->open()) {
     request.give_back();
+  } else if (request.repeats && request.connection != number()) {
+    request.follows = false;
+    give_to_user(request);
   } else if (waiting_.empty() && room(kAnswerSends)) {
     send_answer(request);
   } else {

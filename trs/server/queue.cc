@@ -27,6 +27,10 @@ Queue::Queue(Path& path, Worker& worker, uint16_t cid)
 
 Queue::~Queue() = default;
 
+uint64_t Queue::number() const {
+  return path_.number() << 16 | cid_;
+}
+
 template <typename Function>
 void Queue::run_here(Function function) {
   worker_.reactor().post(

@@ -32,6 +32,8 @@ class Queue final : public base::ListNode, private ConnectionUser, private Heart
   Queue(Path& path, Worker& worker, uint16_t cid);
   ~Queue() override;
   uint16_t cid() const { return cid_; }
+  /// ServerRequest::connection.
+  uint64_t number() const;
   static constexpr uint32_t kAnswerSends = 4;  // work requests of one answer, at most
 
   // --- from the home reactor
@@ -82,6 +84,7 @@ class Queue final : public base::ListNode, private ConnectionUser, private Heart
   bool mutant(const char* name) const;
   const char* take_again(Request& request, const wire::ParsedRequest& parsed);
   void begin(Request& request, const wire::ParsedRequest& parsed);
+  void give_to_user(Request& request);
   std::span<std::byte> data_of(const Request& request, const wire::ParsedRequest& parsed);
   void send_answer(Request& request);
   void count(const Request& request);
