@@ -25,7 +25,7 @@ DeviceImpl::DeviceImpl(SessionImpl& session, uint64_t serial, RemoteDeviceOption
       log_(session.log().child("device")),
       give_up_timer_(&DeviceImpl::give_up, this),
       close_timer_(&DeviceImpl::close_due, this),
-      ledger_(session.reactors()),
+      ledger_(session.reactors(), session.home().host().mutant("era-stuck")),
       idle_(std::make_shared<base::Signal>(session.home())) {
   take_over(opened);
   for (size_t i = 0; i < session.reactors(); ++i) {

@@ -109,7 +109,7 @@ void DurabilityLedger::watch() {
   const uint32_t era = era_;
   watching_next_ = open(era + 1) > 0;
   watching_ = true;
-  if (!watching_next_) era_ = era + 1;
+  if (!watching_next_ && !era_stuck_) era_ = era + 1;
 }
 
 /// Whether all that is at stake has been told.

@@ -47,8 +47,9 @@ class DurabilityLedger {
   /// What a request has acknowledged and not told, by era.
   using Untold = std::array<uint32_t, 2>;
 
-  explicit DurabilityLedger(size_t queues = 1)
-      : queues_(queues), counts_(std::make_unique<Counts[]>(queues)) {}
+  /// `era_stuck`: a planted bug, of the simulator.
+  explicit DurabilityLedger(size_t queues = 1, bool era_stuck = false)
+      : queues_(queues), era_stuck_(era_stuck), counts_(std::make_unique<Counts[]>(queues)) {}
 
   /// A part of a change goes to the server; its era.
   uint8_t sent(size_t queue = 0);
@@ -99,6 +100,7 @@ class DurabilityLedger {
   void report(const Ticket& ticket);
 
   const size_t queues_;
+  const bool era_stuck_;
   const std::unique_ptr<Counts[]> counts_;  // by queue
   // By set sizes: there are so many acknowledged parts that need no flush any more.
   alignas(kLineBytes) Counter durable_{0};

@@ -159,7 +159,8 @@ void DeviceRun::submit(Slot& slot, const OpDescription& op) {
 }
 
 void DeviceRun::begin(Slot& slot, const OpDescription& op, bnbd::BlockDevice& device) {
-  slot.id = judge().begin(context_.client, device_index_, op);
+  const uint64_t known_sectors = device.info().size_bytes / kSectorBytes;
+  slot.id = judge().begin(context_.client, device_index_, op, known_sectors);
   bnbd::BlockRequest& request = slot.request;
   request.force_unit_access = op.durable;
   request.preflush = op.preflush;

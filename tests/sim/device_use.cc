@@ -14,8 +14,9 @@ constexpr uint64_t kCloseMaxNs = 20 * base::kSecond;
 
 }  // namespace
 
-void DeviceUse::begin(bnbd::RemoteSession& session) {
+void DeviceUse::begin(bnbd::RemoteSession& session, std::function<UntoldLosses::Ways()> made) {
   session_ = &session;
+  made_ = std::move(made);
   ending_ = leave_open_ = ended_ = false;
   life_ = live();
   life_.start();
@@ -63,17 +64,28 @@ base::Task<bool> DeviceUse::open() {
   remaps_seen_ = board.remaps(context_.client, device_);
   contest_until_ns_ = context_.reactor.now_ns() + context_.random.below(500 * kMillisecond);
   if (as_ == Wish::kWrite) board.opened_for_writing(context_.client, device_);
-  context_.judge.opened(context_.client, device_, as_, [session = session_] {
-    const bool lost = session->state() == trs::SessionState::kReconnecting;
-    return session->statistics().reconnects + (lost ? 1 : 0);
-  });
   remote_ = device->get();
+  context_.judge.opened(context_.client, device_, as_, asked());
   run_ = std::make_unique<DeviceRun>(context_, device_, as_ != Wish::kRead);
   const base::Status status = run_->opened(std::move(*device));
   if (!status.ok())
     context_.judge.violations().add("{}: no region: {}", context_.me().name,
                                     status.error().message());
   co_return true;
+}
+
+Judge::Asked DeviceUse::asked() {
+  Judge::Asked asked;
+  asked.losses = [session = session_] {
+    const bool lost = session->state() == trs::SessionState::kReconnecting;
+    return session->statistics().reconnects + (lost ? 1 : 0);
+  };
+  asked.ways = [made = made_, remote = remote_] {
+    UntoldLosses::Ways ways = made();
+    ways.reopened = remote->status().reopened;
+    return ways;
+  };
+  return asked;
 }
 
 /// Its user notices sooner or later.

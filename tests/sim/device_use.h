@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -15,8 +16,8 @@ class DeviceUse {
  public:
   DeviceUse(WorkContext& context, size_t device) : context_(context), device_(device) {}
 
-  /// On the reactor.
-  void begin(bnbd::RemoteSession& session);
+  /// On the reactor. `made`: connections of the session, in all its life and at present.
+  void begin(bnbd::RemoteSession& session, std::function<UntoldLosses::Ways()> made);
   /// Asks it to end; `leave_open`: the session's close() closes the device. Then drop().
   void end(bool leave_open);
   bool ended() const { return ended_; }
@@ -32,6 +33,7 @@ class DeviceUse {
   base::Task<void> live();
   base::Task<bool> open();
   base::Task<void> take_back();
+  Judge::Asked asked();
   base::Task<void> close();
   void prepare_to_close();
   bool must_close();
@@ -41,6 +43,7 @@ class DeviceUse {
   WorkContext& context_;
   const size_t device_;
   bnbd::RemoteSession* session_ = nullptr;
+  std::function<UntoldLosses::Ways()> made_;
   Wish as_ = Wish::kNothing;  // while open
   uint64_t remaps_seen_ = 0;
   uint64_t contest_until_ns_ = 0;

@@ -31,7 +31,7 @@ Judge::Judge(base::sim::SimWorld& world, const Plan& plan, base::Logger log)
     : world_(world), plan_(plan), log_(std::move(log)), devices_(plan.devices.size()) {
   for (size_t i = 0; i < devices_.size(); ++i) {
     devices_[i].exclusive = std::make_unique<ExclusiveChecker>(violations_, i + 1);
-    devices_[i].sectors = devices_[i].smallest = plan.devices[i].sectors;
+    devices_[i].sectors = devices_[i].least_sectors = plan.devices[i].sectors;
     begin_life(i);
   }
 }
@@ -57,14 +57,24 @@ void Judge::asks(size_t client, size_t device, Wish as) {
     if (op.client != client && op.device == device && op.handle.writes()) op.rivalled = true;
 }
 
-void Judge::opened(size_t client, size_t device, Wish as, std::function<uint64_t()> losses) {
-  losses_[{client, device}] = std::move(losses);
+void Judge::opened(size_t client, size_t device, Wish as, Asked asked) {
+  asked_[{client, device}] = std::move(asked);
   Life& life = *devices_[device].lives.back();
   Handle& handle = handles_[{client, device}];
   const uint64_t asked_ns = asked_ns_[{client, device}];
   // Of a process that was late, the user may hear of it when the device is away again.
   const bool late = disturbed && disturbed(client, asked_ns);
-  handle = {&life, as, ++handle_serials_, world_.now_ns(), late ? asked_ns : world_.now_ns()};
+  handle = {&life,
+            as,
+            ++handle_serials_,
+            world_.now_ns(),
+            std::make_shared<UntoldLosses>(),
+            late ? asked_ns : world_.now_ns()};
+  const DiskFailures& failures = devices_[device].failures;
+  if (failures.since(asked_ns)) {
+    handle.untold->failures_begin(ways_of(client, device));
+    handle.untold->failures_end(ways_of(client, device));
+  }
   if (as == Wish::kRead) return;
   for (const auto& [asker, when_ns] : asked_to_write_ns_)
     if (asker.first != client && asker.second == device && when_ns >= asked_ns)
@@ -73,7 +83,7 @@ void Judge::opened(size_t client, size_t device, Wish as, std::function<uint64_t
   supersede(client, device, asked_ns);
   life.history->writer_restarted();
   // It is promised nothing of what its predecessor was told to be lost, or would have been.
-  if (devices_[device].disk_has_failed) life.history->flushes_forgotten();
+  if (failures.may_be_forgotten()) life.history->flushes_forgotten();
 }
 
 /// What other writers have under way was done before, or never will be. Of one that was let in
@@ -126,7 +136,7 @@ void Judge::client_dies(size_t client) {
   }
   const auto is_its = [client](const auto& entry) { return entry.first.first == client; };
   std::erase_if(handles_, is_its);
-  std::erase_if(losses_, is_its);
+  std::erase_if(asked_, is_its);
 }
 
 /// What a device that gave up may have on its way cannot land any more once its client is served on
@@ -147,11 +157,12 @@ void Judge::end_overtaken(const Operation& op) {
 // --- requests
 
 uint64_t Judge::losses_of(size_t client, size_t device) const {
-  const auto found = losses_.find({client, device});
-  return found == losses_.end() ? 0 : found->second();
+  const auto found = asked_.find({client, device});
+  return found == asked_.end() ? 0 : found->second.losses();
 }
 
-uint64_t Judge::begin(size_t client, size_t device, const OpDescription& what) {
+uint64_t Judge::begin(size_t client, size_t device, const OpDescription& what,
+                      uint64_t known_sectors) {
   Operation op;
   op.id = ++ids_;
   op.client = client;
@@ -163,9 +174,15 @@ uint64_t Judge::begin(size_t client, size_t device, const OpDescription& what) {
   op.calm = calm_;
   op.may_fail = devices_[device].disk_may_fail;
   op.may_not_fit = devices_[device].disk_may_fill;
-  op.may_be_beyond = !calm_ && what.first_sector + what.sectors > devices_[device].smallest;
+  const uint64_t least = std::min(devices_[device].least_sectors, known_sectors);
+  op.may_be_beyond = !calm_ && what.first_sector + what.sectors > least;
   op.rivalled = op.handle.rivalled;
   op.in_history = !op.handle.superseded;
+  if (op.flushes()) {
+    op.ticket = op.handle.untold->flush_begins();
+    op.tells_all = tells_all(op);
+  }
+  if (op.changes()) op.handle.untold->change_begins(op.id);
   completions_.posted(op.id);
   if (op.in_history) op.history().begin(op.id, what);
   running_.push_back(op);
@@ -195,17 +212,21 @@ void Judge::end(uint64_t id, Errc status, std::span<const std::byte> read_data) 
   Operation op = take(id);
   if (op.id == 0) return;  // a second completion: reported already
   check_latency(op);
+  look_at_openings(op);
   const bool good = status == Errc::kOk;
+  const bool flush_failed = status == Errc::kIo && flush_may_fail(op);
+  if (op.changes()) op.handle.untold->change_ends(op.id);
   if (good) {
     succeeded(op);
   } else {
     ++failed_;
     if (status == Errc::kTimedOut) gave_up(op, plan_.clients[op.client].give_up_after_ns);
     if (status == Errc::kDisconnected) gave_up(op, plan_.clients[op.client].lost_after_ns);
-    if (!explained(op, status))
+    if (!explained(op, status, flush_failed))
       violations_.add("device {}: operation {} failed with {}, and nothing that happened allows it",
                       op.device + 1, id, base::to_string(status));
   }
+  if (op.flushes() && (good || flush_failed)) flush_ended(op);
   if (!op.in_history) return;
   op.repeated = may_be_repeated(op);
   // What was given up may be on its way, or at the disk: it lands until the next writer has opened.
@@ -217,7 +238,7 @@ void Judge::end(uint64_t id, Errc status, std::span<const std::byte> read_data) 
     return;
   }
   op.history().end(id, good, read_data,
-                   op.may_fail || op.may_not_fit || op.rivalled || abandoned || flush_may_fail(op),
+                   op.may_fail || op.may_not_fit || op.rivalled || abandoned || flush_failed,
                    op.repeated);
 }
 
@@ -230,7 +251,7 @@ void Judge::gave_up(const Operation& op, uint64_t limit_ns) {
   give_ups_.gave_up(op.device + 1, limit_ns, there_ns, world_.now_ns());
 }
 
-bool Judge::explained(const Operation& op, Errc status) {
+bool Judge::explained(const Operation& op, Errc status, bool flush_may_fail) {
   if (status == Errc::kCanceled) return op.may_cancel;
   if (status == Errc::kTimedOut) return plan_.clients[op.client].give_up_after_ns != base::kNever;
   if (status == Errc::kDisconnected) return plan_.clients[op.client].lost_after_ns != base::kNever;
@@ -238,11 +259,12 @@ bool Judge::explained(const Operation& op, Errc status) {
   if (status == Errc::kOutOfRange) return op.may_be_beyond;
   // A FUA write beside one that finds no room: the kernel may have told that one what it owes this.
   const bool beside_full = op.may_not_fit && op.what.durable;
-  return status == Errc::kIo && (op.may_fail || beside_full || op.rivalled || flush_may_fail(op) ||
+  return status == Errc::kIo && (op.may_fail || beside_full || op.rivalled || flush_may_fail ||
                                  op.history().may_report_loss(op.id));
 }
 
 void Judge::succeeded(const Operation& op) {
+  devices_[op.device].failures.succeeded(op.begin_ns, world_.now_ns());
   const auto handle = handles_.find({op.client, op.device});
   if (handle != handles_.end() && handle->second.serial == op.handle.serial) {
     // What was at the disk is answered also after an operator has closed the device.
@@ -271,28 +293,6 @@ void Judge::check_latency(const Operation& op) {
   if (op.calm && latency_ns > kCalmLatencyMaxNs)
     violations_.add("device {}: operation {} took {} ms while no fault was active", op.device + 1,
                     op.id, latency_ns / base::kMillisecond);
-}
-
-size_t Judge::requests_at(size_t server) const {
-  return static_cast<size_t>(std::count_if(
-      running_.begin(), running_.end(),
-      [&](const Operation& op) { return plan_.devices[op.device].server == server; }));
-}
-
-size_t Judge::requests_of(size_t client) const {
-  return static_cast<size_t>(
-      std::count_if(running_.begin(), running_.end(),
-                    [client](const Operation& op) { return op.client == client; }));
-}
-
-// --- servers
-
-void Judge::check_gave_up(size_t client, size_t server) {
-  for (const Operation& op : running_) {
-    if (op.client != client || plan_.devices[op.device].server != server) continue;
-    give_ups_.still_held(op.device + 1, plan_.clients[client].held_max_ns(), op.begin_ns,
-                         world_.now_ns());
-  }
 }
 
 }  // namespace braid::sim

@@ -18,6 +18,7 @@
 #include "tests/sim/checkers/completion.h"
 #include "tests/sim/checkers/device_history.h"
 #include "tests/sim/checkers/exclusive.h"
+#include "tests/sim/checkers/flush_failures.h"
 #include "tests/sim/checkers/give_up.h"
 #include "tests/sim/checkers/violations.h"
 #include "tests/sim/plan.h"
@@ -32,21 +33,25 @@ class Judge {
   /// The client is about to open the device. Whatever it hears, the server may let it in; if it
   /// wants to write, requests of other writers may then fail.
   void asks(size_t client, size_t device, Wish as);
+  /// What is asked of an open device until closed() or client_dies().
+  struct Asked {
+    std::function<uint64_t()> losses;  // how often the session has lost its last path
+    std::function<UntoldLosses::Ways()> ways;
+  };
   /// For writing: nothing of a former writer can still land.
-  /// `losses`: how often the client's session has lost its last path; asked until closed() or
-  /// client_dies().
-  void opened(size_t client, size_t device, Wish as, std::function<uint64_t()> losses);
+  void opened(size_t client, size_t device, Wish as, Asked asked);
   /// From here on its requests may be cancelled.
   void closing(size_t client, size_t device);
   void closed(size_t client, size_t device) {
     handles_.erase({client, device});
-    losses_.erase({client, device});
+    asked_.erase({client, device});
   }
   /// The client's process is about to die.
   void client_dies(size_t client);
 
   // --- requests on an open handle
-  uint64_t begin(size_t client, size_t device, const OpDescription& op);
+  /// `known_sectors`: how large the device is to whom it is submitted.
+  uint64_t begin(size_t client, size_t device, const OpDescription& op, uint64_t known_sectors);
   void end(uint64_t id, base::Errc status, std::span<const std::byte> read_data);
 
   // --- what happens to servers
@@ -104,6 +109,7 @@ class Judge {
     Wish as = Wish::kRead;
     uint64_t serial = 0;
     uint64_t opened_ns = 0;
+    std::shared_ptr<UntoldLosses> untold;
     uint64_t there_ns = 0;    // when the device was surely there for the last time
     bool rivalled = false;    // another client wanted to write since it was opened
     bool superseded = false;  // and was let in
@@ -120,12 +126,15 @@ class Judge {
     bool repeated = false;    // on its way when one was lost: it may have been sent again
     uint64_t gave_up_ns = 0;  // of an orphan: when its device gave up; 0: it was cancelled
     bool calm = false;
-    bool may_fail = false;       // a disk error fell into its time
-    bool may_not_fit = false;    // the disk was full in its time
-    bool may_be_beyond = false;  // the end of the device
-    bool may_cancel = false;     // its handle is being closed
-    bool rivalled = false;       // another client wanted to write
-    bool in_history = true;      // not settled before its end
+    bool may_fail = false;        // a disk error fell into its time
+    bool may_not_fit = false;     // the disk was full in its time
+    bool may_be_beyond = false;   // the end of the device
+    bool may_cancel = false;      // its handle is being closed
+    bool rivalled = false;        // another client wanted to write
+    bool in_history = true;       // not settled before its end
+    UntoldLosses::Ticket ticket;  // if it flushes
+    bool tells_all = false;       // see tells_all()
+    bool flushes() const { return what.kind == OpKind::kFlush || what.preflush; }
     bool changes() const { return what.kind == OpKind::kWrite || what.kind == OpKind::kZero; }
     DeviceHistory& history() const { return *handle.life->history; }
   };
@@ -134,9 +143,9 @@ class Judge {
     std::unique_ptr<ExclusiveChecker> exclusive;
     bool disk_may_fail = false;
     bool disk_may_fill = false;
-    bool disk_has_failed = false;    // at any time; see flush_may_fail()
-    uint64_t sectors = 0;            // at least so many, unless it is being cut
-    uint64_t smallest = 0;           // it has had, or may have had
+    DiskFailures failures;
+    uint64_t sectors = 0;            // at most so many
+    uint64_t least_sectors = 0;      // at least so many
     uint64_t wanted_sectors = 0;     // by a resize that has not ended; 0: none
     uint64_t cut = 0;                // the operation that stands for what is cut off; 0: none
     uint64_t taken_away_ns = 0;      // by an operator, for the last time
@@ -152,13 +161,14 @@ class Judge {
   bool may_be_repeated(const Operation& op) const {
     return op.repeated || losses_of(op.client, op.device) != op.losses;
   }
-  bool explained(const Operation& op, base::Errc status);
-  /// A flush that failed at the disk may have been another session's, or its answer was lost: the
-  /// server has its clients told at a later flush, perhaps after the next return of the path.
-  bool flush_may_fail(const Operation& op) const {
-    const bool flushes = op.what.kind == OpKind::kFlush || op.what.preflush;
-    return flushes && devices_[op.device].disk_has_failed;
-  }
+  bool explained(const Operation& op, base::Errc status, bool flush_may_fail);
+  bool flush_may_fail(const Operation& op);
+  bool tells_all(const Operation& flush) const;
+  void flush_ended(const Operation& op);
+  UntoldLosses::Ways ways_of(size_t client, size_t device) const;
+  void look_at_openings(const Operation& op);
+  void disk_fails(size_t device, uint32_t kind, bool on);
+  void incarnation_changes(size_t device, bool of_disk);
   void succeeded(const Operation& op);
   void check_latency(const Operation& op);
   void gave_up(const Operation& op, uint64_t limit_ns);
@@ -176,7 +186,7 @@ class Judge {
   std::map<std::pair<size_t, size_t>, Handle> handles_;     // by client and device
   std::map<std::pair<size_t, size_t>, uint64_t> asked_ns_;  // to open, by client and device
   std::map<std::pair<size_t, size_t>, uint64_t> asked_to_write_ns_;
-  std::map<std::pair<size_t, size_t>, std::function<uint64_t()>> losses_;
+  std::map<std::pair<size_t, size_t>, Asked> asked_;
   std::vector<Operation> running_;
   uint64_t ids_ = 0;
   uint64_t handle_serials_ = 0;

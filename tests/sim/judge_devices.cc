@@ -8,11 +8,34 @@ namespace braid::sim {
 
 // --- servers
 
+size_t Judge::requests_at(size_t server) const {
+  return static_cast<size_t>(std::count_if(
+      running_.begin(), running_.end(),
+      [&](const Operation& op) { return plan_.devices[op.device].server == server; }));
+}
+
+size_t Judge::requests_of(size_t client) const {
+  return static_cast<size_t>(
+      std::count_if(running_.begin(), running_.end(),
+                    [client](const Operation& op) { return op.client == client; }));
+}
+
+void Judge::check_gave_up(size_t client, size_t server) {
+  for (const Operation& op : running_) {
+    if (op.client != client || plan_.devices[op.device].server != server) continue;
+    give_ups_.still_held(op.device + 1, plan_.clients[client].held_max_ns(), op.begin_ns,
+                         world_.now_ns());
+  }
+}
+
 void Judge::server_died(size_t server) {
   for (size_t i = 0; i < devices_.size(); ++i) {
     if (plan_.devices[i].server != server) continue;
     // A failure that it had not told yet dies with it (docs/bnbd.md, "Flush").
-    if (devices_[i].disk_has_failed) devices_[i].lives.back()->history->flushes_forgotten();
+    DiskFailures& failures = devices_[i].failures;
+    if (failures.may_be_forgotten()) devices_[i].lives.back()->history->flushes_forgotten();
+    if (failures.in_this_process()) incarnation_changes(i, true);
+    failures.server_died(world_.now_ns());
     if (plan_.devices[i].memory) replace(i);
     if (being_resized(i)) resize_ended(i, false);
   }
@@ -27,32 +50,94 @@ void Judge::replace(size_t device) {
 void Judge::server_lost_power(size_t server) {
   server_died(server);
   for (size_t i = 0; i < devices_.size(); ++i)
-    if (plan_.devices[i].server == server && !plan_.devices[i].memory)
+    if (plan_.devices[i].server == server && !plan_.devices[i].memory) {
+      incarnation_changes(i, false);
       devices_[i].lives.back()->history->power_loss();
+    }
 }
 
 void Judge::disk_may_fail(size_t device, bool on) {
   devices_[device].disk_may_fail = on;
+  disk_fails(device, 1, on);
   if (!on) return;
-  devices_[device].disk_has_failed = true;
   for (Operation& op : running_)
     if (op.device == device) op.may_fail = true;
 }
 
 void Judge::disk_may_fill(size_t device, bool on) {
   devices_[device].disk_may_fill = on;
-  if (!on) return;
   // A FUA write that finds no room may have been the write-back of an older one that did not.
-  devices_[device].disk_has_failed = true;
+  disk_fails(device, 2, on);
+  if (!on) return;
   for (Operation& op : running_)
     if (op.device == device) op.may_not_fit = true;
+}
+
+void Judge::disk_fails(size_t device, uint32_t kind, bool on) {
+  DiskFailures& failures = devices_[device].failures;
+  const bool before = failures.may_fail();
+  failures.set(kind, on, world_.now_ns());
+  if (failures.may_fail() == before) return;
+  for (auto& [owner, handle] : handles_) {
+    if (owner.second != device) continue;
+    const UntoldLosses::Ways ways = ways_of(owner.first, device);
+    if (on) {
+      handle.untold->failures_begin(ways);
+    } else {
+      handle.untold->failures_end(ways);
+    }
+  }
+}
+
+void Judge::incarnation_changes(size_t device, bool of_disk) {
+  for (auto& [owner, handle] : handles_)
+    if (owner.second == device)
+      handle.untold->incarnation_changes(of_disk, ways_of(owner.first, device));
+}
+
+// --- flushes
+
+UntoldLosses::Ways Judge::ways_of(size_t client, size_t device) const {
+  const auto found = asked_.find({client, device});
+  return found == asked_.end() ? UntoldLosses::Ways{} : found->second.ways();
+}
+
+void Judge::look_at_openings(const Operation& op) {
+  if (!op.handle.untold->looks_at_openings()) return;
+  const DiskFailures& failures = devices_[op.device].failures;
+  op.handle.untold->look(ways_of(op.client, op.device), failures.overlaps(world_.now_ns()));
+}
+
+/// One that failed at the disk may have been another session's, or its answer was lost: the server
+/// has its clients told by a later flush of each connection, or at the next return of the path.
+bool Judge::flush_may_fail(const Operation& op) {
+  if (!op.flushes() || op.rivalled) return false;
+  const bool at_disk = devices_[op.device].failures.since(op.begin_ns);
+  UntoldLosses& untold = *op.handle.untold;
+  const UntoldLosses::Ways ways = ways_of(op.client, op.device);
+  return untold.flush_fails(op.id, op.ticket, at_disk, ways) == UntoldLosses::Cause::kDisk;
+}
+
+/// Whether nothing is under way that a failed flush may have dropped.
+bool Judge::tells_all(const Operation& flush) const {
+  const DiskFailures& failures = devices_[flush.device].failures;
+  return std::none_of(running_.begin(), running_.end(), [&](const Operation& op) {
+    return op.device == flush.device && op.changes() && failures.since(op.begin_ns);
+  });
+}
+
+/// A flush that began when the server had heard of all failures, and when all had ended that was
+/// under way before, leaves none to be forgotten.
+void Judge::flush_ended(const Operation& op) {
+  DiskFailures& failures = devices_[op.device].failures;
+  if (op.tells_all && !failures.since(op.begin_ns)) failures.told();
 }
 
 // --- sizes
 
 void Judge::file_replaced(size_t device) {
   replace(device);
-  devices_[device].sectors = plan_.devices[device].sectors;
+  devices_[device].sectors = devices_[device].least_sectors = plan_.devices[device].sectors;
 }
 
 /// To who reads it later, what is cut off was zeroed: durably, as the cut is.
@@ -73,7 +158,7 @@ bool Judge::resize_begins(size_t device, uint64_t sectors) {
   }
   its.cut = ++ids_;
   history.begin(its.cut, cut);
-  its.smallest = std::min(its.smallest, sectors);
+  its.least_sectors = std::min(its.least_sectors, sectors);
   for (Operation& op : running_)
     if (op.device == device) op.may_be_beyond |= op.what.first_sector + op.what.sectors > sectors;
   return true;
@@ -85,6 +170,7 @@ void Judge::resize_ended(size_t device, bool done) {
   if (cut != 0) its.lives.back()->history->end(cut, done, {}, true);
   const uint64_t sectors = std::exchange(its.wanted_sectors, 0);
   its.sectors = done ? sectors : std::max(its.sectors, sectors);
+  if (done) its.least_sectors = sectors;
 }
 
 void Judge::finish() {

@@ -32,7 +32,7 @@ SessionUse::SessionUse(base::sim::SimHost& host, std::vector<base::Reactor*> rea
 base::Task<void> SessionUse::live() {
   for (;;) {
     co_await open();
-    for (auto& use : uses_) use->begin(*session_);
+    for (auto& use : uses_) use->begin(*session_, [this] { return made(); });
     while (!must_close()) {
       if (paths_taken_seen_ != context_.board.paths_taken(context_.client)) co_await take_path();
       co_await context_.reactor.sleep_ns(nap_ns());
@@ -81,6 +81,7 @@ base::Task<void> SessionUse::take_path() {
   });
   if (path == paths.end()) co_return;
   const size_t id = path->id;
+  const uint64_t made_by_it = reactors_.size() * (2 + path->reconnects);
   if (session_->statistics().in_flight != 0) ++context_.board.counters.paths_taken;
   if (context_.random.one_in(2)) {
     (void)session_->disconnect_path(id);
@@ -89,9 +90,21 @@ base::Task<void> SessionUse::take_path() {
     co_return;
   }
   const base::Status removed = co_await session_->remove_path(id);
+  if (removed.ok()) made_by_removed_ += made_by_it;
   co_await context_.reactor.sleep_ns(nap_ns());
   const bnbd::RemotePath again{second_device_, server};
   if (removed.ok()) (void)session_->add_path(again);
+}
+
+/// At most: each path has one for each reactor, and gets others when it or the session comes back.
+UntoldLosses::Ways SessionUse::made() const {
+  const std::vector<trs::PathStatus> paths = session_->paths();
+  uint64_t times = session_->statistics().reconnects * paths.size();
+  for (const trs::PathStatus& path : paths) times += 1 + path.reconnects;
+  UntoldLosses::Ways ways;
+  ways.connections = made_by_removed_ + reactors_.size() * times;
+  ways.there = reactors_.size() * paths.size();
+  return ways;
 }
 
 bool SessionUse::must_close() {

@@ -40,6 +40,7 @@ class SessionUse {
   base::Task<void> open();
   base::Task<void> close();
   base::Task<void> take_path();
+  UntoldLosses::Ways made() const;
   bool must_close();
   uint64_t nap_ns() { return context_.random.between(20, 200) * base::kMillisecond; }
 
@@ -50,6 +51,7 @@ class SessionUse {
   const size_t server_;
   const uint32_t features_;
   uint64_t paths_taken_seen_ = 0;
+  uint64_t made_by_removed_ = 0;  // connections of paths that are no more
   uint64_t remaps_seen_ = 0;
   bool closed_ = false;
   std::string last_refusal_ = "nothing tried yet";

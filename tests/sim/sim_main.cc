@@ -197,6 +197,7 @@ int find_mutant(const Arguments& arguments) {
 std::vector<std::string> mutant_names() {
   std::vector<std::string> names = {std::string(kCrashMutant)};
   for (const Mutant& mutant : kMutants) names.emplace_back(mutant.name);
+  for (const Mutant& mutant : kRareMutants) names.emplace_back(mutant.name);
   return names;
 }
 

@@ -109,7 +109,7 @@ void DeviceHistory::check_flush(const Running& flush, bool succeeded, bool other
   // Whatever it failed for: what came back after a power loss may stay.
   for (BlockRegister& sector : registers_) {
     sector.loss_admitted(floor_);
-    if (otherwise_explained) sector.dropped(clock_, floor_);
+    if (otherwise_explained) sector.dropped(flush.begin, clock_, floor_);
   }
   // A flush from before some of the lost writes were acknowledged says nothing about those.
   if (loss_at_ != 0 && flush.begin > loss_covers_) {
@@ -122,7 +122,7 @@ void DeviceHistory::check_flush(const Running& flush, bool succeeded, bool other
 
 void DeviceHistory::flushes_forgotten() {
   const Instant now = ++clock_;
-  for (BlockRegister& sector : registers_) sector.dropped(now, floor_);
+  for (BlockRegister& sector : registers_) sector.dropped(now, now, floor_);
 }
 
 void DeviceHistory::flush_succeeded(const Running& flush) {

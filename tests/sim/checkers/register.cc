@@ -227,6 +227,8 @@ std::optional<std::string> BlockRegister::resolve(Instant now, Instant floor) {
     add(possible_, {value, until, beside, false, !written && was_left(before, value)});
   }
   retire(before, now, floor);
+  for (const Op& op : burst_)
+    if (op.kind == Kind::kWrite && op.certain) settled_at_ = std::max(settled_at_, op.end);
   burst_.clear();
   return wrong;
 }
@@ -240,7 +242,7 @@ Instant BlockRegister::superseded_at(const Op* write, Instant burst_end) const {
     if (op.kind != Kind::kWrite || (write != nullptr && op.begin <= write->end)) continue;
     if (!op.certain) {
       dropped |= op.begin < dropped_at_;
-    } else if (op.end <= dropped_at_) {
+    } else if (op.end <= dropped_to_) {
       dropped = true;
     } else {
       at = std::min(at, op.end);
@@ -342,11 +344,14 @@ void BlockRegister::loss_admitted(Instant floor) {
     for (Candidate& c : op.restored) c.until = kForever;
 }
 
-void BlockRegister::dropped(Instant now, Instant floor) {
+void BlockRegister::dropped(Instant begin, Instant now, Instant floor) {
+  dropped_to_ = std::max(dropped_to_, begin);
   dropped_at_ = now;
   std::erase_if(past_, [floor](const Candidate& c) { return c.until <= floor; });
-  for (Candidate& c : past_) c.until = kForever;
-  for (Candidate& c : possible_) c.left = possible_.size() > 1;
+  for (Candidate& c : past_)
+    if (c.unowed || c.until <= begin) c.until = kForever;
+  const bool told = settled_at_ <= begin;
+  for (Candidate& c : possible_) c.left = possible_.size() > 1 && (told || c.left);
 }
 
 std::string BlockRegister::describe() const {

@@ -57,7 +57,9 @@ class BlockRegister {
   void loss_admitted(Instant floor);
   /// It may have failed at the disk, which then forgets what it could not write: what was written
   /// before may be replaced by older values at a power loss, whatever flush succeeds later.
-  void dropped(Instant now, Instant floor);
+  /// `begin`: of the flush, who speaks for nothing that was told later; the loss of that is owed
+  /// still.
+  void dropped(Instant begin, Instant now, Instant floor);
 
   /// Values a read now may return, in no order; for tests and messages.
   std::vector<uint64_t> possible(Instant floor) const;
@@ -104,6 +106,8 @@ class BlockRegister {
   std::vector<Candidate> past_;
   std::vector<Op> burst_;
   size_t pending_ = 0;
+  Instant settled_at_ = 0;  // end of the last write of a burst that was acknowledged
+  Instant dropped_to_ = 0;  // what had ended by then, by any of them
   Instant dropped_at_ = 0;  // the last of them
 };
 

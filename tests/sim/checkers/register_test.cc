@@ -32,9 +32,10 @@ class History {
   void flush_began_at(Instant at) { floor_ = at; }
   void flush_fails() { r_.loss_admitted(floor_); }
   /// At the disk: it forgets what it could not write.
-  void flush_drops() {
+  void flush_drops(Instant began_at = kForever) {
     flush_fails();
-    r_.dropped(++now_, floor_);
+    ++now_;
+    r_.dropped(std::min(began_at, now_), now_, floor_);
   }
   void power_loss() { r_.power_loss(++now_, floor_); }
   Instant now() const { return now_; }
@@ -200,6 +201,53 @@ TEST(BlockRegister, WhatAFailedFlushForgotIsVouchedForByNoLaterOne) {
   EXPECT_TRUE(h.write(2));
   h.flush_drops();
   EXPECT_TRUE(h.read(2)) << "it is in the cache";
+  h.flush();
+  h.power_loss();
+  EXPECT_EQ(h.possible(), (Values{1, 2}));
+}
+
+// Its user did not know of the write when it began: he is told of that by another.
+TEST(BlockRegister, AFailedFlushSpeaksForNothingThatWasToldLater) {
+  for (const bool another : {false, true}) {
+    History h;
+    EXPECT_TRUE(h.write(1));
+    h.flush();
+    const Instant began_at = h.now();
+    EXPECT_TRUE(h.write(2));
+    h.flush_drops(began_at);
+    if (another) h.flush_drops();
+    h.flush();
+    h.power_loss();
+    EXPECT_EQ(h.possible(), another ? (Values{1, 2}) : (Values{2}));
+  }
+}
+
+TEST(BlockRegister, NorDoesItSayWhichOfTwoValuesTheMediumHas) {
+  for (const bool another : {false, true}) {
+    History h;
+    const Instant began_at = h.now();
+    h.begin(1, Kind::kWrite);
+    h.begin(2, Kind::kWrite);
+    EXPECT_TRUE(h.ok(1));
+    EXPECT_TRUE(h.ok(2));
+    h.flush_drops(began_at);
+    if (another) h.flush_drops();
+    EXPECT_TRUE(h.read(2));
+    h.flush();
+    h.power_loss();
+    EXPECT_EQ(h.possible(), another ? (Values{0, 1, 2}) : (Values{2}));
+  }
+}
+
+TEST(BlockRegister, WhatAFailedWriteLeftIsOwedToNobodyWheneverItEnded) {
+  History h;
+  EXPECT_TRUE(h.write(1));
+  h.flush();
+  const Instant began_at = h.now();
+  h.begin(2, Kind::kWrite);
+  EXPECT_TRUE(h.fail(2));
+  h.flush_drops(began_at);
+  EXPECT_TRUE(h.read(2));
   h.flush();
   h.power_loss();
   EXPECT_EQ(h.possible(), (Values{1, 2}));
