@@ -1,6 +1,6 @@
-// Memory outside the chunks from which reads are answered. Each session has a PD of its own, so
-// that the keys of one reach nothing of another; so each session registers what is lent for itself,
-// in the slot that the handle names. Thread: the home reactor; queues read the slot of a handle.
+// Memory outside the chunks from which reads are answered. Each path has a PD of its own, so
+// that the keys of one reach nothing of another; so each path registers what is lent for itself, in
+// the slot that the handle names. Thread: the home reactor; queues read the slot of a handle.
 #pragma once
 
 #include <cstdint>
