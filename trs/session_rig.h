@@ -50,6 +50,7 @@ struct Store {
 struct ProcessSize {
   size_t memory_bytes = 0;  // for I/O; 0: as much as any test needs
   uint32_t registrations_max = vhca::SimDeviceOptions{}.registrations_max;
+  bool tcp = false;  // the TCP wire over simulated streams; with faults of ports
 };
 
 /// One process: reactors and a device.
@@ -67,6 +68,11 @@ class Process : public base::sim::SimProgram {
     device = make_device(ip);
   }
   std::unique_ptr<vhca::Device> make_device(const std::string& ip) {
+    if (size.tcp) {
+      auto tcp = vhca::create_tcp_device(host, *reactors[0], {.ip = ip, .port_faults = true});
+      BRAID_ASSERT(tcp.ok());
+      return std::move(*tcp);
+    }
     vhca::SimDeviceOptions options;
     options.ip = ip;
     options.registrations_max = size.registrations_max;
@@ -349,7 +355,7 @@ class SessionRig : public ::testing::Test {
   void start_server() {
     server_host = &server_machine->start_process("server");
     auto program = std::make_unique<ServerProcess>(*server_host, store, reactor_count,
-                                                   adjust_server, server_ips);
+                                                   adjust_server, server_ips, process_size);
     server = program.get();
     server_host->run(std::move(program));
   }
@@ -359,7 +365,7 @@ class SessionRig : public ::testing::Test {
   }
   void start_client() {
     client_host = &client_machine->start_process("client");
-    auto program = std::make_unique<ClientProcess>(*client_host, reactor_count);
+    auto program = std::make_unique<ClientProcess>(*client_host, reactor_count, process_size);
     client = program.get();
     client_host->run(std::move(program));
     if (adjust_client) adjust_client(*client);
@@ -403,6 +409,7 @@ class SessionRig : public ::testing::Test {
   base::sim::SimWorld world;
   Store store;
   const size_t reactor_count;
+  ProcessSize process_size;  // of those that are started from now on
   std::function<void(ServerOptions&)> adjust_server;
   std::vector<std::string> server_ips;  // further ones
   KeyPtr client_key;                    // of connect()
