@@ -111,6 +111,22 @@ TEST_F(JudgeTest, AWriteUnderWayAtAFailureIsStillOwed) {
   EXPECT_EQ(violations(), 1u) << "the first write came back behind a flush that ended well";
 }
 
+/// Nothing can be forgotten by a death that comes when all failures have been told.
+TEST_F(JudgeTest, WhatAServerKnewOfFailuresDiesOnlyIfItWasNotTold) {
+  fail_flush();
+  run(OpKind::kFlush, Errc::kOk);
+  const uint64_t before = begin(OpKind::kWrite);
+  end(before, Errc::kOk);
+  run(OpKind::kFlush, Errc::kOk);
+  run(OpKind::kWrite, Errc::kOk);
+  judge_->server_died(0);
+  run(OpKind::kFlush, Errc::kOk);
+  judge_->server_lost_power(0);
+  EXPECT_EQ(violations(), 0u);
+  read_first_as(before);
+  EXPECT_EQ(violations(), 1u) << "it was replaced by what was flushed";
+}
+
 TEST_F(JudgeTest, OutOfRangeIsWhatLiesBeyondThePresentEnd) {
   ASSERT_TRUE(judge_->resize_begins(0, kSectors / 4));
   run(OpKind::kWrite, Errc::kOutOfRange, kSectors / 2);
