@@ -63,7 +63,7 @@ Task<Result<json>> NodeState::map(json params, CallerGone gone) {
   BRAID_CO_CHECK(check_name(name));
   BRAID_CO_TRY(const std::string access, text_param(params, "access", "rw"));
   BRAID_CO_TRY(const std::string front_end, text_param(params, "front_end", "auto"));
-  BRAID_CO_TRY(const bnbd::KernelDeviceKind kind, parse_front_end(front_end));
+  BRAID_CO_TRY(const bnbd::KernelDeviceKind kernel_kind, parse_front_end(front_end));
   BRAID_CO_TRY(const std::string limit, text_param(params, "give_up_after", "never"));
   BRAID_CO_TRY(const std::string loss, text_param(params, "lost_after", "never"));
   bnbd::RemoteDeviceOptions options;
@@ -71,8 +71,9 @@ Task<Result<json>> NodeState::map(json params, CallerGone gone) {
   BRAID_CO_TRY(options.mode, parse_access(access));
   BRAID_CO_TRY(options.give_up_after_ns, parse_duration(limit));
   BRAID_CO_TRY(options.lost_after_ns, parse_duration(loss));
-  BRAID_CO_TRY(const unsigned reactors,
-               count_param(params, "reactors", options_.map_reactors, kReactorsMax));
+  SessionKind kind;
+  BRAID_CO_TRY(kind.reactors, count_param(params, "reactors", options_.map_reactors, kReactorsMax));
+  BRAID_CO_TRY(kind.guard_reads, bool_param(params, "guard_reads"));
   BRAID_CO_CHECK(may_map(name));
   BRAID_CO_TRY(std::vector<Paths> ways, co_await ways_to(target.paths));
   BRAID_CO_TRY(std::string key_file, text_param(params, "key", options_.key_file.c_str()));
@@ -84,11 +85,12 @@ Task<Result<json>> NodeState::map(json params, CallerGone gone) {
   device->export_name = target.export_name;
   device->target = fmt::format("{}/{}", paths_text(target.paths), target.export_name);
   device->key = std::move(key);
-  device->reactors = reactors;
+  device->kind = kind;
   device->since_ns = reactor_.now_ns();
   device->mapper_gone = std::move(gone);
   devices_.push_back(device);
-  const Status given = co_await give_to_kernel(device, std::move(ways), std::move(options), kind);
+  const Status given =
+      co_await give_to_kernel(device, std::move(ways), std::move(options), kernel_kind);
   if (!given.ok()) {
     co_await take_back(device, given.error());
     co_return given.error();
@@ -239,7 +241,7 @@ Task<Status> NodeState::join_one_of(DevicePtr device, std::vector<Paths> ways) {
   std::optional<Error> first;
   std::string tried;
   for (const Paths& way : ways) {
-    auto session = co_await join_session(way, device->key, device->reactors);
+    auto session = co_await join_session(way, device->key, device->kind);
     if (session.ok()) {
       device->session = std::move(*session);
       device->target = fmt::format("{}/{}", paths_text(way), device->export_name);

@@ -62,6 +62,12 @@ Error another_server(const SharedSession& shared, const PathSpec& spec) {
                     path_text(spec), shared.server);
 }
 
+/// Of two sessions to one server.
+const char* difference(const SessionKind& one, const SessionKind& other) {
+  if (one == other) return "keys";
+  return one.reactors == other.reactors ? "guards of reads" : "numbers of reactors";
+}
+
 Result<trs::PathPolicy> parse_policy(const std::string& text) {
   using trs::PathPolicy;
   for (const PathPolicy policy :
@@ -74,15 +80,15 @@ Result<trs::PathPolicy> parse_policy(const std::string& text) {
 }  // namespace
 
 /// With those of the paths that the session does not have yet. Another key is another session, and
-/// so is another number of reactors.
+/// so is another kind.
 Task<Result<SessionPtr>> NodeState::join_session(std::vector<PathSpec> paths, trs::KeyPtr key,
-                                                 unsigned reactors) {
+                                                 SessionKind kind) {
   const auto found = std::find_if(sessions_.begin(), sessions_.end(), [&](const SessionPtr& one) {
     const bool lost = one->session && one->session->state() == trs::SessionState::kLost;
-    return !lost && has_one_of(*one, paths) && one->proves(key) && one->reactors == reactors;
+    return !lost && has_one_of(*one, paths) && one->proves(key) && one->kind == kind;
   });
   if (found == sessions_.end())
-    co_return co_await open_session(std::move(paths), std::move(key), reactors);
+    co_return co_await open_session(std::move(paths), std::move(key), kind);
   const SessionPtr joined = *found;
   ++joined->users;
   if (!joined->session && joined->opened.ok()) co_await joined->tried.wait();
@@ -119,11 +125,12 @@ Task<Status> NodeState::leads_there(SessionPtr shared, std::vector<PathSpec> pat
                        down, shared->server);
 }
 
-Status NodeState::options_for(const std::vector<PathSpec>& paths, unsigned reactors,
+Status NodeState::options_for(const std::vector<PathSpec>& paths, SessionKind kind,
                               bnbd::RemoteSessionOptions& options, vhca::Device*& first) {
   options.transport.session_name = fmt::format("{}.{}", host_.host_name(), options_.name);
   options.transport.server = paths.front().server;
-  BRAID_TRY(options.transport.reactors, reactors_(reactors));
+  BRAID_TRY(options.transport.reactors, reactors_(kind.reactors));
+  options.guard_reads = kind.guard_reads;
   BRAID_TRY(first, hcas_.for_path(paths.front()));
   for (size_t i = 1; i < paths.size(); ++i) {
     bnbd::RemotePath further;
@@ -135,13 +142,13 @@ Status NodeState::options_for(const std::vector<PathSpec>& paths, unsigned react
 }
 
 Task<Result<SessionPtr>> NodeState::open_session(std::vector<PathSpec> paths, trs::KeyPtr key,
-                                                 unsigned reactors) {
+                                                 SessionKind kind) {
   bnbd::RemoteSessionOptions options;
   vhca::Device* device = nullptr;
-  BRAID_CO_CHECK(options_for(paths, reactors, options, device));
+  BRAID_CO_CHECK(options_for(paths, kind, options, device));
   options.transport.key = key;
   const auto shared = std::make_shared<SharedSession>(address_text(paths.front().server),
-                                                      std::move(key), reactors, reactor_);
+                                                      std::move(key), kind, reactor_);
   for (const PathSpec& path : paths) shared->paths.push_back({path, shared->paths.size()});
   shared->users = 1;
   sessions_.push_back(shared);
@@ -287,7 +294,7 @@ Result<SessionPtr> NodeState::session_named(const std::string& name) const {
       return make_error(Errc::kInvalid,
                         "several sessions lead to \"{}\", by different {}: name a device of the "
                         "one that is meant",
-                        name, found->reactors == shared->reactors ? "keys" : "numbers of reactors");
+                        name, difference(found->kind, shared->kind));
     if (fit || shared->server == name) found = shared;
     there += (there.empty() ? "" : ", ") + shared->server;
   }

@@ -216,6 +216,20 @@ TEST_F(NodeReactors, devices_with_as_many_share_a_session_others_have_one_of_the
   expect_refused(node->call("path", path), Errc::kInvalid, "numbers of reactors");
 }
 
+TEST_F(NodeReactors, guarded_reads_are_copied_in_a_session_of_their_own) {
+  const auto node = start_node(mapping(1));
+  const json plain = map(*node, "a");
+  EXPECT_EQ(plain["guard_reads"], false);
+  EXPECT_EQ(plain["statistics"]["copies"], 0U);
+  const json guarded = map(*node, "b", {{"guard_reads", true}});
+  EXPECT_EQ(guarded["guard_reads"], true);
+  EXPECT_EQ(guarded["statistics"]["copies"], guarded["statistics"]["reads"]);
+  EXPECT_EQ((*node->call("status", json::object()))["sessions"].size(), 2U);
+  const json path{{"action", "disconnect"}, {"session", address_}, {"path", "0"}};
+  expect_refused(node->call("path", path), Errc::kInvalid, "guards of reads");
+  expect_refused(try_map(*node, "c", {{"guard_reads", "yes"}}), Errc::kInvalid, "true or false");
+}
+
 TEST_F(NodeReactors, more_than_processors_are_allowed_and_told) {
   NodeOptions options = mapping(1);
   options.processors = 2;

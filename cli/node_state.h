@@ -35,17 +35,24 @@ struct SharedPath {
 };
 using Paths = std::vector<PathSpec>;
 
+/// What is fixed when a session opens: devices that ask for the same share one.
+struct SessionKind {
+  unsigned reactors = 1;     // that carry its requests
+  bool guard_reads = false;  // bnbd::RemoteSessionOptions
+  bool operator==(const SessionKind&) const = default;
+};
+
 /// A session to one server, shared by the devices from there.
 struct SharedSession {
-  SharedSession(std::string first_server, trs::KeyPtr proof, unsigned count, base::Reactor& reactor)
-      : server(std::move(first_server)), key(std::move(proof)), reactors(count), tried(reactor) {}
+  SharedSession(std::string first_server, trs::KeyPtr proof, SessionKind as, base::Reactor& reactor)
+      : server(std::move(first_server)), key(std::move(proof)), kind(as), tried(reactor) {}
   bool proves(const trs::KeyPtr& other) const {
     if (!key || !other) return !key && !other;
     return key->name() == other->name() && key->same_secret(*other);
   }
   const std::string server;  // "ip:port" of its first path
   const trs::KeyPtr key;     // null: none
-  const unsigned reactors;   // that carry its requests
+  const SessionKind kind;
   std::vector<SharedPath> paths;
   std::unique_ptr<bnbd::RemoteSession> session;  // null while it is being opened
   unsigned users = 0;                            // devices, and maps under way
@@ -76,7 +83,7 @@ struct MappedDevice {
                        // it was given
   std::string path;    // "/dev/loop3"; empty until the kernel has had it
   trs::KeyPtr key;     // that its session is to prove; null: none
-  unsigned reactors = 1;  // that its session is to have
+  SessionKind kind;    // that its session is to be of
   SessionPtr session;
   std::unique_ptr<bnbd::RemoteDevice> remote;
   std::unique_ptr<bnbd::KernelDevice> kernel;
@@ -133,12 +140,10 @@ class NodeState {
   base::Task<void> take_back(DevicePtr device, const base::Error& why);
 
   // node_paths.cc
-  base::Task<base::Result<SessionPtr>> join_session(Paths paths, trs::KeyPtr key,
-                                                    unsigned reactors);
-  base::Status options_for(const Paths& paths, unsigned reactors,
+  base::Task<base::Result<SessionPtr>> join_session(Paths paths, trs::KeyPtr key, SessionKind kind);
+  base::Status options_for(const Paths& paths, SessionKind kind,
                            bnbd::RemoteSessionOptions& options, vhca::Device*& first);
-  base::Task<base::Result<SessionPtr>> open_session(Paths paths, trs::KeyPtr key,
-                                                    unsigned reactors);
+  base::Task<base::Result<SessionPtr>> open_session(Paths paths, trs::KeyPtr key, SessionKind kind);
   base::Task<void> leave_session(SessionPtr session);
   base::Task<base::Status> fits(SessionPtr shared, size_t id, uint64_t patience_ns);
   base::Task<base::Status> leads_there(SessionPtr shared, Paths paths);

@@ -131,7 +131,7 @@ json NodeState::session_status(const SharedSession& shared) const {
           {"queue_depth", limits.queue_depth},
           {"max_io_bytes", limits.max_io_bytes},
           {"peer", limits.braid_peer ? "Braid" : "another RTRS implementation"},
-          {"not_held", not_held_by_server(limits)},
+          {"not_held", not_held_by_server(limits, shared.kind.guard_reads)},
           {"key", shared.key ? json(shared.key->name()) : json(nullptr)},
           {"in_flight", s.in_flight},
           {"held", s.held},
@@ -153,7 +153,8 @@ json NodeState::unready_status(const MappedDevice& device) const {
           {"state", phase_word(device.phase)},
           {"size_bytes", 0U},
           {"front_end", nullptr},
-          {"reactors", device.reactors},
+          {"reactors", device.kind.reactors},
+          {"guard_reads", device.kind.guard_reads},
           {"why", {fmt::format("'{}' {}", device.name, phase_text(device))}}};
 }
 
@@ -167,11 +168,11 @@ json NodeState::device_status(const MappedDevice& device) const {
       session.state() == trs::SessionState::kConnected && !all_paths_up(session))
     why.push_back(session.explain());
   for (const std::string& note : notes()) why.push_back(note);
-  if (device.reactors > options_.processors)
-    why.push_back(
-        fmt::format("it has {} reactors, and this node may use {} processor{}: they take "
-                    "turns",
-                    device.reactors, options_.processors, options_.processors == 1 ? "" : "s"));
+  if (device.kind.reactors > options_.processors)
+    why.push_back(fmt::format(
+        "it has {} reactors, and this node may use {} processor{}: they take "
+        "turns",
+        device.kind.reactors, options_.processors, options_.processors == 1 ? "" : "s"));
   if (!device.size_trouble.empty()) why.push_back(device.size_trouble);
   json kernel = nullptr;
   if (device.kernel) {
@@ -200,7 +201,8 @@ json NodeState::device_status(const MappedDevice& device) const {
            device.kernel ? json(duration_text(device.kernel->waits_at_most_ns())) : json(nullptr)},
           {"size_bytes", remote.info.size_bytes},
           {"front_end", device.kernel ? json(device.kernel->kind_text()) : json(nullptr)},
-          {"reactors", device.reactors},
+          {"reactors", device.kind.reactors},
+          {"guard_reads", device.kind.guard_reads},
           {"hca", hca_of(*device.session)},
           {"why", why},
           {"limits", to_json(remote.info)},

@@ -51,23 +51,27 @@ json path_statistics(const bnbd::SessionStatus& session) {
 
 }  // namespace
 
-json not_held_by_server(const trs::SessionLimits& limits) {
+json not_held_by_server(const trs::SessionLimits& limits, bool guard_reads) {
   if (limits.braid_peer) return json::array();
-  return {"after a reconnect: whether it is the same disk (the server names no identity)",
-          "after a reconnect: whether acknowledged writes since the last flush are there (the "
-          "server does not tell that its machine restarted)",
-          "after a reconnect: whether another client has written meanwhile (the server does not "
-          "tell of a change of writers)",
-          "when a path is lost: that what was in flight on it is done once, and that none of its "
-          "writes lands after a newer one (the server numbers no requests, and fences no path)",
-          "that all data of a read came (the answer does not tell its length)",
-          "that a read's buffer is out of the server's reach once it is answered (its key stays "
-          "valid for as long as the buffer is registered)",
-          "that a disk's growth is noticed while it is mapped (the server tells its size only when "
-          "the disk is opened: after a reconnect, or when it is mapped anew)",
-          "that what the server's operator closes stays closed (the server does not tell: the disk "
-          "is opened again as after any loss)",
-          "who holds a disk that is refused (the server gives an errno)"};
+  json told = {
+      "after a reconnect: whether it is the same disk (the server names no identity)",
+      "after a reconnect: whether acknowledged writes since the last flush are there (the "
+      "server does not tell that its machine restarted)",
+      "after a reconnect: whether another client has written meanwhile (the server does not "
+      "tell of a change of writers)",
+      "when a path is lost: that what was in flight on it is done once, and that none of its "
+      "writes lands after a newer one (the server numbers no requests, and fences no path)",
+      "that all data of a read came (the answer does not tell its length)",
+      "that a disk's growth is noticed while it is mapped (the server tells its size only when "
+      "the disk is opened: after a reconnect, or when it is mapped anew)",
+      "that what the server's operator closes stays closed (the server does not tell: the disk "
+      "is opened again as after any loss)",
+      "who holds a disk that is refused (the server gives an errno)"};
+  if (!guard_reads)
+    told.push_back(
+        "that a read's buffer is out of the server's reach once it is answered (its key stays "
+        "valid for as long as the buffer is registered; map --guard-reads copies instead)");
+  return told;
 }
 
 json not_held_by_client(bool braid_peer) {

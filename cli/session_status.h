@@ -10,7 +10,7 @@
 namespace braid::cli {
 
 /// docs/kernel-peers.md: sentences; none for a Braid server. Of a session that is mapped from.
-nlohmann::json not_held_by_server(const trs::SessionLimits& limits);
+nlohmann::json not_held_by_server(const trs::SessionLimits& limits, bool guard_reads);
 /// The same of a client.
 nlohmann::json not_held_by_client(bool braid_peer);
 

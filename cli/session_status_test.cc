@@ -36,13 +36,15 @@ TEST(SessionStatus, OfALinuxClientTellsWhatDoesNotHold) {
 TEST(SessionStatus, OfALinuxServerTellsWhatDoesNotHold) {
   trs::SessionLimits limits;
   limits.braid_peer = true;
-  EXPECT_TRUE(not_held_by_server(limits).empty());
+  EXPECT_TRUE(not_held_by_server(limits, false).empty());
   limits.braid_peer = false;
-  const std::string told = not_held_by_server(limits).dump();
+  const std::string told = not_held_by_server(limits, false).dump();
   for (const char* words : {"names no identity", "acknowledged writes", "change of writers",
                             "fences no path", "all data of a read", "its key stays valid",
                             "growth is noticed", "operator closes", "gives an errno"})
     EXPECT_THAT(told, HasSubstr(words));
+  const std::string guarded = not_held_by_server(limits, true).dump();
+  EXPECT_THAT(guarded, Not(HasSubstr("its key stays valid")));
 }
 
 TEST(SessionStatus, ForPeopleNamesThePeerAndWhatDoesNotHoldOnce) {

@@ -110,8 +110,8 @@ class LateWriterOnAWire : public ::testing::TestWithParam<std::tuple<const char*
       server_ = std::move(*Server::create(*server_device_, options, disk_));
     });
     client_thread_.on([&] {
-      client_device_ =
-          std::make_unique<testing::LateWriterDevice>(make_device(*client_thread_.reactor));
+      client_device_ = std::make_unique<testing::LateWriterDevice>(
+          make_device(*client_thread_.reactor), kDataBytes);
       domain_ = std::move(*Domain::create(*client_device_));
       memory_ = std::move(*host_->create_segment(kBufferBytes, "test"));
       mr_ = std::move(
@@ -205,7 +205,7 @@ TEST_P(LateWriterOnAWire, ReachesTheDiskOnlyWhereChunksAreOpen) {
   submit(first, 0);
   wait_until([&] { return disk_.arrived == 1; });
   EXPECT_EQ(disk_.guards, std::vector<ChunkGuard>{guard});
-  client_thread_.on([&] { client_device_->late(buffer(2), kDataBytes, mr_->lkey); });
+  client_thread_.on([&] { client_device_->late(buffer(2), kDataBytes); });
   if (guard == ChunkGuard::kWindows) wait_until([&] { return client_.lost == 1; });
   // By the same queue pair or the next one: what was written late is over when this is there.
   submit(second, 1);

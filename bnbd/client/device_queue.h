@@ -88,7 +88,7 @@ class DeviceQueue final : public BlockDevice,
   struct Op : base::ListNode {
     BlockRequest* request = nullptr;
     Stage stage = Stage::kBody;
-    bool foreign = false;       // its buffer is not registered here: copied
+    bool foreign = false;       // its buffer is not used as it is: copied
     uint64_t issued_bytes = 0;  // of the stage; a stage without a length counts as one byte
     uint32_t parts = 0;         // begun and not ended
     bool durable = true;        // each part done went with FUA to a server that heeds it

@@ -13,6 +13,8 @@ namespace {
 
 constexpr uint64_t kBuffersMin = 2;
 constexpr uint64_t kBuffersMax = 1024;
+// Of the copy buffers where all reads land there.
+constexpr uint64_t kGuardedPoolBytes = 64 << 20;
 // Of memory that the server writes answers to.
 constexpr int kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
 
@@ -45,14 +47,17 @@ void touch(base::Segment& segment) {
 /// Copy buffers, divided up among the reactors, and what else each has.
 base::Status SessionImpl::make_memory() {
   const uint64_t each = limits().max_io_bytes;
-  const uint64_t in_all = std::clamp(options_.copy_pool_bytes / each, kBuffersMin, kBuffersMax);
+  const uint64_t pool_bytes =
+      std::max(options_.copy_pool_bytes, options_.guard_reads ? kGuardedPoolBytes : 0);
+  const uint64_t in_all = std::clamp(pool_bytes / each, kBuffersMin, kBuffersMax);
   const uint64_t count = std::max(in_all / reactors(), kBuffersMin);
   BRAID_TRY(memory_, home_.host().create_segment(reactors() * count * each, "remote session"));
   touch(*memory_);
   BRAID_TRY(buffers_mr_, domain_->register_memory(memory_->data(), memory_->size(), kAccess));
   for (size_t i = 0; i < reactors(); ++i) {
     const SessionQueue::Buffers buffers{memory_->data() + i * count * each, each,
-                                        static_cast<uint32_t>(count), buffers_mr_.get()};
+                                        static_cast<uint32_t>(count), buffers_mr_.get(),
+                                        options_.guard_reads};
     queues_.push_back(std::make_shared<SessionQueue>(
         *options_.transport.reactors[i], transport_->queue(i), *domain_, buffers, reactors() > 1));
   }
@@ -62,7 +67,8 @@ base::Status SessionImpl::make_memory() {
 Result<std::unique_ptr<Region>> SessionImpl::create_region(size_t size_bytes) {
   BRAID_TRY(auto segment, home_.host().create_segment(size_bytes, "block region"));
   touch(*segment);
-  BRAID_TRY(auto mr, domain_->register_memory(segment->data(), segment->size(), kAccess));
+  const int access = options_.guard_reads ? 0 : kAccess;
+  BRAID_TRY(auto mr, domain_->register_memory(segment->data(), segment->size(), access));
   return std::unique_ptr<Region>(
       std::make_unique<RemoteRegion>(std::move(segment), std::move(mr), *domain_));
 }

@@ -10,6 +10,7 @@ SessionQueue::SessionQueue(base::Reactor& reactor, trs::ClientQueue& transport,
       transport_(transport),
       domain_(domain),
       buffers_mr_(buffers.mr),
+      all_reads_copied_(buffers.all_reads),
       several_(several) {
   for (uint64_t i = 0; i < buffers.count; ++i) {
     buffers_free_.push_back(buffers.first + i * buffers.each_bytes);

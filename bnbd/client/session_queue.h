@@ -27,6 +27,7 @@ class SessionQueue {
     uint64_t each_bytes = 0;
     uint32_t count = 0;
     const vhca::Mr* mr = nullptr;
+    bool all_reads = false;  // the server may write nowhere else
   };
   /// `several`: its session has other queues. On any thread, before anybody uses it.
   SessionQueue(base::Reactor& reactor, trs::ClientQueue& transport, const trs::Domain& domain,
@@ -50,9 +51,10 @@ class SessionQueue {
   void need_buffer(DeviceQueue& device);
   void give_buffer(std::byte* buffer, uint32_t& held);
   const vhca::Mr* buffer_mr() const { return buffers_mr_; }
-  /// Whether a buffer may be used as it is.
-  bool registered(const BufferRef& buffer) const {
-    return buffer.region != nullptr && buffer.region->domain() == &domain_;
+  /// Whether a request's buffer may be used as it is.
+  bool takes(const BlockRequest& request) const {
+    if (all_reads_copied_ && request.op == BlockOp::kRead) return false;
+    return request.buffer.region != nullptr && request.buffer.region->domain() == &domain_;
   }
 
  private:
@@ -65,6 +67,7 @@ class SessionQueue {
   trs::ClientQueue& transport_;
   const trs::Domain& domain_;
   const vhca::Mr* const buffers_mr_;
+  const bool all_reads_copied_;
   const bool several_;
   std::vector<std::byte*> buffers_free_;
   FairShare permit_share_;

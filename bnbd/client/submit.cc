@@ -69,7 +69,7 @@ void DeviceQueue::begin(Op& op, BlockRequest& request) {
   op.parts = 0;
   op.durable = true;
   op.flush_failed = false;
-  op.foreign = transfers(request.op) && !session_.registered(request.buffer);
+  op.foreign = transfers(request.op) && !session_.takes(request);
   // A preflush is a flush of its own: the body must not reach the disk if it fails.
   const bool preflush = request.preflush && request.op != BlockOp::kFlush &&
                         !reactor_.host().mutant("preflush-skipped");

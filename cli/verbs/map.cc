@@ -32,6 +32,7 @@ struct MapArguments {
   std::string key;  // a file; empty: none
   std::string lost_after = "never";
   unsigned reactors = 0;  // 0: as the node has it
+  bool guard_reads = false;
   bool foreground = false;
   std::string wire = "auto";
 };
@@ -56,6 +57,7 @@ json to_params(const MapArguments& arguments) {
               {"access", arguments.read_only ? "ro" : arguments.access}};
   // The node leaves its working directory, and reads the file itself: no secret goes to it.
   if (arguments.reactors > 0) params["reactors"] = arguments.reactors;
+  if (arguments.guard_reads) params["guard_reads"] = true;
   if (!arguments.key.empty()) params["key"] = std::filesystem::absolute(arguments.key).string();
   return params;
 }
@@ -172,6 +174,9 @@ void add_map(CLI::App& app, Context& context) {
                    "threads that carry its requests (default: braidd --map-reactors, or 1). With "
                    "nbd.ko each has a queue of the kernel's device; FUSE uses one")
       ->check(CLI::Range(1U, kReactorsMax));
+  verb->add_flag("--guard-reads", arguments->guard_reads,
+                 "reads land in memory of their own and are copied: for a server that is not "
+                 "trusted with the memory of what reads from it");
   verb->add_option("--wire", arguments->wire,
                    "with --foreground: auto, or tcp for a server of another user of this host (a "
                    "daemon is told when it starts)")

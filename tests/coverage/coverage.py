@@ -8,8 +8,9 @@ Reads tests/coverage/features.toml. A row fails whose tests do not exist: their 
 the sources, and with a BUILD folder also compared with what its test programs list. Fails too when
 docs/coverage.md is not what comes out; --write writes it.
 
-With --ran it tells what the tests of one run have not shown: rows with a test that did not pass. A
-check of the lab counts that tests/lab/run has recorded as passed in ROOT/build/lab_passed, with the
+With --ran it tells what the tests of one run have not shown: each test of a row that did not pass
+in any instance, and each instance of a typed or parametrized suite of which no test passed. A check
+of the lab counts that tests/lab/run has recorded as passed in ROOT/build/lab_passed, with the
 commit that is checked out, unchanged.
 """
 
@@ -25,7 +26,8 @@ STATES = {"works": "works", "refused": "refused", "part": "in part", "not yet": 
 NEED_TESTS = ("works", "refused")
 _TEST = re.compile(r"^(?:TYPED_)?TEST(?:_F|_P)?\(\s*(\w+),\s*(\w+)\s*\)", re.MULTILINE)
 # [Instance/]Suite[/type].test[/parameter]
-_RAN = re.compile(r"(?:\w+/)?(?P<suite>[A-Za-z_]\w*)(?:/\d+)?\.(?P<test>\w+)(?:/.*)?$")
+_RAN = re.compile(r"(?:\w+/)?(?P<suite>[A-Za-z_]\w*)(?:/(?P<type>\w+))?\.(?P<test>\w+)"
+                  r"(?:/(?P<parameter>.*))?$")
 LAYERS = {"tests/sim": "sim"}  # whose programs are not named like their folder
 
 
@@ -104,6 +106,19 @@ def passed_tests(results):
     return passed
 
 
+def silent_instances(results):
+    """SUITE/TYPE and SUITE of PARAMETER of which tests were there and none ran to its end."""
+    there, passed = set(), set()
+    for case in tree.parse(results).getroot().iter("testcase"):
+        match = _RAN.match(case.get("name").split("  # ")[0].partition(":")[2])
+        if not match or (instance := match["type"] or match["parameter"]) is None:
+            continue
+        there.add((match["suite"], instance))
+        if case.get("status") == "run":
+            passed.add((match["suite"], instance))
+    return sorted(f"{suite}/{instance}" for suite, instance in there - passed)
+
+
 def passed_in_lab(record, commit):
     """Of lines `CHECK COMMIT` those of this commit; another one's say nothing of it."""
     lines = [line.split() for line in record.read_text().splitlines()] if record.exists() else []
@@ -118,13 +133,17 @@ def commit_of(root):
 
 
 def not_shown(features, tests, passed):
-    """The features that work or are refused, with their tests none of which is a passed one."""
+    """The features that work or are refused, with their tests that did not pass; a pattern stands
+    for all of its tests."""
     for group in features["group"]:
         for row in group["rows"]:
             if row["state"] not in NEED_TESTS:
                 continue
-            missing = [pattern for pattern in row["tests"]
-                       if not passed.intersection(tests_of(pattern, tests))]
+            missing = []
+            for pattern in row["tests"]:
+                names = tests_of(pattern, tests)
+                absent = [name for name in names if name not in passed]
+                missing += [pattern] if absent == names else absent
             if missing:
                 yield row["feature"], missing
 
@@ -174,6 +193,8 @@ def run(arguments):
         passed = passed_tests(ran) | passed_in_lab(root / "build/lab_passed", commit_of(root))
         for feature, missing in not_shown(features, tests_of_sources(root), passed):
             print(f"NOT SHOWN HERE: {feature}: {', '.join(missing)}")
+        for instance in silent_instances(ran):
+            print(f"NOT SHOWN HERE: no test of {instance} has passed")
         return 0
     page, wanted, complaints = table(features, tests_of_sources(root))
     if build is not None:

@@ -72,6 +72,18 @@ class Tree(unittest.TestCase):
             self.assertEqual(missing, [] if shown else [("thing", ["Suite.*"])],
                              (name, status))
 
+    def test_tells_each_test_of_a_pattern_and_each_instance(self):
+        self.write("layer/a_test.cc", "TEST(Suite, does_it) {}\nTEST(Suite, does_more) {}\n")
+        cases = "".join(f'<testcase name="layer:{name}" status="{status}"/>' for name, status in (
+            ("Suite.does_it", "run"), ("Suite.does_more", "notrun"), ("Typed/0.DoesIt", "run"),
+            ("Typed/1.DoesIt", "notrun"), ("All/Wires.does/tcp", "notrun")))
+        ran = self.write("r.xml", f"<testsuite>{cases}</testsuite>")
+        missing = list(coverage.not_shown(coverage.tomllib.loads(FEATURES),
+                                          coverage.tests_of_sources(self.root),
+                                          coverage.passed_tests(ran)))
+        self.assertEqual(missing, [("thing", ["Suite.does_more"])])
+        self.assertEqual(coverage.silent_instances(ran), ["Typed/1", "Wires/tcp"])
+
     def test_takes_of_the_lab_what_passed_at_this_commit(self):
         record = self.root / "build/lab_passed"
         self.assertEqual(coverage.passed_in_lab(record, "abc"), set(), "no check was run")
