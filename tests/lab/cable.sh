@@ -4,6 +4,9 @@
 # more: docs/rdma-devices.md.)
 modprobe sch_netem
 
+# Two cables; another script may have made them in this machine.
+two_cables() { [[ -e /sys/class/net/a1 ]] || rdma-up -n 2 >/dev/null; }
+
 cut_cable() {
   local end
   for end in "a$1" "b$1"; do tc qdisc add dev "$end" root netem loss 100%; done

@@ -4,18 +4,27 @@
 
 # map_foreground NODE RDMA-DEVICES TARGET ARGUMENT...: the process is left in $map_pid, what it says
 # in NODE.log, the device's path in $device. An emulated machine that others keep from running may
-# not answer a client in the seconds that it waits: then again, twice at most, and told.
+# not answer a client in the seconds that it waits: then again, twice at most, and counted
+# (judge_repeats).
+maps_made=0 maps_repeated=0
 map_foreground() {
   local log=$work/$1.log tries=3
+  maps_made=$((maps_made + 1))
   while :; do
     : >"$log"
     "$braid" map --foreground --node-name "$1" --device "$2" "$3" "${@:4}" >"$log" 2>&1 &
     map_pid=$!
     grep -qm 1 '^/dev/' < <(timeout 60 tail -n +1 -f --pid="$map_pid" -- "$log") && break
-    grep 'did not answer within' "$log" && ((--tries > 0)) || fail "mapping $3"
+    grep -E 'did not answer (within|to the proof)' "$log" && ((--tries > 0)) || fail "mapping $3"
+    maps_repeated=$((maps_repeated + 1))
   done
   # shellcheck disable=SC2034  # for the script
   device=$(grep -oE '^/dev/[^ ]*' "$log")
+}
+# judge_repeats: for the end of a script. One of ten mappings may have been made again, and one.
+judge_repeats() {
+  echo "mapped $maps_made times, and $maps_repeated times again because nobody answered in time"
+  ((maps_repeated <= 1 + maps_made / 10)) || fail "too many mappings were not answered in time"
 }
 unmap_foreground() {
   kill -TERM "$map_pid"
@@ -27,7 +36,8 @@ unmap_foreground() {
 verify() {
   (cd "$work" && timeout -k 1 "${fio_limit:-180}" fio --name=verify --filename="$1" --direct=1 \
     --ioengine=libaio --iodepth=16 --rw=randrw --bsrange=4k-128k --size=8M --verify=crc32c \
-    --verify_backlog=64 --verify_fatal=1 --output-format=json "${@:2}") >"$work/fio.log" 2>&1 ||
+    --verify_backlog=64 --verify_fatal=1 --group_reporting --output-format=json \
+    "${@:2}") >"$work/fio.log" 2>&1 ||
     fail "fio on $1 found other data than it wrote, or an error, or had no end"
   judge_fio "$work/fio.log" >>"$work/longest_ms" || fail "fio on $1 did not do what it was for"
 }
@@ -48,14 +58,66 @@ verify_until_stopped() {
   : >"$work/longest_ms"
   until [[ -e $work/stop ]]; do verify "$@"; done
 }
-# stop_verifying PID WHAT: ends verify_until_stopped, which is process PID, and tells how long the
-# longest request took.
+# stop_verifying PID WHAT MOST-MS: ends verify_until_stopped, which is process PID, and judges how
+# long the longest request took.
 stop_verifying() {
   touch "$work/stop"
   wait "$1" || fail "fio failed: $2"
   rm "$work/stop"
+  judge_longest "$2" "$3"
+}
+# judge_longest WHAT MOST-MS: of all runs of fio since $work/longest_ms was emptied. The longest
+# request is as long as the longest pause: fio has one under way always.
+judge_longest() {
   local runs longest
   runs=$(wc -l <"$work/longest_ms") longest=$(sort -n "$work/longest_ms" | tail -n 1)
-  ((runs > 0)) || fail "fio ran not once: $2"
-  echo "$2: fio error 0 in $runs runs, the longest request took $longest ms"
+  ((runs > 0)) || fail "fio ran not once: $1"
+  echo "$1: fio error 0 in $runs runs, the longest request took $longest ms of at most $2"
+  ((longest <= $2)) || fail "$1: a request took $longest ms, more than $2"
+}
+
+# How long a request may take when one of two paths is lost: it is missed after 0.9 s, a client with
+# one reactor on an emulated machine is late by as much again.
+# shellcheck disable=SC2034  # for the scripts
+most_by_other_path_ms=10000
+# And, beside the time without a cable, when it was the only one: an attempt that goes on when the
+# cable is mended may last 5 s, the pause before the next 6 s, and what was held takes its time.
+most_after_mending_ms=30000
+
+# cut_under_fio CABLE SECONDS [FIO-OPTION...]: fio writes to $device and verifies, for $seconds,
+# while the cable is cut for so long, in which $while_cut is done, and mended.
+while_cut=:
+cut_under_fio() {
+  local fio_pid began lasted
+  : >"$work/longest_ms"
+  verify "$device" --time_based --runtime="${seconds:?}" "${@:3}" &
+  fio_pid=$!
+  sleep 3  # lint: allow(sleep) fio is under way
+  began=$(date +%s%3N)
+  cut_cable "$1"
+  sleep "$2"  # lint: allow(sleep) long enough for heartbeats to miss it
+  "$while_cut"
+  mend_cable "$1"
+  lasted=$(($(date +%s%3N) - began))
+  wait "$fio_pid" || fail "fio failed over the cable that was cut"
+  judge_longest "the only cable was cut for $lasted ms" $((lasted + most_after_mending_ms))
+}
+# verify_on_each_cpu: of $device, by four writers, each on a processor of its own:
+# with nbd.ko and as many reactors, each of these has requests.
+verify_on_each_cpu() {
+  verify "$device" --size=2M --numjobs=4 --offset_increment=2M \
+    --cpus_allowed="0-$(($(nproc) - 1))" --cpus_allowed_policy=split
+}
+# device_json NODE DEVICE EXPRESSION: of what `show` tells, `d`.
+device_json() {
+  "$braid" --control "$1" show "$2" --json |
+    python3 -c 'import json, sys; d = json.load(sys.stdin); print(eval(sys.argv[1]))' "$3"
+}
+# each_reactor_sent NODE DEVICE COUNT: the device has as many reactors, and each has sent requests.
+each_reactor_sent() {
+  local sent
+  sent=$(device_json "$1" "$2" 'd["requests"]["sent_by_reactor"]')
+  echo "requests of each reactor: $sent"
+  [[ $(device_json "$1" "$2" "len([n for n in $sent if n > 0]), d['reactors']") == "($3, $3)" ]] ||
+    fail "not each of $3 reactors has sent requests: $sent"
 }
