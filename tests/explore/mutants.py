@@ -35,7 +35,7 @@ BUGS = {
     # Who began before the fence is seen by it, but no more by a look before.
     "look_first": (
         "  heavy_fence();\n  return look();\n",
-        "  const auto seen = look();\n  heavy_fence();\n  return seen;\n",
+        "  auto seen = look();\n  heavy_fence();\n  return seen;\n",
     ),
     # A scribbled table leads out of the mapping.
     "offset_unchecked": (

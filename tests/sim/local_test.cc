@@ -55,7 +55,7 @@ class LocalProgram : public base::sim::SimProgram {
       options.name = "disk";
       auto device = co_await bnbd::open_file_device(*reactor_, options);
       if (device.ok()) {
-        judge_.opened(0, 0, Wish::kWrite, [] { return 0; });
+        judge_.opened(0, 0, Wish::kWrite, asked());
         EXPECT_TRUE(run_->opened(std::move(*device)).ok());
         co_return;
       }
@@ -63,6 +63,13 @@ class LocalProgram : public base::sim::SimProgram {
       EXPECT_EQ(device.code(), base::Errc::kBusy) << device.error().message();
       co_await reactor_->sleep_ns(kMillisecond);
     }
+  }
+  /// Without a session: one way, and nothing that could be lost but the disk.
+  static Judge::Asked asked() {
+    Judge::Asked asked;
+    asked.losses = [] { return uint64_t{0}; };
+    asked.ways = [] { return UntoldLosses::Ways{.connections = 1, .there = 1, .reopened = 0}; };
+    return asked;
   }
   Judge& judge_;
   Board board_;
