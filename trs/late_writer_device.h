@@ -149,11 +149,7 @@ class LateWriterDevice final : public vhca::Device {
   class WatchedListener final : public vhca::Listener {
    public:
     explicit WatchedListener(std::unique_ptr<vhca::Listener> behind) : behind_(std::move(behind)) {}
-    base::Task<base::Result<std::unique_ptr<vhca::ConnectRequest>>> next() override {
-      BRAID_CO_TRY(std::unique_ptr<vhca::ConnectRequest> request, co_await behind_->next());
-      co_return std::unique_ptr<vhca::ConnectRequest>(
-          std::make_unique<WatchedRequest>(std::move(request)));
-    }
+    base::Task<base::Result<std::unique_ptr<vhca::ConnectRequest>>> next() override;
     vhca::Address address() const override { return behind_->address(); }
 
    private:
@@ -169,6 +165,13 @@ inline base::Result<std::unique_ptr<vhca::Qp>> LateWriterDevice::WatchedPd::crea
     const vhca::QpOptions& options) {
   BRAID_TRY(std::unique_ptr<vhca::Qp> qp, behind_->create_qp(options));
   return std::unique_ptr<vhca::Qp>(std::make_unique<WatchedQp>(device_, *this, std::move(qp)));
+}
+
+inline base::Task<base::Result<std::unique_ptr<vhca::ConnectRequest>>>
+LateWriterDevice::WatchedListener::next() {
+  BRAID_CO_TRY(std::unique_ptr<vhca::ConnectRequest> request, co_await behind_->next());
+  co_return std::unique_ptr<vhca::ConnectRequest>(
+      std::make_unique<WatchedRequest>(std::move(request)));
 }
 
 }  // namespace braid::trs::testing
