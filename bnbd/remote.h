@@ -116,8 +116,9 @@ struct RemoteSessionOptions {
   /// Registered memory for payloads that do not lie in a region of this session; each reactor has
   /// its part, of two requests at least.
   uint64_t copy_pool_bytes = 4 << 20;
-  /// Reads land in that memory only, of 64 MiB at least then, and are copied out of it: the server
-  /// has no key to a user's buffers, and cannot change what has been read.
+  /// Reads land in that memory only and are copied out of it; it has room for 64 MiB then, but not
+  /// for more than 1024 requests. The server has no key to a user's buffers, and cannot change what
+  /// has been read.
   bool guard_reads = false;
   uint64_t reopen_delay_ns = base::kSecond;  // between attempts for devices in kUnavailable
   /// Between two questions for news: sizes, and devices that the server's operator has closed.

@@ -32,7 +32,6 @@ Errc ExportTable::settle_flush(const RequestSlot& slot, Errc status) {
   if (of_others && status != Errc::kOk) {
     holder.told.tell(failed, connection, slot.request);
     holder.session.expect_answer_seen();
-    if (reactor_.host().mutant("told-by-session")) holder.told = ToldFailures(failed);
   }
   // It is good behind what this connection has told. Another may have told nothing.
   const bool good = block.op == BlockOp::kFlush && status == Errc::kOk;
