@@ -378,6 +378,27 @@ TEST_P(ConformanceSrq, ALimitThatIsReachedAlreadyTellsAtOnce) {
   EXPECT_TRUE(no_events());
 }
 
+// An armed limit is never above what is posted, and so below what the queue may shrink to.
+TEST_P(ConformanceSrq, ItDoesNotShrinkBelowItsLimit) {
+  connect({}, with_srq(16));
+  for (uint64_t i = 0; i < 8; ++i) ASSERT_EQ(post_recv(server, i, kInbox, 64), 0);
+  ASSERT_TRUE(set_limit(6).ok());
+  EXPECT_EQ(set_max_wr(5).code(), base::Errc::kInvalid);
+  EXPECT_EQ(server.srq->query().srq_limit, 6u);
+  EXPECT_TRUE(no_events());
+  for (uint64_t i = 0; i < 2; ++i) {
+    ASSERT_EQ(send(client, i, 8), 0);
+    EXPECT_EQ(next_received(server).wr_id, i);
+  }
+  EXPECT_EQ(set_max_wr(5).code(), base::Errc::kInvalid) << "six are posted";
+  EXPECT_EQ(server.srq->query().srq_limit, 6u);
+  ASSERT_EQ(send(client, 2, 8), 0);
+  EXPECT_EQ(next_received(server).wr_id, 2u);
+  EXPECT_EQ(next_event(kServer).type, IBV_EVENT_SRQ_LIMIT_REACHED);
+  EXPECT_TRUE(set_max_wr(5).ok());
+  EXPECT_EQ(server.srq->query().srq_limit, 0u);
+}
+
 TEST_P(ConformanceSrq, ItHoldsWhatItWasMadeFor) {
   connect({}, with_srq(4, 2));
   EXPECT_EQ(server.srq->query().max_wr, 4u);

@@ -79,8 +79,8 @@ Status SoftSrq::resize(uint32_t max_wr) {
   RecvRing ring(max_wr, max_sge_);
   for (uint64_t at = tail_; at != head_; ++at) ring.copy(at, ring_.at(at));
   ring_ = std::move(ring);
-  max_wr_ = max_wr;
-  limit_ = std::min(limit_, max_wr);
+  max_wr_ = max_wr;  // and not below the limit: while that is armed, so many are posted
+  BRAID_ASSERT(limit_ <= max_wr_);
   return base::ok_status();
 }
 
