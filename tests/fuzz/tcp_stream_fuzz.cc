@@ -60,7 +60,12 @@ void step(Party& party, Numbers& in) {
       party.socket.send_room = in.next<uint16_t>();
       return;
     case 6: {
-      const auto opcode = static_cast<ibv_wr_opcode>(in.next<uint8_t>() % 5);
+      const auto chosen = in.next<uint8_t>();
+      if (chosen >= 0xf0) {
+        party.end.own_registered = !party.end.own_registered;
+        return;
+      }
+      const auto opcode = static_cast<ibv_wr_opcode>(chosen % 5);
       const uint32_t length = in.next<uint16_t>();
       // As the core: nothing once it failed.
       if (!party.end.closed) (void)party.post(opcode, std::min<uint32_t>(length, 60'000));

@@ -202,7 +202,9 @@ SoftMr::SoftMr(SoftDevice& device, const MrView& view) : device_(device), view_(
 
 std::unique_ptr<PeerFence> SoftMr::withdraw() {
   registered_ = false;
-  return withdraw_memory(device_.mr_table(), device_.wire(), view_);
+  std::unique_ptr<PeerFence> peers = withdraw_memory(device_.mr_table(), device_.wire(), view_);
+  // The clock sends from it on its own thread, which is none of the program's.
+  return both_fences(std::move(peers), device_.stall_clock().fence());
 }
 
 bool SoftMr::has_windows() const {

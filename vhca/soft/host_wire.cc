@@ -13,26 +13,6 @@ using base::Task;
 
 namespace {
 
-/// Of two wires' fences, until both have passed.
-class BothFences final : public PeerFence {
- public:
-  BothFences(std::unique_ptr<PeerFence> a, std::unique_ptr<PeerFence> b)
-      : a_(std::move(a)), b_(std::move(b)) {}
-  bool passed() override {
-    if (a_ != nullptr && a_->passed()) a_.reset();
-    if (b_ != nullptr && b_->passed()) b_.reset();
-    return a_ == nullptr && b_ == nullptr;
-  }
-  std::string waits_for() const override {
-    if (a_ != nullptr) return a_->waits_for();
-    return b_ != nullptr ? b_->waits_for() : "nobody";
-  }
-
- private:
-  std::unique_ptr<PeerFence> a_;
-  std::unique_ptr<PeerFence> b_;
-};
-
 /// Two listeners at one address, and the requests of both in one queue.
 class BothListeners final : public Listener {
  public:
@@ -73,10 +53,7 @@ std::string HostWire::kind_text() const {
 
 std::unique_ptr<PeerFence> HostWire::fence_peers(uint32_t key) {
   auto inhost = inhost_.fence_peers(key);
-  auto tcp = tcp_.fence_peers(key);
-  if (inhost == nullptr) return tcp;
-  if (tcp == nullptr) return inhost;
-  return std::make_unique<BothFences>(std::move(inhost), std::move(tcp));
+  return both_fences(std::move(inhost), tcp_.fence_peers(key));
 }
 
 Result<std::unique_ptr<Listener>> HostWire::listen(SoftDevice& device, base::Reactor& reactor,

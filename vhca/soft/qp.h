@@ -93,6 +93,8 @@ class SoftQp final : public Qp, public LinkEnd, private LockedEnd, public Stalle
   Answer land(const Request& request, bool begun, Landing& landing) override;
   Answer respond_landed(const Request& request) override;
   std::span<const std::byte> readable(const Request& request) override;
+  bool stand(std::span<const Piece> pieces, bool lands) const override;
+  void memory_gone_locked(uint64_t wire_sequence) override;
   void answered_locked(uint64_t sequence, const Answer& answer,
                        std::span<const std::byte> read_data) override;
   void broken_locked() override;
@@ -106,6 +108,7 @@ class SoftQp final : public Qp, public LinkEnd, private LockedEnd, public Stalle
   int check_post(const SendWr& wr) const;
   int post_in_error(const SendWr& wr);
   ibv_wc_status gather(const SendWr& wr, Piece* pieces, uint32_t& length) const;
+  bool holds(const Sge& sge, bool lands) const;
   bool must_wait(ibv_wr_opcode opcode, bool fence) const;
   SqEntry& store(const SendWr& wr, std::span<const Piece> pieces, uint32_t length,
                  ibv_wc_status status);
@@ -115,13 +118,15 @@ class SoftQp final : public Qp, public LinkEnd, private LockedEnd, public Stalle
   void hand_over_sends();
   bool settle(uint64_t sequence, const Execution& execution);
   void no_receive(uint64_t sequence, uint8_t rnr_timer);
+  void go_back(uint64_t sequence);
   void stall(Stall why, uint64_t delay_ns);
   void end_stall();
   void fail_at(uint64_t sequence, ibv_wc_status status);
   void complete_in_order();
   void complete_send(uint64_t wr_id, ibv_wr_opcode opcode, uint32_t length, ibv_wc_status status);
   bool find_sent(uint64_t wire_sequence, uint64_t& sequence) const;
-  bool data_landed(const SqEntry& entry, uint64_t sequence, std::span<const std::byte> data);
+  ibv_wc_status land_data(const SqEntry& entry, uint64_t sequence,
+                          std::span<const std::byte> data) const;
   void flush_sends();
   SqEntry& sq_entry(uint64_t sequence) const;
   Piece* sq_pieces(uint64_t sequence) const;

@@ -149,6 +149,24 @@ int SoftQp::post_in_error(const SendWr& wr) {
   return 0;
 }
 
+/// Whether our memory is registered in our PD, and may be written if data lands there.
+bool SoftQp::holds(const Sge& sge, bool lands) const {
+  if (sge.length == 0) return true;
+  MrView mr;
+  return mr_table_.find(sge.lkey, mr) && mr.pd == pd_id_ && mr.holds(sge.addr, sge.length) &&
+         (!lands || (mr.access & IBV_ACCESS_LOCAL_WRITE) != 0);
+}
+
+/// What gather() found may be gone since: a key is looked up each time before its memory is
+/// touched.
+bool SoftQp::stand(std::span<const Piece> pieces, bool lands) const {
+  for (const Piece& piece : pieces) {
+    const Sge sge{reinterpret_cast<uint64_t>(piece.address), piece.length, piece.lkey};
+    if (piece.lkey != 0 && !holds(sge, lands)) return false;
+  }
+  return true;
+}
+
 /// Resolves the SGEs to `pieces`, one each. The order of the errors is that of the SGEs.
 ibv_wc_status SoftQp::gather(const SendWr& wr, Piece* pieces, uint32_t& length) const {
   const bool in_line = (wr.send_flags & IBV_SEND_INLINE) != 0;
@@ -157,14 +175,9 @@ ibv_wc_status SoftQp::gather(const SendWr& wr, Piece* pieces, uint32_t& length) 
   uint64_t sum = 0;
   for (int i = 0; i < wr.num_sge; ++i) {
     const Sge& sge = wr.sg_list[i];
-    pieces[i] = {reinterpret_cast<std::byte*>(sge.addr), sge.length};
+    pieces[i] = {reinterpret_cast<std::byte*>(sge.addr), sge.length, in_line ? 0 : sge.lkey};
     sum += sge.length;
-    if (in_line || sge.length == 0) continue;
-    MrView mr;
-    if (!mr_table_.find(sge.lkey, mr) || mr.pd != pd_id_ || !mr.holds(sge.addr, sge.length) ||
-        (lands && (mr.access & IBV_ACCESS_LOCAL_WRITE) == 0)) {
-      return IBV_WC_LOC_PROT_ERR;
-    }
+    if (!in_line && !holds(sge, lands)) return IBV_WC_LOC_PROT_ERR;
   }
   if (sum > kMaxMessageBytes || (is_atomic(wr.opcode) && sum != kAtomicBytes)) {
     return IBV_WC_LOC_LEN_ERR;
@@ -209,7 +222,7 @@ SoftQp::SqEntry& SoftQp::store(const SendWr& wr, std::span<const Piece> pieces, 
       if (piece.length > 0) std::memcpy(copy + at, piece.address, piece.length);
       at += piece.length;
     }
-    *sq_pieces(sequence) = {copy, length};
+    *sq_pieces(sequence) = {copy, length, 0};
     entry.piece_count = 1;
   } else {
     entry.piece_count = 0;
@@ -225,18 +238,22 @@ bool SoftQp::may_send() const {
 /// Hands stored requests to the link for as long as it takes them.
 void SoftQp::progress_sends() {
   hand_over_sends();
-  if (stream_link_ != nullptr) stream_link_->flush();
+  if (stream_link_ != nullptr) stream_link_->flush(*this);
 }
 
 void SoftQp::hand_over_sends() {
   while (may_send() && stall_ == Stall::kNone && sent_ != head_) {
     const uint64_t sequence = sent_;
-    const SqEntry& entry = sq_entry(sequence);
+    SqEntry& entry = sq_entry(sequence);
+    const auto opcode = static_cast<ibv_wr_opcode>(entry.opcode);
+    const std::span<const Piece> pieces(sq_pieces(sequence), entry.piece_count);
+    // A stream looks each time it touches them.
+    if (stream_link_ == nullptr && !stand(pieces, returns_data(opcode))) [[unlikely]]
+      entry.status = IBV_WC_LOC_PROT_ERR;
     if (entry.status != IBV_WC_SUCCESS) {
       if (done_ == sequence) fail_at(sequence, entry.status);
       return;  // else those before it complete first
     }
-    const auto opcode = static_cast<ibv_wr_opcode>(entry.opcode);
     if (must_wait(opcode, entry.fence)) return;
     if (is_local(opcode)) {
       // One behind a request that goes again has been executed before.
@@ -253,7 +270,7 @@ void SoftQp::hand_over_sends() {
                           .length = entry.length,
                           .sequence = sequence - locals_sent_,
                           .posted_ns = entry.posted_ns,
-                          .pieces = {sq_pieces(sequence), entry.piece_count},
+                          .pieces = pieces,
                           .compare_add = entry.compare_add,
                           .swap = entry.swap};
     if (!settle(sequence, link_->execute(request))) return;
@@ -289,14 +306,19 @@ bool SoftQp::settle(uint64_t sequence, const Execution& execution) {
   return false;
 }
 
-/// The peer had no receive for `sequence`: that one and all behind it go again after the timer.
-void SoftQp::no_receive(uint64_t sequence, uint8_t rnr_timer) {
+/// That one and all behind it count as not handed to the link.
+void SoftQp::go_back(uint64_t sequence) {
   for (uint64_t at = sequence; at < sent_; ++at) {
     const auto opcode = static_cast<ibv_wr_opcode>(sq_entry(at).opcode);
     if (returns_data(opcode)) --reads_outstanding_;
     if (is_local(opcode)) --locals_sent_;
   }
   sent_ = sequence;
+}
+
+/// The peer had no receive for `sequence`: that one and all behind it go again after the timer.
+void SoftQp::no_receive(uint64_t sequence, uint8_t rnr_timer) {
+  go_back(sequence);
   const bool planted = device_.host().mutant("rnr-fatal");
   if (attr_.rnr_retry != kRnrRetryForEver || planted) {
     if (rnr_left_ == 0 || planted) {
@@ -406,10 +428,8 @@ void SoftQp::answered_locked(uint64_t wire_sequence, const Answer& answer,
       break;
     case Answer::Kind::kAck:
       if (lands) --reads_outstanding_;
-      if (lands && !answer.landed && !data_landed(entry, sequence, read_data)) {
-        entry.status = IBV_WC_BAD_RESP_ERR;
-        break;
-      }
+      if (lands && !answer.landed) entry.status = land_data(entry, sequence, read_data);
+      if (entry.status != IBV_WC_SUCCESS) break;
       entry.done = true;
       rnr_left_ = attr_.rnr_retry;
       complete_in_order();
@@ -420,15 +440,26 @@ void SoftQp::answered_locked(uint64_t wire_sequence, const Answer& answer,
   if (sequence == done_) fail_at(sequence, entry.status);
 }
 
-/// Lands the data of a READ or an atomic. False if the peer sent another length than was asked for.
-bool SoftQp::data_landed(const SqEntry& entry, uint64_t sequence, std::span<const std::byte> data) {
-  if (data.size() != entry.length) return false;
+/// Lands the data of a READ or an atomic, unless the peer sent another length than was asked for.
+ibv_wc_status SoftQp::land_data(const SqEntry& entry, uint64_t sequence,
+                                std::span<const std::byte> data) const {
+  if (data.size() != entry.length) return IBV_WC_BAD_RESP_ERR;
+  const std::span<const Piece> pieces(sq_pieces(sequence), entry.piece_count);
+  if (!stand(pieces, /*lands=*/true)) return IBV_WC_LOC_PROT_ERR;
   const std::byte* from = data.data();
-  for (const Piece& piece : std::span(sq_pieces(sequence), entry.piece_count)) {
+  for (const Piece& piece : pieces) {
     copy_last_word_last(piece.address, from, piece.length);
     from += piece.length;
   }
-  return true;
+  return IBV_WC_SUCCESS;
+}
+
+void SoftQp::memory_gone_locked(uint64_t wire_sequence) {
+  uint64_t sequence = 0;
+  if (!find_sent(wire_sequence, sequence)) return;  // it waits to go again, and is looked at then
+  go_back(sequence);
+  sq_entry(sequence).status = IBV_WC_LOC_PROT_ERR;
+  if (done_ == sequence) fail_at(sequence, IBV_WC_LOC_PROT_ERR);
 }
 
 }  // namespace braid::vhca::soft

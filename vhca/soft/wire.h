@@ -41,6 +41,7 @@ class SoftQp;
 struct Piece {
   std::byte* address;
   uint32_t length;
+  uint32_t lkey;  // by which it was found; 0: it is nobody's registration (inline data)
 };
 
 /// One send work request, checked locally and ready to run at the peer.
@@ -51,11 +52,13 @@ struct Request {
   uint32_t imm = 0;       // as in the work request (network byte order); SEND_WITH_INV: the key
   uint32_t rkey = 0;
   uint64_t remote_address = 0;
-  uint32_t length = 0;            // sum of the pieces, at most 2^31
-  uint64_t sequence = 0;          // counts the QP's requests from 0; names this one in answers
-  uint64_t posted_ns = 0;         // for direct links with Link::needs_post_times; 0: just now
-  std::span<const Piece> pieces;  // source, or for what returns data the destination; valid during
-                                  // execute(), and for kSent until answered() or close()
+  uint32_t length = 0;     // sum of the pieces, at most 2^31
+  uint64_t sequence = 0;   // counts the QP's requests from 0; names this one in answers
+  uint64_t posted_ns = 0;  // for direct links with Link::needs_post_times; 0: just now
+  std::span<const Piece>
+      pieces;  // source, or for what returns data the destination; valid during
+               // execute(), and for kSent until answered() or close(). Their
+               // memory is registered during execute(); later: LockedEnd::stand()
   // Of an atomic; its length is 8.
   uint64_t compare_add = 0;  // what is added, or what the word must be
   uint64_t swap = 0;         // CMP_SWP: what it becomes then
@@ -198,6 +201,12 @@ class LockedEnd {
   virtual Answer respond_landed(const Request& request) = 0;
   /// The memory that the rkey of a READ, answered before, still stands for; empty if for none.
   virtual std::span<const std::byte> readable(const Request& request) = 0;
+  /// Whether all of a request's pieces are still registered; `lands`: and may be written. For who
+  /// touches them after execute().
+  virtual bool stand(std::span<const Piece> pieces, bool lands) const = 0;
+  /// The memory of a request that was taken is gone before any of it was sent, and it will not be:
+  /// it fails when all before it have completed, and no request behind it may be sent.
+  virtual void memory_gone_locked(uint64_t sequence) = 0;
   virtual void answered_locked(uint64_t sequence, const Answer& answer,
                                std::span<const std::byte> read_data) = 0;
   virtual void broken_locked() = 0;
@@ -222,7 +231,7 @@ class Link {
 
   // --- stream links
   /// No more requests follow at once: send what execute() took.
-  virtual void flush() {}
+  virtual void flush(LockedEnd& end) { (void)end; }
   /// Sends and receives what can be without waiting, within a bound. `woken`: not by a poll.
   virtual void progress(LockedEnd& end, bool woken) { (void)end, (void)woken; }
   /// The connection ends in order: tells the peer.
@@ -271,6 +280,8 @@ class PeerFence {
   /// Who has not: "process 123". For people.
   virtual std::string waits_for() const = 0;
 };
+/// Passes when both have; null is one that has.
+std::unique_ptr<PeerFence> both_fences(std::unique_ptr<PeerFence> a, std::unique_ptr<PeerFence> b);
 
 /// A way to reach peers. One per SoftDevice. Any thread.
 class Wire {

@@ -32,7 +32,7 @@ class TcpLink final : public Link {
   ~TcpLink() override { end_->forget_qp(); }
 
   Execution execute(const Request& request) override { return stream_.execute(request); }
-  void flush() override { stream_.flush(); }
+  void flush(LockedEnd& end) override { stream_.flush(end); }
   void progress(LockedEnd& end, bool woken) override { stream_.run(&end, woken); }
   void hang_up() override { stream_.hang_up(); }
   Next next_arrival(Arrival&) override { return Next::kNone; }

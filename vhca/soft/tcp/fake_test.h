@@ -144,12 +144,19 @@ class End final : public LockedEnd {
 
   /// Hands over what was posted, and after RNR again all from there on.
   void hand_over() {
-    while (!closed && executed_to < posted) {
+    if (answered == gone && !closed) fail();
+    while (!closed && executed_to < std::min(posted, gone)) {
       const Request& request = slots[executed_to % kSlots].request;
       if (stream->execute(request).outcome != Outcome::kSent) return;
       ++executed_to;
     }
-    stream->flush();
+    stream->flush(*this);
+  }
+  bool stand(std::span<const Piece>, bool) const override { return own_registered; }
+  void memory_gone_locked(uint64_t sequence) override {
+    require(!closed && sequence >= answered && sequence < executed_to);
+    executed_to = gone = sequence;
+    if (answered == gone) fail();
   }
 
   void refused_locked(ibv_wc_status status, std::string_view) override {
@@ -196,6 +203,8 @@ class End final : public LockedEnd {
   uint64_t word = 0;
   int receives = 4;
   bool registered = true;
+  bool own_registered = true;  // what our requests name
+  uint64_t gone = UINT64_MAX;  // the request whose memory went
   uint64_t expected = 0;
   uint64_t answered = 0;
   uint64_t posted = 0;

@@ -27,14 +27,25 @@ void TcpStream::begin_landing(const FrameHeader& header) {
   if (!closed_) into_ = Into::kRequest;
 }
 
-/// Before the memory of a peer's request is touched again: it may have been deregistered.
+/// Before memory is touched again: it may have been deregistered.
 bool TcpStream::look_up_again() {
-  if (into_ != Into::kRequest) return true;
+  if (into_ == Into::kResponse) return destination_stands();
   const Request request = request_of(landing_);
   const Answer verdict = end_->land(request, /*begun=*/true, place_);
   if (verdict.kind == Answer::Kind::kAck) return true;
   into_ = Into::kNowhere;
   answer(request, verdict, {});
+  return false;
+}
+
+/// That of our own READ. Else it fails, and what comes of its data goes nowhere.
+bool TcpStream::destination_stands() {
+  if (end_->stand(reads_[reads_tail_ % reads_.size()].pieces, /*lands=*/true)) return true;
+  into_ = Into::kNowhere;
+  ++reads_tail_;
+  answered_ = landing_.sequence + 1;
+  end_->answered_locked(landing_.sequence,
+                        {.kind = Answer::Kind::kError, .status = IBV_WC_LOC_PROT_ERR}, {});
   return false;
 }
 

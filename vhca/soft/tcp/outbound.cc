@@ -173,6 +173,7 @@ bool Outbound::gather_body(Frame& frame, uint64_t skip, Gathered& out, LockedEnd
       return true;
     }
     case Body::kPieces:
+      if (end == nullptr || !end->stand(frame.pieces, /*lands=*/false)) return false;
       break;
   }
   for (const Piece& piece : frame.pieces) {
@@ -199,7 +200,7 @@ void Outbound::sent(uint64_t bytes) {
 
 void Outbound::drop_oldest() {
   offset_ = 0;
-  if (frame(tail_).header.kind == static_cast<uint8_t>(FrameKind::kResponse)) --responses_;
+  if (is(frame(tail_), FrameKind::kResponse)) --responses_;
   ++tail_;
 }
 
@@ -226,29 +227,46 @@ void Outbound::go_back(uint64_t sequence) {
   requests_sent_ = requests_begun_ = sequence;
 }
 
-bool Outbound::drop_data() {
-  const auto response = [](const Frame& each) {
-    return each.header.kind == static_cast<uint8_t>(FrameKind::kResponse);
-  };
-  const auto stays = [&](const Frame& each) {
-    return each.body == Body::kNone || (each.body == Body::kInline && response(each));
-  };
-  const auto request = [](const Frame& each) {
-    return each.header.kind == static_cast<uint8_t>(FrameKind::kRequest);
-  };
-  uint32_t kept = tail_;
-  if (!empty() && offset_ > 0) {
-    if (!stays(frame(tail_))) return false;
-    ++kept;
-  }
-  for (uint32_t at = kept; at != head_; ++at) {
-    if (!stays(frame(at)) || request(frame(at))) continue;
+std::optional<uint64_t> Outbound::oldest_request() {
+  if (!is(frame(tail_), FrameKind::kRequest)) return std::nullopt;
+  return frame(tail_).header.sequence;
+}
+
+/// Of the frames from `from` on.
+template <typename Keeps>
+void Outbound::keep(uint32_t from, Keeps&& keeps) {
+  uint32_t kept = from;
+  for (uint32_t at = from; at != head_; ++at) {
+    if (!keeps(frame(at))) continue;
     if (kept != at) frame(kept) = frame(at);
     ++kept;
   }
   head_ = kept;
+}
+
+bool Outbound::drop_requests() {
+  BRAID_ASSERT(offset_ == 0);
+  if (frame(tail_).round != round_) {
+    drop_oldest();
+    return false;
+  }
+  keep(tail_, [](const Frame& each) { return !is(each, FrameKind::kRequest); });
+  return true;
+}
+
+bool Outbound::drop_data() {
+  const auto stays = [](const Frame& each) {
+    return each.body == Body::kNone ||
+           (each.body == Body::kInline && is(each, FrameKind::kResponse));
+  };
+  const bool begun = !empty() && offset_ > 0;
+  if (begun && !stays(frame(tail_))) return false;
+  keep(tail_ + (begun ? 1 : 0),
+       [stays](const Frame& each) { return stays(each) && !is(each, FrameKind::kRequest); });
   responses_ = 0;
-  for (uint32_t at = tail_; at != head_; ++at) responses_ += response(frame(at)) ? 1 : 0;
+  for (uint32_t at = tail_; at != head_; ++at) {
+    responses_ += is(frame(at), FrameKind::kResponse) ? 1 : 0;
+  }
   return true;
 }
 

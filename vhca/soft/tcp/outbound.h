@@ -1,8 +1,8 @@
 // Outbound: the frames of one connection that wait for the socket, and their sending.
 //
 // A ring of fixed size. Data is not copied: it is sent from the pieces of a send work request
-// (valid until its answer), or from registered memory, which is looked up again for each system
-// call. The header's `acknowledged` is filled in when its first byte goes.
+// (valid until its answer), or from memory that the peer reads. Either is looked up again for each
+// system call. The header's `acknowledged` is filled in when its first byte goes.
 //
 // Threads: as TcpStream.
 #pragma once
@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "base/stream_socket.h"
@@ -55,13 +56,19 @@ class Outbound {
   void push_read_response(const Request& request);
 
   /// Sends until all is gone, a bound of bytes is reached, or the socket takes no more
-  /// (kWouldBlock). `executed` is what is acknowledged to the peer. `end` looks up the memory of
-  /// READs; kStale: that of the oldest frame, a response, is gone. `sent_any`: something was taken.
+  /// (kWouldBlock). `executed` is what is acknowledged to the peer. `end` looks up memory; kStale:
+  /// that of the oldest frame, a request or the response to a READ, is gone. `sent_any`: something
+  /// was taken.
   base::Errc flush(LockedEnd* end, uint64_t executed, bool& sent_any);
-  /// After kStale: whether part of the response has gone already.
+  /// After kStale: whether part of the frame has gone already.
   bool oldest_begun() const { return offset_ > 0; }
-  /// After kStale, if none has: the READ is refused instead.
+  /// After kStale: the request that the oldest frame is.
+  std::optional<uint64_t> oldest_request();
+  /// After kStale, if none has gone: the READ is refused instead.
   void refuse_oldest(ibv_wc_status status);
+  /// ..., or the request and all behind it are dropped. False: it was one from before the core went
+  /// back, for nothing anyway, and is dropped alone.
+  bool drop_requests();
   /// What the peer has been told to be executed.
   uint64_t told() const { return told_; }
 
@@ -124,6 +131,11 @@ class Outbound {
   uint32_t held_limit();
   base::Errc send_urgent();
   void drop_oldest();
+  template <typename Keeps>
+  void keep(uint32_t from, Keeps&& keeps);
+  static bool is(const Frame& frame, FrameKind kind) {
+    return frame.header.kind == static_cast<uint8_t>(kind);
+  }
   Frame& add(FrameKind kind, uint64_t sequence, Body body);
   bool gather(Gathered& out, LockedEnd* end, uint64_t executed);
   bool gather_body(Frame& frame, uint64_t skip, Gathered& out, LockedEnd* end);

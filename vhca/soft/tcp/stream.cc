@@ -93,7 +93,7 @@ void TcpStream::send() {
     const Errc failed = out_.flush(end_, withholds() ? out_.told() : executed_, sent_any);
     if (sent_any) stuck_ = false;
     if (failed == Errc::kStale) {
-      refuse_read();
+      oldest_is_stale();
       send_last_words();
       continue;
     }
@@ -106,11 +106,17 @@ void TcpStream::send() {
   socket_.shut_down_send();
 }
 
-/// The oldest response is to a READ whose memory is gone.
-void TcpStream::refuse_read() {
-  if (out_.oldest_begun()) {
-    return violate("a READ of memory that was deregistered while its data was sent");
+/// The memory of the oldest frame is gone: the peer's READ is refused, our own request fails.
+void TcpStream::oldest_is_stale() {
+  const bool begun = out_.oldest_begun();
+  if (const auto sequence = out_.oldest_request(); sequence.has_value()) {
+    if (!begun && !out_.drop_requests()) return;
+    end_->memory_gone_locked(*sequence);
+    // Nothing can follow a request that is half sent.
+    if (begun) fail(Errc::kDisconnected);
+    return;
   }
+  if (begun) return violate("a READ of memory that was deregistered while its data was sent");
   out_.refuse_oldest(IBV_WC_REM_ACCESS_ERR);
   end_->refused_locked(IBV_WC_REM_ACCESS_ERR,
                        "memory that the peer reads was deregistered before its data was sent");

@@ -1,9 +1,9 @@
 // TcpStream: a QP's half of a connection, in bytes: frames out, frames in, data where it belongs.
 //
 // What has fully arrived in the buffer is handled there; data of longer frames is received straight
-// into its memory, but for the last 8 bytes, which are stored last. Memory of a peer's request is
-// looked up again before each system call that touches it, and `Activity` is odd meanwhile, so that
-// a deregistration can wait for it.
+// into its memory, but for the last 8 bytes, which are stored last. Memory, be it of a peer's
+// request or of our own, is looked up again before each system call that touches it, and `Activity`
+// is odd meanwhile, so that a deregistration can wait for it.
 //
 // Threads: one at a time: whoever holds the QP's lock, and after the QP is gone TcpEnd's.
 #pragma once
@@ -66,7 +66,10 @@ class TcpStream {
 
   // --- for the link
   Execution execute(const Request& request);
-  void flush();
+  void flush(LockedEnd& end) {
+    end_ = &end;
+    flush();
+  }
   /// Sends and receives. `end` null: the QP is gone. `woken`: the socket is said to be ready; else
   /// the owner polls, and a socket that was silent for long is looked at now and then only.
   void run(LockedEnd* end, bool woken);
@@ -121,6 +124,7 @@ class TcpStream {
   class Busy;
 
   // --- stream.cc
+  void flush();
   void receive();
   bool should_receive(bool woken);
   uint32_t receive_pieces(iovec* pieces);
@@ -129,7 +133,7 @@ class TcpStream {
   void report();
   void fail(base::Errc why);
   void violate(const std::string& what);
-  void refuse_read();
+  void oldest_is_stale();
   void send_last_words();
 
   // --- inbound.cc
@@ -167,6 +171,7 @@ class TcpStream {
   // --- landing.cc: data of a frame that is longer than the buffer
   void begin_landing(const FrameHeader& header);
   bool look_up_again();
+  bool destination_stands();
   uint32_t landing_room(iovec* pieces);
   size_t land_from_buffer();
   void landing_done();
@@ -176,7 +181,7 @@ class TcpStream {
   StreamEvents& events_;
   const std::shared_ptr<Activity> activity_;
   const Options options_;
-  LockedEnd* end_ = nullptr;  // once run() was called with one, until the QP is gone
+  LockedEnd* end_ = nullptr;  // once run() or flush() was called with one, until the QP is gone
   Outbound out_;
   base::Errc dead_ = base::Errc::kOk;  // why nothing is carried any more
   bool reported_ = false;

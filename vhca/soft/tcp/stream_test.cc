@@ -108,6 +108,63 @@ TEST_F(TcpStreams, memory_that_goes_in_the_middle_of_a_read_ends_the_connection)
   EXPECT_LE(party.socket.outgoing.size(), 1000u) << "nothing of what is not registered was sent";
 }
 
+// --- memory of our own requests
+
+TEST_F(TcpStreams, memory_that_goes_before_its_request_is_sent_fails_the_request) {
+  Party party(*host);
+  party.run();
+  party.socket.send_room = 0;
+  for (int i = 0; i < 3; ++i) ASSERT_EQ(party.post(IBV_WR_RDMA_WRITE, 5000), Outcome::kSent);
+  party.run();
+  party.end.own_registered = false;
+  party.socket.send_room = SIZE_MAX;
+  party.run();
+  EXPECT_EQ(party.end.gone, 0u);
+  EXPECT_TRUE(party.end.closed);
+  const auto frames = party.sent();
+  ASSERT_EQ(frames.size(), 2u) << "ready, gone";
+  EXPECT_EQ(party.last_kind(), FrameKind::kGone);
+  party.run();
+  EXPECT_EQ(party.events.why, Errc::kOk) << "the connection stands";
+}
+
+TEST_F(TcpStreams, memory_that_goes_in_the_middle_of_a_request_ends_the_connection) {
+  Party party(*host);
+  party.run();
+  party.socket.outgoing.clear();
+  party.socket.send_room = 1000;
+  ASSERT_EQ(party.post(IBV_WR_RDMA_WRITE, 50'000), Outcome::kSent);
+  EXPECT_EQ(party.socket.outgoing.size(), 1000u);
+  party.end.own_registered = false;
+  party.socket.send_room = SIZE_MAX;
+  party.run();
+  EXPECT_EQ(party.end.gone, 0u);
+  EXPECT_EQ(party.socket.outgoing.size(), 1000u) << "nothing of what is not registered was sent";
+  EXPECT_TRUE(party.socket.send_ended && party.socket.ended) << "the peer sees a loss";
+  party.run();
+  EXPECT_EQ(party.events.why, Errc::kDisconnected);
+}
+
+TEST_F(TcpStreams, memory_that_goes_in_the_middle_of_an_answer_takes_no_more) {
+  Party party(*host);
+  party.socket.receive_max = 20'000;
+  ASSERT_EQ(party.post(IBV_WR_RDMA_READ, 100'000), Outcome::kSent);
+  FrameHeader response = party.header(FrameKind::kResponse, 0);
+  response.length = 100'000;
+  party.feed(response);
+  const size_t rest = 50'000;
+  while (party.socket.incoming.size() > rest) party.run();
+  EXPECT_EQ(party.landing[10'000], Party::pattern(10'000, 1));
+  party.end.own_registered = false;
+  std::fill(party.landing.begin(), party.landing.end(), std::byte{0});
+  while (!party.socket.incoming.empty()) party.run();
+  for (const std::byte each : party.landing) ASSERT_EQ(each, std::byte{0});
+  EXPECT_TRUE(party.end.closed);
+  EXPECT_FALSE(party.end.broken);
+  EXPECT_EQ(party.last_kind(), FrameKind::kGone);
+  EXPECT_EQ(party.events.why, Errc::kOk) << "the connection stands";
+}
+
 TEST_F(TcpStreams, a_violation_is_the_end_for_the_peer_too) {
   Party party(*host);
   party.feed(party.header(FrameKind::kConnect));
