@@ -34,6 +34,10 @@ Result<uint16_t> parse_port(std::string_view text, std::string_view whole) {
 
 Result<vhca::Address> parse_address(std::string_view text, uint16_t default_port) {
   const std::string_view whole = text;
+  // Whoever reads it as a C string sees another address than who compares it.
+  if (const size_t zero = text.find('\0'); zero != std::string_view::npos)
+    return make_error(Errc::kInvalid, "address \"{}\" goes on behind a zero byte",
+                      text.substr(0, zero));
   if (text.starts_with("ip:")) text.remove_prefix(3);
   vhca::Address address;
   address.port = default_port;

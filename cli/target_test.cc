@@ -83,6 +83,16 @@ TEST(Target, a_link_local_gid_is_refused_with_what_would_be_right) {
   }
 }
 
+// One can come by the control socket, and what reads it then sees another address than what
+// compares paths.
+TEST(Target, no_address_goes_on_behind_a_zero_byte) {
+  using namespace std::string_view_literals;  // NOLINT
+  for (const std::string_view text :
+       {"10.0.0.1\0x"sv, "10.0.0.2\0@10.0.0.1"sv, "gid:::ffff:10.0.0.1\0x"sv, "[::1\0]:7"sv}) {
+    EXPECT_EQ(parse_path(text).code(), Errc::kInvalid) << text;
+  }
+}
+
 TEST(Target, wrong_paths_are_named) {
   const struct {
     const char* text;
