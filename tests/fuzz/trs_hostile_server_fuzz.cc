@@ -2,7 +2,8 @@
 // what the client is asked for and what its operator does. At the end an honest server takes the
 // hostile one's place: what the client had under way ends exactly once, well if the hostile one had
 // granted what the honest one does, all permits are there, and the session closes in time with
-// nothing left of it.
+// nothing left of it. What the server has not answered ends only as somebody wants it: cancelled,
+// given up, or lost with the session.
 //   first byte  bit 0: client and server have a key; bit 1: the session has two paths; bit 2: the
 //               client has two reactors, which lend each other permits
 #include <algorithm>
@@ -61,17 +62,17 @@ class Game {
   }
 
   void play() {
-    const bool gives_up = numbers_.odd(4);
+    gives_up_ = numbers_.odd(4);
     const uint32_t features = numbers_.odd(8) ? numbers_.below(64) : trs::kAllFeatures;
     client_->open([&](trs::ClientOptions& options) {
       options.reconnect.attempt_timeout_ns = kSecond;
       options.reconnect.delay_max_ns = kSecond;
       options.admin_timeout_ns = kSecond;
-      if (gives_up) options.reconnect.give_up_after_ns = 2 * kSecond;
+      if (gives_up_) options.reconnect.give_up_after_ns = 2 * kSecond;
       options.features = features;
       if (keyed_) options.key = test_key("client");
     });
-    ordinary_ = !gives_up && features == trs::kAllFeatures;
+    ordinary_ = !gives_up_ && features == trs::kAllFeatures;
     client_->on_reconnected = [this]() -> base::Task<base::Status> {
       if (numbers_.odd(8)) co_return base::make_error(Errc::kBusy, "not yet");
       co_return base::Status();
@@ -142,6 +143,7 @@ class Game {
     io.request.permit = std::move(permit);
     queue.submit(io.request);
     io_reactors_.push_back(reactor);
+    cancelled_.push_back(false);
     client_->reactors[reactor]->wake();
     if (!numbers_.odd(4)) world_.run_for(20 * kMicrosecond);
   }
@@ -159,13 +161,18 @@ class Game {
     const size_t index = numbers_.below(static_cast<uint32_t>(ios_.size()));
     const size_t reactor = io_reactors_[index];
     Io& io = *ios_[index];
-    if (io.completions == 0) (void)client_->session->queue(reactor).cancel(io.request);
+    if (io.completions > 0) return;
+    const bool taken_back = client_->session->queue(reactor).cancel(io.request);
+    cancelled_[index] = cancelled_[index] || taken_back;
     client_->reactors[reactor]->wake();
   }
 
   void operate() {
     if (!client_->opened || numbers_.empty()) return;
-    if (!operator_.acts(*client_->session, client_->home(), numbers_)) ordinary_ = false;
+    if (!operator_.acts(*client_->session, client_->home(), numbers_)) {
+      ordinary_ = false;
+      may_be_lost_ = true;
+    }
     client_->home().wake();
   }
 
@@ -211,6 +218,7 @@ class Game {
     });
     client_->home().wake();
     finish_requests();
+    for (size_t i = 0; i < ios_.size(); ++i) check_end(*ios_[i], cancelled_[i]);
     if (ordinary_) require(all_permits_are_back(), "all permits are there");
     client_->close();
     require(world_.run_until([this] { return client_->closed; }, 20 * kSecond), "it closes");
@@ -244,9 +252,27 @@ class Game {
     const bool all = world_.run_until(done, ordinary_ ? 20 * kSecond : kSecond);
     require(all || !ordinary_, "each request is served by the honest server");
     for (const Io* const io : rest) {
-      require(!ordinary_ || io->status == Errc::kOk || io->status == Errc::kCanceled, "and well");
+      const bool well = io->status == Errc::kOk || !io->request.answered();
+      require(!ordinary_ || well, "and well");
     }
     for (const auto& io : ios_) require(io->completions <= 1, "a request ends once");
+  }
+  /// Before the session closes.
+  void check_end(const Io& io, bool cancelled) const {
+    if (!io.done) return;
+    if (io.request.answered()) return require(!cancelled, "what is taken back gets no answer");
+    switch (io.status) {
+      case Errc::kCanceled:
+        return require(cancelled, "a request is cancelled by its user only");
+      case Errc::kTimedOut:
+        return require(gives_up_, "a client gives up if it was told to");
+      case Errc::kDisconnected:
+        return require(may_be_lost_, "a session is lost if it may be");
+      case Errc::kInvalid:
+        return require(!ordinary_, "the server grants what is asked for");
+      default:
+        return require(false, "there is no other end");
+    }
   }
   bool all_permits_are_back() {
     const auto all_free = [this] {
@@ -264,6 +290,7 @@ class Game {
   sim::SimWorld world_;
   Numbers numbers_;
   bool keyed_ = false;
+  bool gives_up_ = false, may_be_lost_ = false;  // what the client was told
   bool ordinary_ = true;  // the hostile server has granted only what the honest one does
   sim::SimMachine* server_at_ = nullptr;
   std::vector<sim::SimHost*> hosts_;
@@ -271,6 +298,7 @@ class Game {
   ClientProcess* client_ = nullptr;
   std::vector<std::unique_ptr<Io>> ios_;
   std::vector<size_t> io_reactors_;
+  std::vector<bool> cancelled_;
   std::array<trs::PermitWaiter, 2> waiters_;
   braid::fuzz::ClientOperator operator_;
   size_t segments_ = 0;
