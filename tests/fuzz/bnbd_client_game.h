@@ -1,10 +1,11 @@
-// A hostile client at the shipping export server, beside an honest one, whose data stays as it
-// wrote it. The input chooses requests, and what the server's operator does; at the end nothing is
-// left of the hostile one.
+// Hostile clients at the shipping export server, beside an honest one, whose data stays as it wrote
+// it, and whose flushes vouch for what is durable. The input chooses requests, what the server's
+// operator and its disks do, and what the hostile ones call themselves; at the end nothing is left
+// of them.
 #pragma once
 
 #include "tests/fuzz/bnbd_honest_client.h"
-#include "tests/fuzz/bnbd_hostile_client.h"
+#include "tests/fuzz/bnbd_hostile_acts.h"
 
 namespace braid::bnbd::two_party {
 
@@ -25,26 +26,37 @@ class ServerNode final : public Node {
   std::unique_ptr<ExportServer> server;
 };
 
+/// Hears of writers beside the honest one: its data is theirs, too, from then on.
+class WritersLog final : public base::LogSink {
+ public:
+  void write(base::LogLevel, std::string_view, std::string_view line) override {
+    const bool opened = line.find(" opened 'honest' in mode ") != std::string_view::npos;
+    const bool honest = line.find(std::string(" from ") + kHonestIp) != std::string_view::npos;
+    heard |= opened && !honest && !line.ends_with(" ro");
+  }
+  bool heard = false;
+};
+
 class ClientGame {
  public:
-  explicit ClientGame(const Numbers& numbers) : world_({}), numbers_(numbers) {
+  explicit ClientGame(const Numbers& numbers)
+      : world_({.log_sink = writers_}), numbers_(numbers), hostile_(world_, numbers_) {
     base::sim::SimMachine& machine = world_.add_machine("server");
     world_.fabric().add_port(machine, kServerIp);
-    machine.add_disk("/exports/honest", {.size_bytes = kDiskBytes});
-    machine.add_disk("/exports/other", {.size_bytes = kDiskBytes});
+    disk_ = &machine.add_disk("/exports/honest", {.size_bytes = kDiskBytes});
+    other_disk_ = &machine.add_disk("/exports/other", {.size_bytes = kDiskBytes});
     base::sim::SimHost& host = machine.start_process("server");
     auto node = std::make_unique<ServerNode>(host);
     server_ = node.get();
     host.run(std::move(node));
-    honest_ = start<HonestClient>(world_, "honest", kHonestIp);
+    honest_ = start<HonestClient>(world_, "honest", kHonestIp, numbers_.flag() ? 2 : 1);
     honest_->open(base::kNever);
     require(world_.run_until([this] { return honest_->tried; }, kSecond) && honest_->device,
             "the honest one is in");
     segments_ = host.segments();
-    hostile_ = start<HostileClient>(world_, "hostile", kHostileIp);
-    hostile_->open();
-    require(world_.run_until([this] { return hostile_->opened; }, kSecond) && hostile_->session,
-            "TRS takes whoever keeps its rules");
+    hostile_.add("hostile", kHostileIp);
+    // Sessions of one name, to which the operator's word is for both.
+    if (numbers_.odd(4)) hostile_.add(numbers_.flag() ? "honest" : "hostile", "10.0.0.4");
   }
   void play() {
     for (unsigned steps = 0; !numbers_.empty() && steps < 400; ++steps) step();
@@ -53,85 +65,35 @@ class ClientGame {
 
  private:
   void step() {
-    switch (numbers_.below(12)) {
+    switch (numbers_.below(16)) {
       case 0:
-        return open();
+        return hostile_.open();
       case 1:
-        return send(trs::Direction::kRead, numbers_.bent(to_bytes(session_info())), 36);
+        return hostile_.ask_for_version();
       case 2:
       case 3:
       case 4:
       case 5:
-        return io();
+        return hostile_.io();
       case 6:
-        return close();
+        return hostile_.close();
       case 7:
-        return anything();
+        return hostile_.anything();
       case 8:
         return honest_works();
       case 9:
-        return ask_for_news();
+        return hostile_.ask_for_news();
       case 10:
         return operate();
+      case 11:
+        return honest_writes_through();
+      case 12:
+        return honest_flushes();
+      case 13:
+        return numbers_.flag() ? others_flush_fails() : disk_hangs();
       default:
         return pass_time(world_, numbers_);
     }
-  }
-
-  // --- the hostile one
-
-  wire::SessionInfo session_info() {
-    wire::SessionInfo info;
-    info.version = static_cast<uint8_t>(numbers_.below(4));
-    return info;
-  }
-  void send(trs::Direction direction, std::vector<std::byte> header, uint32_t data_bytes) {
-    (void)hostile_->submit(direction, std::move(header), data_bytes);
-    if (!numbers_.odd(4)) world_.run_for(200 * kMicrosecond);
-  }
-  void anything() {
-    const auto direction = numbers_.flag() ? trs::Direction::kRead : trs::Direction::kWrite;
-    const std::vector<std::byte> header = numbers_.take(numbers_.next<uint16_t>() % 300);
-    send(direction, header, numbers_.next<uint16_t>() % (kMaxIoBytes + 1));
-  }
-  void open() {
-    static constexpr std::array kNames = {"other", "ram", "honest", "none", "../exports/honest"};
-    auto made = wire::make_open(kNames[numbers_.below(kNames.size())],
-                                static_cast<wire::AccessMode>((numbers_.below(3) + 1) % 3));
-    if (!made.ok()) return;
-    std::vector<std::byte> message = to_bytes(*made);
-    if (numbers_.flag()) {
-      const uint64_t tenure = numbers_.flag() ? numbers_.next<uint64_t>() : 0;
-      message = to_bytes(wire::make_claim(*made, tenure, numbers_.flag()));
-    }
-    send(trs::Direction::kRead, numbers_.bent(message), numbers_.odd(4) ? 56 : 520);
-    world_.run_for(500 * kMicrosecond);
-    wire::OpenAnswer answer;
-    std::memcpy(&answer, hostile_->memory.data(), sizeof(answer));
-    if (uint32_t{answer.device_id} != 0) device_id_ = answer.device_id;  // its own, if it is in
-  }
-  void close() {
-    wire::Close message;
-    message.header.type = uint16_t{5};
-    message.device_id = numbers_.odd(4) ? numbers_.next<uint32_t>() : device_id_;
-    send(trs::Direction::kWrite, numbers_.bent(to_bytes(message)), 0);
-  }
-  void ask_for_news() {
-    const wire::News message = wire::make_news(numbers_.next<uint8_t>());
-    send(trs::Direction::kRead, numbers_.bent(to_bytes(message)), wire::kNewsBytesMax);
-  }
-  void io() {
-    wire::Io message;
-    message.header.type = uint16_t{4};
-    message.device_id = device_id_;
-    message.sector = 8u * numbers_.below(40) + (numbers_.odd(4) ? numbers_.below(8) : 0);
-    const uint32_t operation = (numbers_.below(6) + 1) % 6;
-    message.operation_flags = operation | uint32_t{numbers_.next<uint16_t>()} << 8;
-    message.length_bytes = numbers_.odd(4) ? 512u * numbers_.below(20) : kBlockBytes;
-    uint32_t data_bytes = operation < 2 ? uint32_t{message.length_bytes} : 0;
-    if (numbers_.odd(8)) data_bytes = numbers_.next<uint16_t>();
-    send(operation == 0 ? trs::Direction::kRead : trs::Direction::kWrite,
-         numbers_.bent(to_bytes(message)), std::min(data_bytes, kMaxIoBytes));
   }
 
   // --- the server's operator
@@ -154,16 +116,41 @@ class ClientGame {
     (void)co_await server.resize(std::move(name), size_bytes, true);
   }
 
+  // --- the server's disks
+
+  /// That of the hostile ones; for a while, as no export server can end before its disks.
+  void disk_hangs() {
+    other_disk_->faults.stalled_until_ns =
+        world_.now_ns() + numbers_.below(32) * 100 * kMillisecond;
+    other_disk_->faults.stalls_some = numbers_.flag();
+  }
+  /// A flush by another than the honest one, whose writes it covers, if it has got the export.
+  void others_flush_fails() {
+    disk_->faults.errors_per_million = 1'000'000;
+    hostile_.flush();
+    world_.run_for(kMillisecond);
+    disk_->faults.errors_per_million = 0;
+  }
+
   // --- the honest one
 
+  /// Others have been let in to write: beside it, for a migration, or while its path was away.
+  bool gone() const { return writers_->heard; }
   void honest_works() {
+    if (gone()) return;
     const size_t block = numbers_.below(kDiskBytes / kBlockBytes);
-    honest_does(BlockOp::kWrite, block, ++stamp_);
-    written_[block] = stamp_;
+    write(block);
     check(block);
+  }
+  void write(size_t block) {
+    honest_does(BlockOp::kWrite, block, ++stamp_);
+    require(honest_->status == Errc::kOk, "it is served well");
+    written_[block] = stamp_;
+    lost_[block] = false;
   }
   void check(size_t block) {
     honest_does(BlockOp::kRead, block, 0xee);
+    require(honest_->status == Errc::kOk, "it is served well");
     const auto as_written = [this, block](std::byte b) {
       return b == static_cast<std::byte>(written_[block]);
     };
@@ -171,29 +158,88 @@ class ClientGame {
             "the honest client reads what it wrote");
   }
   void honest_does(BlockOp op, size_t block, int fill) {
-    honest_->submit(op, block * kBlockBytes, kBlockBytes, fill);
+    submit(op, block, fill);
     require(world_.run_until([this] { return honest_->idle(); }, kSecond), "it is served in time");
-    require(honest_->status == Errc::kOk, "and well");
+  }
+  void submit(BlockOp op, size_t block, int fill) {
+    if (honest_->reactors.size() > 1) honest_->on_reactor = numbers_.below(2);
+    const bool ranged = op != BlockOp::kFlush;
+    honest_->submit(op, ranged ? block * kBlockBytes : 0, ranged ? kBlockBytes : 0, fill);
+  }
+  bool is_durable(size_t block) const {
+    const auto bytes = disk_->durable().subspan(block * kBlockBytes, kBlockBytes);
+    return std::all_of(bytes.begin(), bytes.end(), [this, block](std::byte b) {
+      return b == static_cast<std::byte>(written_[block]);
+    });
+  }
+  void honest_writes_through() {
+    if (gone()) return;
+    const size_t block = numbers_.below(kDiskBytes / kBlockBytes);
+    honest_->io.force_unit_access = true;
+    honest_does(BlockOp::kWrite, block, ++stamp_);
+    honest_->io.force_unit_access = false;
+    written_[block] = stamp_;
+    lost_[block] = false;
+    if (honest_->status != Errc::kOk) return write(block);  // another's flush failed beside it
+    require(is_durable(block), "a durable write is durable when it ends");
+  }
+  /// Perhaps the disk fails it, or the path is lost while it is under way.
+  void honest_flushes() {
+    if (gone()) return;
+    const bool fails = numbers_.odd(2), drops = numbers_.odd(4);
+    if (fails) disk_->faults.errors_per_million = 1'000'000;
+    submit(BlockOp::kFlush, 0, 0);
+    if (fails || drops) world_.run_for(numbers_.next<uint8_t>() * 2 * kMicrosecond);
+    if (drops) {
+      honest_->session->drop_path("the input says so");
+      honest_->home().wake();
+    }
+    if (fails) world_.run_for(kMillisecond);
+    disk_->faults.errors_per_million = 0;
+    const auto ended = [this] {
+      return honest_->idle() && honest_->device->state() == RemoteState::kOpen;
+    };
+    const bool well = world_.run_until(ended, 5 * kSecond);
+    if (gone()) return;
+    require(well, "a flush ends");
+    judge_flush();
+  }
+  void judge_flush() {
+    const bool well = honest_->status == Errc::kOk;
+    for (size_t block = 0; block < written_.size(); ++block) {
+      if (is_durable(block)) continue;
+      require(!well || lost_[block], "a flush vouches for what is durable");
+      lost_[block] = true;
+    }
+  }
+  /// It is told of each failure by each of its connections, and then no more.
+  void flushes_end_well() {
+    for (unsigned tries = 0; tries < 4; ++tries) {
+      honest_does(BlockOp::kFlush, 0, 0);
+      judge_flush();
+      if (honest_->status == Errc::kOk) return;
+    }
+    require(false, "flushes end well again");
   }
 
   // --- the end
 
   void end() {
-    honest_works();
-    for (size_t block = 0; block < written_.size(); ++block) check(block);
-    hostile_->close();
-    require(world_.run_until([this] { return hostile_->closed; }, 20 * kSecond), "it closes");
-    require(hostile_->all_ended_once(), "each request of the hostile one has ended");
-    const auto alone = [this] { return server_->server->sessions().size() == 1; };
+    if (!gone()) honest_ends();
+    hostile_.end();
+    const auto alone = [this] { return server_->server->sessions().size() <= 1; };
     require(world_.run_until(alone, 20 * kSecond), "its session is gone");
     const auto one_holder = [this] {
       size_t holders = 0;
       for (const ExportStatus& each : server_->server->exports()) holders += each.holders.size();
-      return holders == 1;
+      return holders <= 1;
     };
     require(world_.run_until(one_holder, 20 * kSecond), "and what it held");
-    require(world_.run_until([this] { return server_->host.segments() == segments_; }, kSecond),
-            "and the memory that it took");
+    const auto memory_is_back = [this] {
+      const size_t now = server_->host.segments();
+      return now == segments_ || (gone() && now < segments_);
+    };
+    require(world_.run_until(memory_is_back, kSecond), "and the memory that it took");
     honest_->close();
     require(world_.run_until([this] { return honest_->closed; }, 20 * kSecond), "closing ends");
     bool stopped = false;
@@ -202,21 +248,29 @@ class ClientGame {
     require(world_.run_until([&stopped] { return stopped; }, 20 * kSecond), "the server stops");
     require(world_.fabric().open_ends().empty(), "no connection is left");
   }
+  void honest_ends() {
+    honest_works();
+    for (size_t block = 0; block < written_.size(); ++block) check(block);
+    flushes_end_well();
+  }
   static Task<void> stop(ExportServer& server, bool& stopped) {
     const base::Status status = co_await server.stop();
     require(status.ok(), "no disk is left with a request");
     stopped = true;
   }
 
+  const std::shared_ptr<WritersLog> writers_ = std::make_shared<WritersLog>();
   base::sim::SimWorld world_;
   Numbers numbers_;
   ServerNode* server_ = nullptr;
+  base::sim::SimDisk* disk_ = nullptr;        // of the honest one
+  base::sim::SimDisk* other_disk_ = nullptr;  // of the others
   HonestClient* honest_ = nullptr;
-  HostileClient* hostile_ = nullptr;
+  HostileActs hostile_;
   size_t segments_ = 0;
-  uint32_t device_id_ = 0;
   uint8_t stamp_ = 0;
   std::array<uint8_t, kDiskBytes / kBlockBytes> written_{};  // by the honest one, by block
+  std::array<bool, kDiskBytes / kBlockBytes> lost_{};        // and it knows
 };
 
 }  // namespace braid::bnbd::two_party

@@ -1,5 +1,5 @@
 // For both games of BNBD: the installation's addresses and sizes, and the shipping client, with one
-// device and one request at a time.
+// device, and by itself one request at a time.
 #pragma once
 
 #include <algorithm>
@@ -39,11 +39,13 @@ inline constexpr uint32_t kMaxIoBytes = 8192;
 inline constexpr uint32_t kQueueDepth = 8;
 inline constexpr uint32_t kRegistrationsMax = 512;
 
-/// The shipping client: one device, one request at a time.
+/// The shipping client: one device; one request at a time by submit().
 class HonestClient final : public Node {
  public:
-  explicit HonestClient(base::sim::SimHost& process)
-      : Node(process, kHonestIp, 1, kRegistrationsMax) {}
+  static constexpr size_t kPlaces = 4;  // of kMaxIoBytes, in its memory
+
+  explicit HonestClient(base::sim::SimHost& process, size_t reactor_count = 1)
+      : Node(process, kHonestIp, reactor_count, kRegistrationsMax) {}
   void open(uint64_t give_up_after_ns) {
     home().spawn(open_task(give_up_after_ns));
     home().wake();
@@ -58,25 +60,31 @@ class HonestClient final : public Node {
     io.op = op;
     io.offset_bytes = offset;
     io.length_bytes = length;
-    std::byte* const at = region ? region->data() : memory.data();
-    io.buffer = {region.get(), at};
+    io.buffer = buffer(0);
     io.context = this;
     io.done = [](BlockRequest& request, Errc how) {
       auto& self = *static_cast<HonestClient*>(request.context);
       self.status = how;
       ++self.completions;
     };
-    std::fill_n(at, length, static_cast<std::byte>(fill));
-    home().post([this] { device->submit(io); });
+    std::fill_n(io.buffer.address, length, static_cast<std::byte>(fill));
+    const BlockQueue queue = device->queues().at(on_reactor);
+    queue.reactor->post([this, to = queue.device] { to->submit(io); });
+    queue.reactor->wake();
+  }
+  /// In its region, if it uses that.
+  BufferRef buffer(size_t place) {
+    return {region.get(), (region ? region->data() : memory.data()) + place};
   }
   bool idle() const { return completions == submitted; }
 
   BlockRequest io;
-  std::vector<std::byte> memory = std::vector<std::byte>(kMaxIoBytes);
+  std::vector<std::byte> memory = std::vector<std::byte>(kPlaces * kMaxIoBytes);
   std::optional<Errc> status;
   unsigned submitted = 0, completions = 0;
   bool tried = false, closed = false;
   bool uses_region = false;  // of the device, instead of `memory`
+  size_t on_reactor = 0;     // where submit() submits
   uint64_t lost_after_ns = base::kNever;
   std::unique_ptr<RemoteSession> session;
   std::unique_ptr<RemoteDevice> device;
@@ -104,7 +112,8 @@ class HonestClient final : public Node {
       wanted.lost_after_ns = lost_after_ns;
       auto its = co_await session->open_device(wanted);
       if (its.ok()) device = std::move(*its);
-      if (device && uses_region) region = std::move(device->create_region(kMaxIoBytes)).value();
+      if (device && uses_region)
+        region = std::move(device->create_region(kPlaces * kMaxIoBytes)).value();
     }
     tried = true;
   }

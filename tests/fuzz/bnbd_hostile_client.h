@@ -8,8 +8,8 @@ namespace braid::bnbd::two_party {
 /// A client that puts any header on any request.
 class HostileClient final : public Node, private trs::SessionUser {
  public:
-  explicit HostileClient(base::sim::SimHost& process)
-      : Node(process, kHostileIp, 1, kRegistrationsMax) {
+  HostileClient(base::sim::SimHost& process, const char* ip, std::string name)
+      : Node(process, ip, 1, kRegistrationsMax), name_(std::move(name)) {
     domain_ = std::move(trs::Domain::create(*device)).value();
     mr_ = std::move(domain_->register_memory(memory.data(), memory.size(),
                                              IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE))
@@ -50,6 +50,7 @@ class HostileClient final : public Node, private trs::SessionUser {
   }
 
   std::vector<std::byte> memory = std::vector<std::byte>(2 * kMaxIoBytes);
+  uint32_t device_id = 0;  // of what it has opened last
   bool opened = false, closed = false;
   std::unique_ptr<trs::ClientSession> session;
 
@@ -61,7 +62,7 @@ class HostileClient final : public Node, private trs::SessionUser {
   };
   Task<void> open_task() {
     trs::ClientOptions options;
-    options.session_name = "hostile";
+    options.session_name = name_;
     options.server = {kServerIp, kPort};
     options.reactors = reactor_list();
     trs::SessionUser& user = *this;
@@ -77,6 +78,7 @@ class HostileClient final : public Node, private trs::SessionUser {
   Task<base::Status> reconnected() override { co_return base::Status(); }
   void disconnected(const base::Error&) override {}
 
+  const std::string name_;
   std::unique_ptr<trs::Domain> domain_;
   std::unique_ptr<vhca::Mr> mr_;
   std::vector<std::unique_ptr<Request>> requests_;

@@ -1,15 +1,16 @@
 // A hostile server under the shipping remote device: whatever it answers, and whatever the device's
-// user does, each request ends exactly once, and device and session close in time.
+// user does, each request ends exactly once, flushes vouch for what is durable, and device and
+// session close in time.
 #pragma once
 
-#include "tests/fuzz/bnbd_honest_client.h"
+#include "tests/fuzz/bnbd_device_user.h"
 
 namespace braid::bnbd::two_party {
 
 class HostileServer final : public Node, private trs::ServerUser {
  public:
-  HostileServer(base::sim::SimHost& process, Numbers& numbers)
-      : Node(process, kServerIp, 1, kRegistrationsMax), numbers_(numbers) {
+  HostileServer(base::sim::SimHost& process, Numbers& numbers, FlushJudge& judge)
+      : Node(process, kServerIp, 1, kRegistrationsMax), numbers_(numbers), judge_(judge) {
     trs::ServerOptions options;
     options.listen = {kServerIp, kPort};
     options.reactors = reactor_list();
@@ -41,8 +42,46 @@ class HostileServer final : public Node, private trs::ServerUser {
     if (request.direction == trs::Direction::kRead && bytes > 0) {
       std::memcpy(request.data.data(), says.data(), bytes);
     }
-    const bool fails = numbers_.below(8) == 7;
-    request.answer(fails ? base::errc_from_errno(numbers_.next<uint8_t>()) : Errc::kOk);
+    bool fails = numbers_.below(8) == 7;
+    if (fails && numbers_.flag()) return request.answer(io(request, true));
+    const Errc status = fails ? base::errc_from_errno(numbers_.next<uint8_t>()) : Errc::kOk;
+    auto type = wire::request_type(request.user_header);
+    if (type.ok() && *type == wire::MessageType::kOpen) tell_opening(request);
+    const bool is_io = type.ok() && *type == wire::MessageType::kIo;
+    request.answer(is_io && status == Errc::kOk ? io(request, false) : status);
+  }
+  /// Incarnations come as they were meant: whoever changes those makes no server of any kind.
+  void tell_opening(const trs::ServerRequest& request) {
+    auto told = wire::parse_open_answer(request.data);
+    if (!told.ok()) return;
+    if (told->device_id != device_id_ || told->incarnation != incarnation_ ||
+        told->identity.empty()) {
+      return judge_.give_up();
+    }
+    if (!told->write_cache) judge_.give_up();
+    judge_.tells_opening(device_id_, incarnation_);
+  }
+  /// Does it, or fails as a disk does.
+  Errc io(const trs::ServerRequest& request, bool fails) {
+    wire::Io message;
+    if (wire::parse_io(request.user_header, message) != nullptr) return Errc::kIo;
+    if (!judge_.uses(message.device_id)) {
+      if (!numbers_.odd(16)) return Errc::kDisconnected;  // as to what is not open
+      judge_.give_up();
+    }
+    const wire::Operation operation = wire::operation_of(message);
+    if (operation == wire::Operation::kRead) return fails ? Errc::kIo : Errc::kOk;
+    if (operation == wire::Operation::kFlush) {
+      if (fails) judge_.flush_fails(request.connection);
+      return !fails && judge_.flushes(request.connection) ? Errc::kOk : Errc::kIo;
+    }
+    if (fails) return Errc::kIo;
+    const bool durable = (message.operation_flags & wire::kFlagForceUnitAccess) != 0;
+    const uint64_t begin = message.sector * wire::kSectorBytes;
+    const uint64_t end = begin + message.length_bytes;
+    for (uint64_t at = begin; at < end; at += kBlockBytes)
+      judge_.changes(at / kBlockBytes, durable);
+    return Errc::kOk;
   }
   std::vector<std::byte> answer_to(const trs::ServerRequest& request) {
     auto type = wire::request_type(request.user_header);
@@ -60,7 +99,7 @@ class HostileServer final : public Node, private trs::ServerUser {
         wire::NewsList news;
         news.newest = numbers_.below(8);
         for (uint32_t n = numbers_.below(4); n > 0; --n) {
-          news.items.push_back({numbers_.flag() ? 7 : numbers_.next<uint32_t>(),
+          news.items.push_back({numbers_.flag() ? device_id_ : numbers_.next<uint32_t>(),
                                 static_cast<wire::NewsKind>(1 + numbers_.below(2)),
                                 numbers_.next<uint16_t>() * 512ull});
         }
@@ -75,15 +114,15 @@ class HostileServer final : public Node, private trs::ServerUser {
       return to_bytes(wire::make_refusal(numbers_.below(2) != 0 ? 128 : 16, "not today"));
     }
     wire::OpenedDevice device;
-    device.device_id = 7;
+    device.device_id = ++device_id_;
     device.size_bytes = numbers_.below(8) == 7 ? numbers_.next<uint16_t>() * 512ull : kDiskBytes;
     device.max_io_bytes = 4096u << numbers_.below(3);
     device.max_discard_bytes = device.max_write_zeroes_bytes = kDiskBytes;
     device.physical_block_bytes = device.logical_block_bytes = numbers_.below(8) == 7 ? 512 : 4096;
     device.force_unit_access = numbers_.flag();
-    device.write_cache = numbers_.flag();
+    device.write_cache = !numbers_.odd(8);
     device.identity = numbers_.below(8) == 7 ? "another" : "one";
-    device.incarnation = numbers_.below(2);
+    device.incarnation = incarnation_ = 1 + numbers_.below(2) + 2 * judge_.failures();
     device.tenure = numbers_.below(8) == 7 ? 2 : 1;
     wire::ExtendedOpenAnswer answer;
     answer.answer = wire::make_open_answer(device);
@@ -92,14 +131,18 @@ class HostileServer final : public Node, private trs::ServerUser {
   }
 
   Numbers& numbers_;
+  FlushJudge& judge_;
   std::vector<trs::ServerRequest*> held_;
+  uint32_t device_id_ = 6;    // of the last opening
+  uint64_t incarnation_ = 0;  // that it told
 };
 
 class ServerGame {
  public:
   explicit ServerGame(const Numbers& numbers) : world_({}), numbers_(numbers) {
-    server_ = start<HostileServer>(world_, "server", kServerIp, numbers_);
-    honest_ = start<HonestClient>(world_, "honest", kHonestIp);
+    server_ = start<HostileServer>(world_, "server", kServerIp, numbers_, judge_);
+    honest_ = start<HonestClient>(world_, "honest", kHonestIp, numbers_.flag() ? 2 : 1);
+    user_ = std::make_unique<DeviceUser>(*honest_, judge_);
     segments_ = honest_->host.segments();
     honest_->uses_region = numbers_.flag();
     honest_->lost_after_ns = numbers_.odd(4) ? 3 * kSecond : base::kNever;
@@ -131,14 +174,8 @@ class ServerGame {
     }
   }
   void work() {
-    if (!honest_->tried || !honest_->device || !honest_->idle()) return;
-    static constexpr std::array kOps = {BlockOp::kRead, BlockOp::kWrite, BlockOp::kFlush,
-                                        BlockOp::kDiscard, BlockOp::kWriteZeroes};
-    const BlockOp op = kOps[numbers_.below(kOps.size())];
-    const bool ranged = op != BlockOp::kFlush;
-    honest_->io.force_unit_access = op == BlockOp::kWrite && numbers_.odd(4);
-    honest_->submit(op, ranged ? numbers_.below(40) * uint64_t{kBlockBytes} : 0,
-                    ranged ? kBlockBytes << numbers_.below(2) : 0, 1);
+    if (!honest_->tried || !honest_->device) return;
+    user_->submit(numbers_);
     if (!numbers_.odd(4)) world_.run_for(200 * kMicrosecond);
   }
   void drop_path() {
@@ -169,7 +206,7 @@ class ServerGame {
     if (honest_->device) require(!honest_->device->status().server.empty(), "it says how it is");
     honest_->close();
     require(released_until([this] { return honest_->closed; }), "device and session close");
-    require(honest_->completions == honest_->submitted, "each request has ended once");
+    require(user_->idle(), "each request has ended");
     require(world_.run_until([this] { return honest_->host.segments() == segments_; }, kSecond),
             "the client has its memory back");
     require(world_.run_until([this] { return world_.fabric().open_ends().empty(); }, 10 * kSecond),
@@ -187,8 +224,10 @@ class ServerGame {
 
   base::sim::SimWorld world_;
   Numbers numbers_;
+  FlushJudge judge_;
   HostileServer* server_ = nullptr;
   HonestClient* honest_ = nullptr;
+  std::unique_ptr<DeviceUser> user_;
   unsigned remaps_ = 0;
   size_t segments_ = 0;
 };
