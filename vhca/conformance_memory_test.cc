@@ -22,10 +22,31 @@ class ConformanceMemory : public Pair {
     wr.sg_list->lkey = lkey;
     return wr;
   }
+  int post_recv_briefly(uint64_t wr_id, uint32_t lkey) {
+    Sge sge{server.address(kBriefly), kBytes, lkey};
+    return post(server, {.wr_id = wr_id, .next = nullptr, .sg_list = &sge, .num_sge = 1});
+  }
   static bool untouched(const End& end, size_t offset, size_t length) {
     const auto part = end.buffer.subspan(offset, length);
     return std::all_of(part.begin(), part.end(),
                        [](std::byte each) { return each == std::byte{}; });
+  }
+  /// A receive whose registration has ended when the message comes.
+  void receive_too_late(const EndOptions& server_options, uint32_t length) {
+    connect({}, server_options);
+    std::unique_ptr<Mr> mr = register_briefly(server);
+    ASSERT_EQ(post_recv_briefly(71, mr->lkey), 0);
+    rig->settle();
+    mr.reset();
+    fill(client, 0, length, 1);
+    ASSERT_EQ(post_send(client, work(client, server, IBV_WR_SEND, 1, 0, length)), 0);
+    EXPECT_EQ(next_sent(client).status, IBV_WC_REM_OP_ERR);
+    const Wc received = next_received(server);
+    EXPECT_EQ(received.status, IBV_WC_LOC_PROT_ERR);
+    EXPECT_EQ(received.wr_id, 71u);
+    EXPECT_EQ(state_of(server), IBV_QPS_ERR);
+    EXPECT_EQ(state_of(client), IBV_QPS_ERR);
+    EXPECT_TRUE(untouched(server, kBriefly, length));
   }
 };
 
@@ -108,6 +129,36 @@ TEST_P(ConformanceMemory, AnAnswerDoesNotLandInMemoryThatWent) {
       EXPECT_EQ(state_of(client), IBV_QPS_ERR);
     }
   }
+}
+
+// --- at the responder
+
+TEST_P(ConformanceMemory, AReceiveWhoseMemoryWentFailsBothEnds) {
+  for (const uint32_t length : {8u, 4096u, 100'000u}) {
+    SCOPED_TRACE(length);
+    receive_too_late({}, length);
+  }
+}
+
+TEST_P(ConformanceMemory, ASharedReceiveWhoseMemoryWentFailsItsMessage) {
+  EndOptions options;
+  options.srq = SrqOptions{};
+  receive_too_late(options, 4096);
+}
+
+TEST_P(ConformanceMemory, AReceiveOfSeveralRegistrationsWhoseOneMemoryWentIsNotFilled) {
+  connect({}, {.qp = {.cap = {8, 8, 1, 2, 0}}});
+  std::unique_ptr<Mr> mr = register_briefly(server);
+  Sge sges[2] = {{server.address(0), 64, server.mr->lkey},
+                 {server.address(kBriefly), kBytes, mr->lkey}};
+  ASSERT_EQ(post(server, {.wr_id = 71, .next = nullptr, .sg_list = sges, .num_sge = 2}), 0);
+  rig->settle();
+  mr.reset();
+  fill(client, 0, 4096, 1);
+  ASSERT_EQ(post_send(client, work(client, server, IBV_WR_SEND, 1, 0, 4096)), 0);
+  EXPECT_EQ(next_received(server).status, IBV_WC_LOC_PROT_ERR);
+  EXPECT_EQ(next_sent(client).status, IBV_WC_REM_OP_ERR);
+  EXPECT_TRUE(untouched(server, kBriefly, kBytes));
 }
 
 }  // namespace

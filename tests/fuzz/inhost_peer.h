@@ -23,7 +23,7 @@ class InHostPeer {
   InHostPeer(InHostProcess& process, Numbers& numbers)
       : process_(process),
         numbers_(numbers),
-        geometry_(vhca::soft::inhost::Geometry::for_receives(16, 4096)),
+        geometry_(vhca::soft::inhost::Geometry::for_receives(16, 4096, 1)),
         table_(share(kEntries * sizeof(vhca::soft::MrEntry))),
         inbound_(share(geometry_.total_bytes())),
         data_(share(kDataBytes)),
@@ -129,6 +129,7 @@ class InHostPeer {
     for (uint32_t i = 0; i < geometry_.receives; ++i) {
       inbound().length_at(i).store(numbers_.flag() ? numbers_.next<uint32_t>() : 4096,
                                    std::memory_order_relaxed);
+      inbound().key_at(i, 0).store(i % 4 == 0 ? key_of(i / 4 % 4) : 0, std::memory_order_relaxed);
       if (numbers_.empty()) break;
     }
     head.credit.refused.store(numbers_.below(4), std::memory_order_relaxed);

@@ -134,6 +134,7 @@ EndInfo SoftQp::info() const {
   info.access = static_cast<uint32_t>(attr_.qp_access_flags);
   info.min_rnr_timer = attr_.min_rnr_timer;
   info.max_recv_wr = cap_.max_recv_wr;
+  info.max_recv_sge = srq_ != nullptr ? srq_->max_sge() : cap_.max_recv_sge;
   info.max_send_wr = cap_.max_send_wr;
   info.shares_receives = srq_ != nullptr;
   SoftCompChannel* const recv_channel = recv_cq_->channel();

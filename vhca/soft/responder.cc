@@ -55,7 +55,12 @@ int SoftQp::post_one(const RecvWr& wr) {
 
 void SoftQp::tell_of_receive(const RecvEntry& entry) {
   const auto length = static_cast<uint32_t>(std::min<uint64_t>(entry.length, UINT32_MAX));
-  direct_link_->receive_posted(length, receive_usable(entry));
+  uint32_t keys[kMaxSge];
+  size_t count = 0;
+  for (const Sge& sge : entry.sges()) {
+    if (sge.length > 0) keys[count++] = sge.lkey;
+  }
+  direct_link_->receive_posted(length, receive_usable(entry), {keys, count});
 }
 
 /// Whether there is a receive for the next message. Takes one from the SRQ for it.

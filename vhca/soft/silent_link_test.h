@@ -12,7 +12,7 @@ class SilentLink final : public Link {
   Execution execute(const Request&) override { return {.outcome = Outcome::kSent}; }
   Next next_arrival(Arrival&) override { return Next::kNone; }
   void pop_arrival() override {}
-  void receive_posted(uint32_t, bool) override {}
+  void receive_posted(uint32_t, bool, std::span<const uint32_t>) override {}
   void arm(bool, bool) override {}
   void qp_changed(uint32_t, uint8_t) override {}
   bool close() override { return true; }

@@ -132,6 +132,7 @@ struct EndInfo {
   uint32_t access = 0;           // qp_access_flags now, or those that establish() will give
   uint8_t min_rnr_timer = 0;     // code, 0..31; as above
   uint32_t max_recv_wr = 0;      // receives that can be posted at a time
+  uint32_t max_recv_sge = 0;     // parts of each
   uint32_t max_send_wr = 0;      // and sends
   bool shares_receives = false;  // they are an SRQ's: receive_posted() only answers Next::kWish
   base::Event* event = nullptr;  // of the channel of the receive CQ; null: it is never armed
@@ -245,8 +246,10 @@ class Link {
   virtual void pop_arrival() = 0;
   /// A receive was posted: the peer may send `length_bytes` into it. Not `usable`: its memory may
   /// not be written, and who sends into it gets REM_OP_ERR, we kFault with LOC_PROT_ERR. Receives
-  /// posted before the link was given are told then.
-  virtual void receive_posted(uint32_t length_bytes, bool usable) = 0;
+  /// posted before the link was given are told then. `lkeys`: of its memory, by which it is known
+  /// when a message comes whether that is still registered.
+  virtual void receive_posted(uint32_t length_bytes, bool usable,
+                              std::span<const uint32_t> lkeys) = 0;
   /// After Next::kWish: the SRQ is empty. The peer may ask again after our RNR timer.
   virtual void no_receive() {}
   /// The receive CQ sleeps (true) or polls (false): the peer's next arrival signals EndInfo::event,

@@ -53,6 +53,7 @@ Status check_end(const cm_wire::End& wire, const CmEnd& end) {
     return make_error(Errc::kProtocol, "connection message: QP number {}; 1 to {}", end.qp_number,
                       (1U << 24) - 1);
   }
+  BRAID_CHECK(check_range("receive_keys", wire.receive_keys, Geometry::kReceiveKeysMax));
   if (!end.geometry.valid()) {
     return make_error(Errc::kProtocol,
                       "connection message: an inbound segment of {} slots, {} receives, {} bytes; "
@@ -80,7 +81,7 @@ Status parse_end(Reader& reader, CmMessage& message) {
   CmEnd& end = message.end;
   end.device = wire.device;
   end.qp_number = wire.qp_number;
-  end.geometry = {wire.slots, wire.receives, wire.payload_bytes};
+  end.geometry = {wire.slots, wire.receives, wire.payload_bytes, wire.receive_keys};
   end.mr_capacity = wire.mr_capacity;
   end.has_event = wire.has_event != 0;
   end.has_send_event = wire.has_send_event != 0;
@@ -170,6 +171,7 @@ void append_end(std::vector<std::byte>& out, const CmMessage& message) {
   wire.slots = end.geometry.slots;
   wire.receives = end.geometry.receives;
   wire.payload_bytes = end.geometry.payload_bytes;
+  wire.receive_keys = static_cast<uint8_t>(end.geometry.receive_keys);
   wire.mr_capacity = end.mr_capacity;
   wire.has_event = end.has_event ? 1 : 0;
   wire.has_send_event = end.has_send_event ? 1 : 0;

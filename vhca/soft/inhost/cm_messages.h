@@ -20,7 +20,7 @@
 namespace braid::vhca::soft::inhost {
 
 inline constexpr uint32_t kCmMagic = 0x48495242;  // "BRIH"
-inline constexpr uint16_t kCmVersion = 3;
+inline constexpr uint16_t kCmVersion = 4;
 inline constexpr size_t kCmMessageMax = 512;
 
 enum class CmKind : uint8_t {
@@ -68,7 +68,8 @@ struct End {
   uint8_t private_length;
   uint8_t has_send_event;
   uint8_t shares_receives;
-  base::le16 reserved;
+  uint8_t receive_keys;
+  uint8_t reserved;
 };
 static_assert(sizeof(End) == 48 && std::has_unique_object_representations_v<End>);
 

@@ -15,7 +15,7 @@ CmMessage request(size_t private_bytes = 56) {
   message.kind = CmKind::kRequest;
   for (uint8_t i = 0; i < 16; ++i) message.end.device[i] = i;
   message.end.qp_number = 0xabcdef;
-  message.end.geometry = Geometry::for_receives(128, 65536);
+  message.end.geometry = Geometry::for_receives(128, 65536, 4);
   message.end.mr_capacity = 8192;
   message.end.has_event = true;
   message.end.has_heavy_fence = true;
@@ -46,6 +46,7 @@ TEST(CmMessagesTest, ARequestComesBackAsItWas) {
   EXPECT_EQ(end.geometry.slots, 256U);
   EXPECT_EQ(end.geometry.receives, 128U);
   EXPECT_EQ(end.geometry.payload_bytes, 65536U);
+  EXPECT_EQ(end.geometry.receive_keys, 4U);
   EXPECT_EQ(end.mr_capacity, 8192U);
   EXPECT_TRUE(end.has_event);
   EXPECT_TRUE(end.has_heavy_fence);
@@ -71,7 +72,7 @@ TEST(CmMessagesTest, AnEndWithAnSrqComesBackAsItWas) {
 
 TEST(CmMessagesTest, TheHeaderHasItsGoldenBytes) {
   const std::vector<std::byte> bytes = encode_cm_message({.kind = CmKind::kReady});
-  const uint8_t golden[] = {0x42, 0x52, 0x49, 0x48, 3, 0, 3, 0, 12, 0, 0, 0};
+  const uint8_t golden[] = {0x42, 0x52, 0x49, 0x48, 4, 0, 3, 0, 12, 0, 0, 0};
   ASSERT_EQ(bytes.size(), sizeof(golden));
   for (size_t i = 0; i < bytes.size(); ++i) EXPECT_EQ(static_cast<uint8_t>(bytes[i]), golden[i]);
 }
@@ -122,6 +123,9 @@ TEST(CmMessagesTest, EachFieldOutOfBoundsIsRefusedByName) {
   message = request();
   message.end.retry_count = 8;
   EXPECT_NE(refusal(message, 3).find("retry_count"), std::string::npos);
+  message = request();
+  message.end.geometry.receive_keys = 17;
+  EXPECT_NE(refusal(message, 3).find("receive_keys"), std::string::npos);
 }
 
 TEST(CmMessagesTest, EveryPrefixAndEveryExtensionIsRefused) {

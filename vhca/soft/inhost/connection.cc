@@ -36,7 +36,8 @@ Result<std::unique_ptr<PendingEnd>> PendingEnd::create(InHostWire& wire, LinkEnd
   std::unique_ptr<PendingEnd> pending(new PendingEnd(wire, end, parameters));
   const EndInfo& info = pending->info_;
   const uint32_t receives = info.shares_receives ? kSharedReceives : info.max_recv_wr;
-  pending->geometry_ = Geometry::for_receives(receives, wire.options().payload_bytes);
+  pending->geometry_ =
+      Geometry::for_receives(receives, wire.options().payload_bytes, info.max_recv_sge);
   if (!pending->geometry_.valid()) {
     return make_error(Errc::kInvalid, "a QP with {} receives; at most {} fit the in-host wire",
                       info.max_recv_wr, Geometry::kReceivesMax);

@@ -8,11 +8,17 @@ namespace braid::vhca::soft::inhost {
 InboundRing::InboundRing(const SegmentView& view, bool shares_receives)
     : view_(view), shares_receives_(shares_receives), capacities_(view.geometry().receives) {}
 
-void InboundRing::post(uint32_t length_bytes, bool usable) {
+void InboundRing::post(uint32_t length_bytes, bool usable, std::span<const uint32_t> keys) {
   BRAID_ASSERT(posted_ - consumed_ < capacities_.size() && length_bytes < kUnusableReceive);
   capacities_[posted_ & (capacities_.size() - 1)] = length_bytes;
   const uint32_t word = length_bytes | (usable ? 0 : kUnusableReceive);
   view_.length_at(posted_).store(word, std::memory_order_relaxed);
+  const uint32_t parts = view_.geometry().receive_keys;
+  BRAID_ASSERT(keys.size() <= parts);
+  for (uint32_t part = 0; part < parts; ++part) {
+    const uint32_t key = part < keys.size() ? keys[part] : 0;
+    view_.key_at(posted_, part).store(key, std::memory_order_relaxed);
+  }
   view_.head().credit.posted.store(++posted_, std::memory_order_release);
   if (std::exchange(wished_, false)) drain_slot();
 }

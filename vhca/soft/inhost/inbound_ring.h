@@ -25,8 +25,8 @@ class InboundRing {
   }
 
   /// A receive that can take `length_bytes`; at most geometry.receives are outstanding. After
-  /// Next::kWish it grants that.
-  void post(uint32_t length_bytes, bool usable);
+  /// Next::kWish it grants that. `keys`: of its memory, at most geometry.receive_keys.
+  void post(uint32_t length_bytes, bool usable, std::span<const uint32_t> keys = {});
   /// After Next::kWish: there is no receive. It comes again when the peer retries.
   void refuse_wish();
 

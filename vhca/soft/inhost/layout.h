@@ -158,26 +158,36 @@ struct Geometry {
   uint32_t slots = 0;          // a power of two
   uint32_t receives = 0;       // a power of two, at least max_recv_wr
   uint32_t payload_bytes = 0;  // a power of two
+  uint32_t receive_keys = 0;   // told of each receive: max_recv_sge
 
   static constexpr uint32_t kSlotsMin = 16, kSlotsMax = 1U << 16;
   static constexpr uint32_t kReceivesMin = 16, kReceivesMax = 1U << 15;
   static constexpr uint32_t kPayloadMin = 4096, kPayloadMax = 1U << 17;
+  static constexpr uint32_t kReceiveKeysMax = 16;
 
   /// Each receive can be answered by a slot without waiting for room.
-  static constexpr Geometry for_receives(uint32_t max_recv_wr, uint32_t payload_bytes) {
+  static constexpr Geometry for_receives(uint32_t max_recv_wr, uint32_t payload_bytes,
+                                         uint32_t max_recv_sge = 0) {
     const uint32_t receives =
         std::bit_ceil(max_recv_wr < kReceivesMin ? kReceivesMin : max_recv_wr);
-    return {.slots = 2 * receives, .receives = receives, .payload_bytes = payload_bytes};
+    return {.slots = 2 * receives,
+            .receives = receives,
+            .payload_bytes = payload_bytes,
+            .receive_keys = max_recv_sge};
   }
   constexpr bool valid() const {
     return std::has_single_bit(slots) && slots >= kSlotsMin && slots <= kSlotsMax &&
            std::has_single_bit(receives) && receives >= kReceivesMin && receives <= kReceivesMax &&
            std::has_single_bit(payload_bytes) && payload_bytes >= kPayloadMin &&
-           payload_bytes <= kPayloadMax;
+           payload_bytes <= kPayloadMax && receive_keys <= kReceiveKeysMax;
   }
 
   static constexpr size_t lengths_offset() { return sizeof(SegmentHead); }
-  constexpr size_t slots_offset() const { return round_up(lengths_offset() + receives * 4U, 128); }
+  /// Of what is told of one receive: its length, then its keys.
+  constexpr size_t receive_words() const { return size_t{1} + receive_keys; }
+  constexpr size_t slots_offset() const {
+    return round_up(lengths_offset() + receives * receive_words() * 4, 128);
+  }
   constexpr size_t payload_offset() const {
     return round_up(slots_offset() + slots * sizeof(Slot), 4096);
   }
@@ -219,7 +229,12 @@ class SegmentView {
   SegmentHead& head() const { return *reinterpret_cast<SegmentHead*>(base_); }
   SharedWord<uint32_t>& length_at(uint64_t receive) const {
     return reinterpret_cast<SharedWord<uint32_t>*>(
-        base_ + Geometry::lengths_offset())[receive & (geometry_.receives - 1)];
+        base_ + Geometry::lengths_offset())[(receive & (geometry_.receives - 1)) *
+                                            geometry_.receive_words()];
+  }
+  /// Of a part of the receive's memory, below geometry().receive_keys; 0: it has no more parts.
+  SharedWord<uint32_t>& key_at(uint64_t receive, uint32_t part) const {
+    return (&length_at(receive))[1 + part];
   }
   Slot& slot_at(uint64_t position) const {
     return reinterpret_cast<Slot*>(base_ +

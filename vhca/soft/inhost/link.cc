@@ -106,8 +106,9 @@ Next InHostLink::next_arrival(Arrival& arrival) {
   return next;
 }
 
-void InHostLink::receive_posted(uint32_t length_bytes, bool usable) {
-  inbound_.post(std::min(length_bytes, kReceiveBytesMax), usable);
+void InHostLink::receive_posted(uint32_t length_bytes, bool usable,
+                                std::span<const uint32_t> lkeys) {
+  inbound_.post(std::min(length_bytes, kReceiveBytesMax), usable, lkeys);
   if (own_shares_receives_) answered_wish();
 }
 
@@ -188,7 +189,11 @@ Execution InHostLink::execute_send(const Request& request) {
     if (request.length > receive.capacity_bytes) {
       return refuse(IBV_WC_REM_INV_REQ_ERR, IBV_WC_LOC_LEN_ERR);
     }
-    if (!receive.usable) return refuse(IBV_WC_REM_OP_ERR, IBV_WC_LOC_PROT_ERR);
+    if (!receive.usable || !outbound_.next_receive_stands([this](uint32_t key) {
+          return peer_->entry(key).key.load(std::memory_order_acquire) == key;
+        })) {
+      return refuse(IBV_WC_REM_OP_ERR, IBV_WC_LOC_PROT_ERR);
+    }
     if (request.opcode == IBV_WR_SEND_WITH_INV && !can_invalidate(request.imm)) {
       return refuse(IBV_WC_REM_ACCESS_ERR, IBV_WC_SUCCESS);
     }

@@ -46,7 +46,7 @@ class InHostLink final : public Link, public ChannelUser, public PortUser {
   Execution execute(const Request& request) override;
   Next next_arrival(Arrival& arrival) override;
   void pop_arrival() override { inbound_.pop(); }
-  void receive_posted(uint32_t length_bytes, bool usable) override;
+  void receive_posted(uint32_t length_bytes, bool usable, std::span<const uint32_t> lkeys) override;
   void no_receive() override;
   void arm(bool armed, bool solicited_only) override;
   bool arm_sends(bool armed) override;

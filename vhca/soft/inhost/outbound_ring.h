@@ -61,6 +61,16 @@ class OutboundRing {
     bool usable;
   };
   Receive next_receive();
+  /// Whether `stands(key)` for all keys of its memory that are told.
+  template <typename Stands>
+  bool next_receive_stands(Stands&& stands) const {
+    for (uint32_t part = 0; part < view_.geometry().receive_keys; ++part) {
+      const uint32_t key = view_.key_at(consumed_, part).load(std::memory_order_relaxed);
+      if (key == 0) return true;
+      if (!stands(key)) return false;
+    }
+    return true;
+  }
 
   /// A SEND of request.length into the next receive, which can hold it (next_receive). kFull: what
   /// fits has been pushed; call again with the same request. `flags`: kSlotHasImm, kSlotSolicited.

@@ -168,6 +168,40 @@ TEST_F(RingTest, PiecesAreGatheredInOrder) {
   EXPECT_EQ(payload(), data);
 }
 
+TEST(RingKeysTest, KeysBelongToTheRightReceive) {
+  const Geometry geometry = Geometry::for_receives(16, 4096, 2);
+  const TwoMappings memory(geometry);
+  CopyMark copies;
+  InboundRing receiver(SegmentView(memory.owner(), geometry), false);
+  OutboundRing sender(SegmentView(memory.peer(), geometry), copies, true, false);
+  const auto keys = [&sender] {
+    std::vector<uint32_t> seen;
+    EXPECT_TRUE(sender.next_receive_stands([&seen](uint32_t key) {
+      seen.push_back(key);
+      return true;
+    }));
+    return seen;
+  };
+  const auto post = [&receiver](uint32_t i) {
+    const uint32_t told[] = {i + 1, i + 1000};
+    receiver.post(100 + i, true, std::span(told).first(i % 3));
+  };
+  for (uint32_t i = 0; i < 16; ++i) post(i);
+  for (uint32_t i = 0; i < 100; ++i) {
+    ASSERT_EQ(sender.ready(), OutboundRing::Room::kReady);
+    EXPECT_EQ(sender.next_receive().capacity_bytes, 100 + i);
+    std::vector<uint32_t> told{i + 1, i + 1000};
+    told.resize(i % 3);
+    EXPECT_EQ(keys(), told) << i;
+    EXPECT_EQ(sender.next_receive_stands([](uint32_t) { return false; }), told.empty());
+    sender.push_write_imm(i, 0, 8, false);
+    Arrival arrival;
+    ASSERT_EQ(receiver.next(arrival), Next::kArrival);
+    receiver.pop();
+    post(i + 16);
+  }
+}
+
 TEST_F(RingTest, CapacityAndUsabilityBelongToTheRightReceive) {
   for (uint32_t i = 0; i < 16; ++i) inbound.post(100 + i, i % 3 != 0);
   for (uint32_t lap = 0; lap < 5; ++lap) {

@@ -37,7 +37,7 @@ class TcpLink final : public Link {
   void hang_up() override { stream_.hang_up(); }
   Next next_arrival(Arrival&) override { return Next::kNone; }
   void pop_arrival() override {}
-  void receive_posted(uint32_t, bool) override {}
+  void receive_posted(uint32_t, bool, std::span<const uint32_t>) override {}
   void arm(bool armed, bool) override {
     if (armed) stream_.sleep();
   }
