@@ -39,7 +39,7 @@ class ClientQueue;
 enum class Direction : uint8_t { kRead, kWrite };
 
 /// All that this version can do between Braid peers (docs/trs-wire.md).
-inline constexpr uint32_t kAllFeatures = 0x6f;
+inline constexpr uint32_t kAllFeatures = 0xef;
 
 /// The devices by which sessions go, and memory that is registered with all of them. Sessions to
 /// several servers may share one, and so a buffer. It outlives them. Threads: add_device() the home
@@ -161,6 +161,10 @@ class SessionUser {
   /// There has been no path for lost_after_ns: no further one is tried, and all requests end with
   /// kDisconnected. Nothing comes after it; what is left is close().
   virtual void lost(const base::Error& why) { (void)why; }
+  /// The server has something to be asked for (ServerSession::raise_notice). Comes at any time,
+  /// also before open() or reconnected() has ended, more often than there is cause, and at most
+  /// once in a turn of the reactor.
+  virtual void notice() {}
 };
 
 enum class SessionState : uint8_t { kConnecting, kConnected, kReconnecting, kLost, kClosed };
@@ -222,6 +226,7 @@ struct SessionLimits {
   uint32_t max_io_bytes = 0;
   bool braid_peer = false;  // the server showed Braid's magic in its conn_rsp
   uint32_t features = 0;    // feature bits shared with the peer
+  bool notices = false;     // one of them: SessionUser::notice() is called
 };
 
 struct ClientStatistics {

@@ -11,6 +11,8 @@ using base::Errc;
 using base::kSecond;
 using ::testing::HasSubstr;
 
+constexpr uint32_t kNotice = encode_imm({ImmType::kNotice, 0});
+
 /// Accepts whoever comes with given bytes; the info request is answered with given bytes.
 class RawServer final : public RawPeer {
  public:
@@ -85,8 +87,8 @@ class HostileServer : public SessionRig {
     return client->open_error ? client->open_error->message() : "it opened";
   }
   /// Opens a session with the raw server; it then has one write in flight, by permit 1.
-  void open_with_write_in_flight() {
-    client->open();
+  void open_with_write_in_flight(uint32_t features = kAllFeatures) {
+    client->open([&](ClientOptions& options) { options.features = features; });
     ASSERT_TRUE(
         until([&] { return raw->accepted.size() == 2 && !received(*raw->accepted[0]).empty(); }));
     raw->send(*raw->accepted[0], raw->info());
@@ -181,6 +183,52 @@ TEST_F(HostileServer, ImmediateForServersTakesThePathDown) {
   open_with_write_in_flight();
   answer(*raw->accepted[1], ImmCodec(16).encode({1, 0}));
   expect_lost("is none for a client");
+}
+
+TEST_F(HostileServer, NoticeOfOneThatHasNotShownThemTakesThePathDown) {
+  open_with_write_in_flight();
+  answer(*raw->accepted[0], kNotice);
+  expect_lost("connection 0: notice 0xa0000000 where none may come");
+  EXPECT_EQ(client->notice_calls, 0u);
+}
+
+TEST_F(HostileServer, NoticeToAClientThatHasNotShownThemTakesThePathDown) {
+  raw->answer.braid_features = wire::kFeatureNotices;
+  open_with_write_in_flight(kAllFeatures & ~wire::kFeatureNotices);
+  answer(*raw->accepted[0], kNotice);
+  expect_lost("where none may come");
+  EXPECT_EQ(client->notice_calls, 0u);
+}
+
+TEST_F(HostileServer, NoticeByAnIoConnectionTakesThePathDown) {
+  raw->answer.braid_features = wire::kFeatureNotices;
+  open_with_write_in_flight();
+  answer(*raw->accepted[1], kNotice);
+  expect_lost("connection 1: notice 0xa0000000 where none may come");
+}
+
+TEST_F(HostileServer, NoticeWithAPayloadTakesThePathDown) {
+  raw->answer.braid_features = wire::kFeatureNotices;
+  open_with_write_in_flight();
+  answer(*raw->accepted[0], kNotice | 1);
+  expect_lost("where none may come");
+}
+
+TEST_F(HostileServer, FloodOfNoticesIsHeardOnceInATurn) {
+  raw->answer.braid_features = wire::kFeatureNotices;
+  open_with_write_in_flight();
+  client->host.hang(client->home());
+  for (int i = 0; i < 40; ++i) {
+    answer(*raw->accepted[0], kNotice);
+    world.run_for(10 * base::kMicrosecond);
+    raw->accepted[0]->poll();
+  }
+  EXPECT_EQ(client->notice_calls, 0u);
+  client->host.unhang(client->home());
+  world.run_for(base::kMillisecond);
+  EXPECT_GE(client->notice_calls, 1u);
+  EXPECT_LE(client->notice_calls, 2u) << "a turn takes 32 completions";
+  EXPECT_EQ(client->disconnected_calls, 0u);
 }
 
 TEST_F(HostileServer, MessageOutOfPlaceTakesThePathDown) {

@@ -4,6 +4,7 @@
 //   request      chunk index (high bits) | offset of the message in the chunk (low bits)
 //   answer       27..19 errno, 18..0 request id
 //   heartbeat    zero
+//   notice       zero
 //
 // Here it is a host integer; to_network() and from_network() are the one place where it meets the
 // byte order of work requests and completions. Pure functions, any thread.
@@ -34,6 +35,7 @@ enum class ImmType : uint8_t {
   kAnswerInvalidated = 2,  // and the key of a read's buffer has been invalidated
   kHeartbeat = 8,
   kHeartbeatAck = 9,
+  kNotice = 10,  // between Braid peers, from the server: there is something to ask for
 };
 
 /// An immediate taken apart. `type` may be a value outside the enumeration.

@@ -51,6 +51,7 @@ TEST(Imm, ErrnoThatDoesNotFitBecomesEio) {
 TEST(Imm, HeartbeatsAreOnlyAType) {
   EXPECT_EQ(encode_imm({ImmType::kHeartbeat, 0}), 0x80000000u);
   EXPECT_EQ(encode_imm({ImmType::kHeartbeatAck, 0}), 0x90000000u);
+  EXPECT_EQ(encode_imm({ImmType::kNotice, 0}), 0xa0000000u);
   EXPECT_EQ(decode_imm(0xf0000001u).type, static_cast<ImmType>(15));
 }
 

@@ -92,6 +92,13 @@ class ServerSession {
   /// Of the same paths, in their order, by connection number; 0 carries no I/O.
   virtual std::vector<std::vector<ServedStatistics>> path_statistics() const = 0;
   virtual bool takes_answer_words() const = 0;
+  virtual bool takes_notices() const = 0;
+  /// The client's user is to hear that there is something to ask for (SessionUser::notice): once
+  /// for each time that it is raised after it was cleared. While it is raised it survives the loss
+  /// of each path but the last. Nothing happens with a client that takes none. Home reactor.
+  virtual void raise_notice() = 0;
+  /// The client has asked, and is told all.
+  virtual void clear_notice() = 0;
   virtual std::string key_name() const = 0;  // which the client has proved to have; empty: none
   /// Ends all its paths. What is at the user ends there first, and is answered to nobody; then
   /// ServerUser::session_closed(), never inside. The client is free to come back. False: it is

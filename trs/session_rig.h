@@ -41,6 +41,7 @@ struct Store {
   uint64_t requests = 0;
   uint64_t opened = 0, closed = 0;
   uint64_t lives = 0;               // server processes so far
+  bool raises_notices = false;      // at once, when a session opens
   std::vector<uint64_t> write_log;  // offsets of writes, in the order in which they took effect
   std::string kept_for;             // if set: bytes from kept_from on are for clients of this IP
   uint64_t kept_from = 0;
@@ -138,6 +139,7 @@ class ServerProcess final : public Process, private ServerUser {
   void session_opened(ServerSession& session) override {
     ++store.opened;
     last_name = session.name();
+    if (store.raises_notices) session.raise_notice();
   }
   void session_closed(ServerSession&) override { ++store.closed; }
   void request(ServerRequest& request) override {
@@ -296,6 +298,7 @@ class ClientProcess final : public Process, private SessionUser {
   uint64_t disconnected_at_ns = 0;
   std::string disconnected_why;
   std::string gave_up_why;
+  unsigned notice_calls = 0;
   unsigned lost_calls = 0;
   std::string lost_why;
   uint64_t lost_at_ns = 0;
@@ -335,6 +338,7 @@ class ClientProcess final : public Process, private SessionUser {
     lost_why = why.message();
     lost_at_ns = home().now_ns();
   }
+  void notice() override { ++notice_calls; }
   void gave_up(const base::Error& why) override {
     ++gave_up_calls;
     gave_up_why = why.message();

@@ -47,11 +47,14 @@ inline constexpr uint32_t kFeatureLentPermits = 1u << 5;
 /// An info answer with one region per chunk says that each chunk has a key of its own, which counts
 /// up by one in its low 8 bits with each answer (docs/chunk-keys.md). Needs kFeatureSequenced.
 inline constexpr uint32_t kFeatureCountedKeys = 1u << 6;
+/// The server may send notices (imm.h). Needs no other.
+inline constexpr uint32_t kFeatureNotices = 1u << 7;
 /// Shown by a client that has a key, and by a server that takes nobody without (authentication.md).
 /// Follows from having one: it is none of those that an older version lacks by choice.
 inline constexpr uint32_t kFeatureAuthentication = 1u << 4;
-static_assert(kAllFeatures == (kFeaturePinnedPermits | kFeatureAdminPermits | kFeatureSequenced |
-                               kFeatureAnswerSlots | kFeatureLentPermits | kFeatureCountedKeys));
+static_assert(kAllFeatures ==
+              (kFeaturePinnedPermits | kFeatureAdminPermits | kFeatureSequenced |
+               kFeatureAnswerSlots | kFeatureLentPermits | kFeatureCountedKeys | kFeatureNotices));
 /// Of `offered` by both: those that can be had without the others they need.
 uint32_t usable_features(uint32_t offered);
 

@@ -242,7 +242,10 @@ inline void HostileClient::anything() {
 }
 
 inline void HostileClient::say_it_lives() {
-  const auto type = numbers_.flag() ? trs::ImmType::kHeartbeatAck : trs::ImmType::kHeartbeat;
+  const auto how = numbers_.next<uint8_t>();
+  const auto type = how == 0xfe      ? trs::ImmType::kNotice
+                    : (how & 1) != 0 ? trs::ImmType::kHeartbeatAck
+                                     : trs::ImmType::kHeartbeat;
   for (Path& path : paths_) {
     path.take_answers(raw_);
     for (auto& line : path.lines) {

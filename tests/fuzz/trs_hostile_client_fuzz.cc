@@ -40,6 +40,7 @@ class Game {
                         trs::ChunkGuard::kWindows}[how / 2];
     store_.kept_for = kClientIp;
     store_.kept_from = kHonestOffset;
+    store_.raises_notices = true;
     const std::vector<std::string> no_more_ips;
     server_ = start<ServerProcess>(world_, "server", kServerIp, store_, size_t{2}, adjust_server(),
                                    no_more_ips, kSize);

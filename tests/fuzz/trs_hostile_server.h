@@ -211,8 +211,12 @@ class HostileServer final : public trs::testing::RawPeer {
   }
 
   void came(HostileLine& line, trs::Imm imm) {
-    if (imm.type == trs::ImmType::kHeartbeat && !numbers_.odd(16)) {
-      write_imm(*line.raw, {}, 0, 0, trs::encode_imm({trs::ImmType::kHeartbeatAck, 0}));
+    if (imm.type == trs::ImmType::kHeartbeat) {
+      const uint32_t how = numbers_.below(16);
+      for (unsigned i = 0; i < 20 && how == 14; ++i)
+        write_imm(*line.raw, {}, 0, 0, trs::encode_imm({trs::ImmType::kNotice, 0}));
+      if (how != 15)
+        write_imm(*line.raw, {}, 0, 0, trs::encode_imm({trs::ImmType::kHeartbeatAck, 0}));
     }
     if (imm.type != trs::ImmType::kRequest || numbers_.odd(8)) return;  // or never answered
     const uint32_t depth = uint16_t{line.granted.queue_depth};

@@ -205,6 +205,7 @@ void Path::take_info(std::span<const std::byte> message) {
   const uint32_t shared = session_.shared_features(granted_);
   map_->sequenced = (shared & wire::kFeatureSequenced) != 0;
   map_->answer_slots = (shared & wire::kFeatureAnswerSlots) != 0;
+  map_->notices = (shared & wire::kFeatureNotices) != 0;
   map_->lends = session_.permit_plan(granted_).lends;
   size_t regions = 0;
   auto epoch = wire::parse_info_rsp(message, chunk_bytes, map_->chunks, &regions);

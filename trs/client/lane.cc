@@ -128,6 +128,12 @@ void Lane::received_imm(Connection& connection, uint32_t value, uint32_t bytes) 
       return;
     case ImmType::kHeartbeatAck:
       return;  // counted, which is all it is for
+    case ImmType::kNotice:
+      // Connection 0, whose reactor is the home reactor.
+      if (queue_.cid() == 0 && imm.payload == 0 && path.notice_received()) return;
+      return breach(make_error(Errc::kProtocol,
+                               "connection {}: notice {:#010x} where none may come", queue_.cid(),
+                               value));
     case ImmType::kRequest:
       break;
   }

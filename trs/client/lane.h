@@ -35,6 +35,7 @@ struct PathMap {
   bool answer_slots = false;
   bool lends = false;         // permits may go from reactor to reactor
   bool counted_keys = false;  // a chunk's key goes up by one with each answer
+  bool notices = false;       // the server may send them
   uint32_t epoch = 0;
 };
 

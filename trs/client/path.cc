@@ -226,4 +226,11 @@ void Path::message_received(std::span<const std::byte> message) {
   }
 }
 
+/// Also of a path that is being lost: its server takes it for told.
+bool Path::notice_received() {
+  if (!info_ || !info_->ok() || !map_->notices) return false;
+  session_.notice_received();
+  return true;
+}
+
 }  // namespace braid::trs::client

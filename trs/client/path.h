@@ -85,6 +85,8 @@ class Path {
   void lane_removed();
   void trouble(base::Error why) { lose(std::move(why)); }
   void message_received(std::span<const std::byte> message);
+  /// False: none may come.
+  bool notice_received();
 
  private:
   base::Task<void> keep();

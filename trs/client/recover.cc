@@ -216,6 +216,7 @@ base::Status Session::accept_limits(const wire::ConnRsp& granted) {
     limits_.max_io_bytes = granted.max_io_size;
     limits_.braid_peer = granted.braid_magic == wire::kBraidMagic;
     limits_.features = features;
+    limits_.notices = (features & wire::kFeatureNotices) != 0;
     BRAID_CHECK(make_memory());
     limits_known_ = true;
     return {};
@@ -229,6 +230,7 @@ base::Status Session::accept_limits(const wire::ConnRsp& granted) {
                       options_.reactors.size());
   }
   limits_.features = features;
+  limits_.notices = (features & wire::kFeatureNotices) != 0;
   if (for_admin > 1 && admin_now == 1 && granted.queue_depth >= limits_.queue_depth) {
     return make_error(Errc::kNotSupported,
                       "the server came back as a version that knows one admin permit only, where "

@@ -196,6 +196,15 @@ void Session::fenced_at_server(const wire::FenceMsg& fence) {
   }
 }
 
+void Session::notice_received() {
+  if (notice_due_) return;
+  notice_due_ = true;
+  post_home([this] {
+    notice_due_ = false;
+    if (!closing_) user_.notice();
+  });
+}
+
 void Session::give_up(base::Timer& timer) {
   auto& self = *static_cast<Session*>(timer.context);
   self.gave_up_ = true;

@@ -80,6 +80,8 @@ class Session final : public ClientSession {
   void server_forgot(const base::Error& why);
   /// The life of a path that is meant, if it is still of interest.
   void fenced_at_server(const wire::FenceMsg& fence);
+  /// However many come, their user hears of them once in a turn.
+  void notice_received();
   base::Task<void> back_off(unsigned attempts, const bool& at_once);
   void wake() { changed_->notify_all(); }
   const std::shared_ptr<base::Signal>& changed() { return changed_; }
@@ -164,6 +166,7 @@ class Session final : public ClientSession {
   bool usable_ = false;             // requests flow: a path is up, and the user had its turn
   bool users_turn_ = false;         // SessionUser::reconnected is running
   bool gave_up_ = false;            // no usable path for give_up_after_ns
+  bool notice_due_ = false;         // SessionUser::notice() is posted
   bool lost_ = false;               // none for lost_after_ns: no attempt begins any more
   std::optional<base::Error> why_;  // the last thing that went wrong
   uint64_t down_since_ns_ = 0;

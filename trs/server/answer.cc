@@ -72,6 +72,7 @@ void Queue::received_imm(Connection& connection, uint32_t value, uint32_t) {
       return;
     case ImmType::kAnswer:
     case ImmType::kAnswerInvalidated:
+    case ImmType::kNotice:
       break;
   }
   violation("immediate of an unknown type",

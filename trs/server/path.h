@@ -74,6 +74,8 @@ class Path {
   void end_unproven(const char* reason, const std::string& why);
   /// Tells the client by connection 0 that another path has ended.
   void send_fenced(const wire::Uuid& path, uint16_t recon_cnt);
+  /// Tells the client, which takes notices, by connection 0.
+  void send_notice() { queues_[0]->send_notice(); }
   /// Registers memory that the server lends / lets go of it.
   base::Status borrow(const LentMemory& memory);
   void return_lent(uint32_t slot) { lent_[slot].reset(); }

@@ -200,6 +200,7 @@ bool Queue::poll() {
       send_answer(request);
     }
   }
+  if (notice_due_) send_due_notice();
   return did;
 }
 
@@ -228,6 +229,17 @@ bool Queue::send_message(std::span<const std::byte> message, uint32_t lkey) {
   wr.sg_list = &piece;
   wr.num_sge = 1;
   return connection_->post(wr);
+}
+
+void Queue::send_notice() {
+  notice_due_ = true;
+  send_due_notice();
+}
+
+void Queue::send_due_notice() {
+  if (closing_ || !connection_ || !connection_->open() || !room(1)) return;
+  notice_due_ = false;
+  connection_->post_imm(encode_imm({ImmType::kNotice, 0}));  // else the path is lost
 }
 
 void Queue::received_message(Connection&, std::span<const std::byte> message) {

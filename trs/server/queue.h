@@ -52,6 +52,8 @@ class Queue final : public base::ListNode, private ConnectionUser, private Heart
   // --- connection 0, whose reactor is the home reactor
   /// At most 64 bytes; longer ones from memory that has a key and stays.
   bool send_message(std::span<const std::byte> message, uint32_t lkey = 0);
+  /// Now, or when there is a send slot.
+  void send_notice();
 
   // --- the worker's reactor
   /// Sends the answer of a request that has ended, now or when there is a send slot.
@@ -70,6 +72,7 @@ class Queue final : public base::ListNode, private ConnectionUser, private Heart
   void begin_close();
   void opened();
   bool room(uint32_t sends) const;
+  void send_due_notice();
   bool bind_windows();
   const char* close_window(const RequestImm& imm);
   vhca::SendWr open_window(uint32_t chunk);
@@ -113,6 +116,7 @@ class Queue final : public base::ListNode, private ConnectionUser, private Heart
   bool closing_ = false;  // nothing is sent any more
   bool quiet_ = false;
   bool whole_path_ = false;  // the heartbeat counts what comes by any connection
+  bool notice_due_ = false;  // for want of a send slot
   HeartbeatDriver heartbeat_;
   // With windows (windows.cc):
   uint32_t reserve_ = 0;                  // send slots for LOCAL_INVs, one for each chunk

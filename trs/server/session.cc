@@ -246,12 +246,28 @@ void Session::answer_fences() {
 void Session::path_connected(Path& path) {
   log_.info("session '{}' of {} open by {} paths: {} connections each", name_, path.peer_text(),
             paths(), cid_num_);
+  if (notice_raised_) path.send_notice();
+}
+
+void Session::raise_notice() {
+  if (notice_raised_ || !takes_notices() || state_ != State::kOpen) return;
+  notice_raised_ = true;
+  send_notice();
+}
+
+/// By one path. Should it be lost, path_lost() sends the notice by another.
+void Session::send_notice() {
+  const auto up = std::find_if(paths_.begin(), paths_.end(),
+                               [](const auto& path) { return path->connected(); });
+  if (up != paths_.end()) (*up)->send_notice();
 }
 
 /// A session has no life without a connected path; the first that is not there yet has it waiting.
 void Session::path_lost(bool was_connected, const std::string& why) {
   const bool others =
       std::any_of(paths_.begin(), paths_.end(), [](const auto& path) { return path->connected(); });
+  // Nobody can tell whether it had brought the notice.
+  if (others && notice_raised_) send_notice();
   if (others) return;
   if (was_connected || paths() == 0) close(why);
 }

@@ -47,6 +47,9 @@ class Session final : public ServerSession {
   std::vector<ChunkGuard> path_guards() const override;
   std::vector<std::vector<ServedStatistics>> path_statistics() const override;
   bool takes_answer_words() const override { return has(wire::kFeatureAnswerSlots); }
+  bool takes_notices() const override { return has(wire::kFeatureNotices); }
+  void raise_notice() override;
+  void clear_notice() override { notice_raised_ = false; }
   std::string key_name() const override { return key_ ? key_->name() : std::string(); }
   bool end(const std::string& why) override;
 
@@ -141,6 +144,7 @@ class Session final : public ServerSession {
   };
   base::Status make_chunks();
   void answer_fences();
+  void send_notice();
   void end_if_quiet();
 
   ServerImpl& server_;
@@ -169,7 +173,8 @@ class Session final : public ServerSession {
   std::vector<PendingFence> fences_;
   bool user_knows_ = false;
   bool evicted_ = false;
-  size_t quiet_due_ = 0;  // slices
+  bool notice_raised_ = false;  // and sent by a path that still stands
+  size_t quiet_due_ = 0;        // slices
   const std::shared_ptr<char> alive_ = std::make_shared<char>();
 };
 
