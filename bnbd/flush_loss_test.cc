@@ -17,7 +17,6 @@ class FlushLoss : public test::ServedRig {
  protected:
   FlushLoss() {
     client_reactors = 2;
-    session_options.news_interval_ns = base::kMillisecond;  // while a reactor's path seems well
     client = &add_client();
   }
   void disk_fails(bool fails) { disk->faults.errors_per_million = fails ? 1'000'000 : 0; }

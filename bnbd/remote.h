@@ -121,7 +121,8 @@ struct RemoteSessionOptions {
   /// has been read.
   bool guard_reads = false;
   uint64_t reopen_delay_ns = base::kSecond;  // between attempts for devices in kUnavailable
-  /// Between two questions for news: sizes, and devices that the server's operator has closed.
+  /// Between two questions for news (sizes, and devices that the server's operator has closed) to a
+  /// server that does not push them; and after one without an answer.
   uint64_t news_interval_ns = base::kSecond;
   /// How long open_device() goes on asking while the server says that its disk has not answered.
   uint64_t open_patience_ns = 10 * base::kSecond;

@@ -82,6 +82,7 @@ struct SessionStatus {
   std::vector<std::string> chunk_guards;  // of these paths: "open", "windows", "copy"
   std::vector<std::vector<trs::ServedStatistics>> path_statistics;  // of these, by connection
   bool braid_peer = false;
+  bool takes_notices = false;  // else a Braid client asks for news each second, others never
   std::string key;  // the name of that which it has proved to have; empty: none was asked for
   uint64_t opened_for_ns = 0;
   std::vector<Device> devices;

@@ -40,6 +40,8 @@ struct FakeScript {
   wire::NewsList news;           // the answer to every question
   bool odd_news = false;         // the answer is none
   uint64_t news_seen = 0;        // of the last question
+  unsigned news_asked = 0;       // questions
+  bool floods = false;           // raises a notice with each answer to such a question
   std::vector<uint32_t> closes;  // device ids
 };
 
@@ -56,6 +58,12 @@ class FakeServer final : public Node, private trs::ServerUser {
   void release_opens() {
     script.hang_open.clear();
     for (trs::ServerRequest* request : std::exchange(hung_, {})) answer_open(*request);
+  }
+  void raise_notices() {
+    for (trs::ServerSession* session : transport->sessions()) {
+      session->clear_notice();
+      session->raise_notice();
+    }
   }
   FakeScript& script;
   std::unique_ptr<trs::Server> transport;
@@ -93,6 +101,8 @@ class FakeServer final : public Node, private trs::ServerUser {
   void news(trs::ServerRequest& request) {
     ASSERT_EQ(request.data.size(), wire::kNewsBytesMax);
     script.news_seen = wire::parse_news(request.user_header).value();
+    ++script.news_asked;
+    if (script.floods) raise_notices();
     const auto answer = wire::make_news_answer(script.news);
     std::fill(request.data.begin(), request.data.end(), std::byte{0});
     std::copy(answer.begin(), answer.end(), request.data.begin());

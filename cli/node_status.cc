@@ -131,6 +131,7 @@ json NodeState::session_status(const SharedSession& shared) const {
           {"queue_depth", limits.queue_depth},
           {"max_io_bytes", limits.max_io_bytes},
           {"peer", limits.braid_peer ? "Braid" : "another RTRS implementation"},
+          {"news", news_text(limits.braid_peer, limits.notices)},
           {"not_held", not_held_by_server(limits, shared.kind.guard_reads)},
           {"key", shared.key ? json(shared.key->name()) : json(nullptr)},
           {"in_flight", s.in_flight},

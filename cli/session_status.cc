@@ -96,6 +96,10 @@ json not_held_by_client(bool braid_peer) {
       "one thread serves them all)"};
 }
 
+const char* news_text(bool braid_peer, bool notices) {
+  return !braid_peer ? "none" : notices ? "pushed" : "asked for";
+}
+
 json block_statistics(const bnbd::BlockStatistics& s) {
   return {{"reads", s.reads},
           {"read_bytes", s.read_bytes},
@@ -117,6 +121,7 @@ json client_session(const bnbd::SessionStatus& session) {
           {"peer", session.peer},
           {"paths", session.path_peers},
           {"braid", session.braid_peer},
+          {"news", news_text(session.braid_peer, session.takes_notices)},
           {"not_held", not_held_by_client(session.braid_peer)},
           {"key", session.key.empty() ? json(nullptr) : json(session.key)},
           {"chunk_guards", session.chunk_guards},

@@ -14,6 +14,10 @@ nlohmann::json not_held_by_server(const trs::SessionLimits& limits, bool guard_r
 /// The same of a client.
 nlohmann::json not_held_by_client(bool braid_peer);
 
+/// How news (other sizes, closed devices) come to the client: "pushed", "asked for" each second, or
+/// "none" as one end is Linux's.
+const char* news_text(bool braid_peer, bool notices);
+
 nlohmann::json block_statistics(const bnbd::BlockStatistics& statistics);
 /// One client of the node's server.
 nlohmann::json client_session(const bnbd::SessionStatus& session);

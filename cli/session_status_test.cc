@@ -20,7 +20,7 @@ bnbd::SessionStatus client(const std::string& name, bool braid) {
   status.peer = "10.0.0.7";
   status.path_peers = {"10.0.0.7", "10.1.0.7"};
   status.chunk_guards = {"open", "open"};
-  status.braid_peer = braid;
+  status.braid_peer = status.takes_notices = braid;
   return status;
 }
 
@@ -59,6 +59,17 @@ TEST(SessionStatus, ForPeopleNamesThePeerAndWhatDoesNotHoldOnce) {
   EXPECT_EQ(text.find("claims no tenure", first + 1), std::string::npos) << text;
   const std::string all_ours = client_sessions_text(json::array({sessions[0]}));
   EXPECT_THAT(all_ours, Not(HasSubstr("does not hold")));
+}
+
+TEST(SessionStatus, TellsWhetherNewsArePushed) {
+  EXPECT_EQ(client_session(client("ours", true))["news"], "pushed");
+  EXPECT_EQ(client_session(client("theirs", false))["news"], "none");
+  bnbd::SessionStatus older = client("older", true);
+  older.takes_notices = false;
+  const json told = client_session(older);
+  EXPECT_EQ(told["news"], "asked for");
+  EXPECT_THAT(client_sessions_text(json::array({told})),
+              HasSubstr("older    Braid, asks for news"));
 }
 
 TEST(SessionStatus, CountsByPathAndConnection) {

@@ -27,6 +27,7 @@ void SessionImpl::forget_path() {
   path_up_ = false;
   ++path_generation_;
   news_seen_ = 0;
+  noticed_ = false;
   home_.cancel(reopen_timer_);
   for (DeviceImpl* device : devices_) device->path_lost();
 }
@@ -49,6 +50,7 @@ void SessionImpl::restored() {
     device->path_restored();
     if (device->remapping()) reopen_later(0);  // asked for when this path had opened the others
   }
+  follow_news();
   serve();
 }
 
@@ -80,6 +82,7 @@ base::Task<base::Status> SessionImpl::reopen(uint64_t serial) {
   DeviceImpl* device = find(serial);
   if (device == nullptr || !device->wants_reopening()) co_return base::ok_status();
   const uint64_t generation = path_generation_;
+  const uint64_t seen = news_seen_;
   const std::string name = device->name();
   Claim claim;
   claim.again = true;
@@ -97,6 +100,7 @@ base::Task<base::Status> SessionImpl::reopen(uint64_t serial) {
     if (wanted) device->refused(reply.answer.error());
   } else if (wanted) {
     device->reopened(*reply.answer);
+    opened_after_news(seen);
   }
   device = find(serial);
   // Closed by its user meanwhile, or not the device it was: nobody else must find it taken.

@@ -110,10 +110,11 @@ base::Task<base::Status> SessionImpl::start() {
     status = co_await exchange_versions();
   }
   if (status.ok()) {
-    ask_news_later();
+    follow_news();
     co_return status;
   }
   closing_ = true;
+  home_.cancel(news_timer_);
   co_await transport_->close();
   co_return status;
 }
@@ -298,6 +299,7 @@ base::Task<Result<std::unique_ptr<RemoteDevice>>> SessionImpl::open_device(
   }
   const Opening opening{options.name, options.mode};
   opening_.push_back(opening);
+  const uint64_t seen = news_seen_;
   auto reply = co_await open_patiently(options.name, options.mode);
   std::erase(opening_, opening);
   if (!reply.ok()) co_return reply.error();
@@ -310,6 +312,7 @@ base::Task<Result<std::unique_ptr<RemoteDevice>>> SessionImpl::open_device(
   }
   auto device = std::make_unique<DeviceImpl>(*this, ++serials_, options, opened);
   devices_.push_back(device.get());
+  opened_after_news(seen);
   choose_lost_after();
   device->join();
   co_await queues_passed();

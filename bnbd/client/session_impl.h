@@ -96,6 +96,7 @@ class SessionImpl final : public RemoteSession, private trs::SessionUser {
   void disconnected(const base::Error& why) override;
   void requests_returned() override;
   void lost(const base::Error& why) override;
+  void notice() override;
 
   void choose_lost_after();
   base::Status make_memory();
@@ -118,7 +119,11 @@ class SessionImpl final : public RemoteSession, private trs::SessionUser {
   base::Task<void> reopen_beside(uint64_t serial, base::Status& outcome, size_t& under_way,
                                  base::Signal& ended);
   base::Task<void> reopen_unavailable();
+  void follow_news();
   void ask_news_later();
+  void ask_news_soon();
+  bool asks_news() const;
+  void opened_after_news(uint64_t seen);
   base::Task<void> ask_news();
   base::Task<base::Result<bool>> ask_news_once();
   static void news_due(base::Timer& timer);
@@ -151,6 +156,8 @@ class SessionImpl final : public RemoteSession, private trs::SessionUser {
   base::Timer news_timer_;
   base::Task<void> news_task_;
   uint64_t news_seen_ = 0;  // on this path
+  bool noticed_ = false;    // there are news, and no question that would have them
+  uint64_t asked_news_at_ns_ = 0;
   base::Task<void> late_task_;
 };
 

@@ -244,8 +244,9 @@ void ServerImpl::session_news(RequestSlot& slot) {
   if (!can_answer(slot, wire::kNewsBytesMax)) {
     return refuse(slot, Errc::kInvalid, "news in less space than they may need");
   }
-  const std::vector<std::byte> answer =
-      wire::make_news_answer(slot.pool->session.news_since(*seen));
+  Session& session = slot.pool->session;
+  const std::vector<std::byte> answer = wire::make_news_answer(session.news_since(*seen));
+  session.transport().clear_notice();  // of an answer that is full the client asks on
   const std::span<std::byte> data = slot.request->data;
   std::copy(answer.begin(), answer.end(), data.begin());
   std::fill(data.begin() + static_cast<ptrdiff_t>(answer.size()), data.end(), std::byte{0});

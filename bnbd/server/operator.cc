@@ -40,6 +40,7 @@ SessionStatus ServerImpl::describe(Session& session) {
     status.chunk_guards.emplace_back(to_string(guard));
   status.path_statistics = session.transport().path_statistics();
   status.braid_peer = session.braid_peer();
+  status.takes_notices = session.transport().takes_notices();
   status.key = session.key_name();
   const auto add = [&](const SessionDevice& device, bool ending) {
     const uint64_t now_ns = device.exported.table.now_ns();

@@ -40,10 +40,16 @@ void Session::tell_devices_seen(const trs::ServerRequest& chunk) {
   }
 }
 
+void Session::tell_resized(SessionDevice& device) {
+  device.news = ++news_;
+  transport_.raise_notice();
+}
+
 void Session::tell_closed(uint32_t id) {
   if (!braid_peer_) return;  // asks for no news: it finds out by its next request
   if (closed_.size() >= kClosedMax) closed_.erase(closed_.begin());
   closed_.push_back({++news_, id});
+  transport_.raise_notice();
 }
 
 wire::NewsList Session::news_since(uint64_t seen) {

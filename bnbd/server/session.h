@@ -121,7 +121,7 @@ class Session {
   }
 
   /// Its client is to hear that the device has another size, or that it is closed (and retired).
-  void tell_resized(SessionDevice& device) { device.news = ++news_; }
+  void tell_resized(SessionDevice& device);
   void tell_closed(uint32_t id);
   /// What it has not seen yet, oldest first; what it has seen is forgotten.
   wire::NewsList news_since(uint64_t seen);

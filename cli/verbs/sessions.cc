@@ -44,11 +44,13 @@ std::string guards_text(const json& session) {
   return text.empty() ? "-" : text;
 }
 
-/// Who speaks RTRS and is not Braid is Linux's, as far as anybody knows.
+/// Who speaks RTRS and is not Braid is Linux's, as far as anybody knows. A version of Braid that
+/// takes no news unasked is told from others.
 std::string peer_text(const json& session) {
   const json braid = member(session, "braid");
   if (!braid.is_boolean()) return "-";
-  return braid == true ? "Braid" : "Linux";
+  if (braid == false) return "Linux";
+  return member(session, "news") == "asked for" ? "Braid, asks for news" : "Braid";
 }
 
 /// What its paths have carried since they came up.

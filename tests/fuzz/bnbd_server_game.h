@@ -4,6 +4,7 @@
 #pragma once
 
 #include "tests/fuzz/bnbd_device_user.h"
+#include "trs/wire.h"
 
 namespace braid::bnbd::two_party {
 
@@ -16,6 +17,8 @@ class HostileServer final : public Node, private trs::ServerUser {
     options.reactors = reactor_list();
     options.queue_depth = kQueueDepth;
     options.max_io_bytes = kMaxIoBytes;
+    // As an older version, which is asked for news again and again.
+    options.features = trs::kAllFeatures & ~trs::wire::kFeatureNotices;
     trs::ServerUser& user = *this;
     transport = std::move(trs::Server::create(*device, std::move(options), user)).value();
   }
