@@ -2,7 +2,10 @@
 #include "vhca/soft/inhost/rendezvous.h"
 
 #include <set>
+#include <string>
+#include <utility>
 
+#include "base/test_host.h"
 #include "vhca/soft/inhost/party_test.h"
 #include "vhca/soft/inhost/qp_numbers.h"
 
@@ -94,7 +97,7 @@ TEST_F(RendezvousTest, AQpNumberSaysNothingOfTheNextAndIsNotUsedAgainSoon) {
     numbers.release(given.back());
   }
   EXPECT_EQ(std::set<uint32_t>(given.begin(), given.end()).size(), given.size());
-  // Numbers of one block would lie within 256; two random ones do in one of 32768 cases.
+  // Two random ones lie within 256 in one of 32768 cases.
   int near = 0;
   for (size_t i = 1; i < given.size(); ++i) {
     near += std::abs(static_cast<int>(given[i]) - static_cast<int>(given[i - 1])) < 256 ? 1 : 0;
@@ -102,14 +105,52 @@ TEST_F(RendezvousTest, AQpNumberSaysNothingOfTheNextAndIsNotUsedAgainSoon) {
   EXPECT_LT(near, 3);
 }
 
-TEST(QpNumberTest, ANumberLeadsBackToItsPlainOne) {
-  constexpr uint64_t kKey = 0x1234'5678'9abc'def0;
-  for (uint32_t plain = 0; plain < kQpNumbers; plain += 97) {
-    const uint32_t number = scatter_number(kKey, plain);
-    ASSERT_LT(number, kQpNumbers);
-    ASSERT_EQ(gather_number(kKey, number), plain);
+/// Counts what is drawn, and lets names be claimed unless they are taken.
+class DrawingHost final : public base::TestHost {
+ public:
+  class Claim final : public base::LocalListener {
+   public:
+    base::Result<std::unique_ptr<base::LocalSocket>> accept() override {
+      return base::make_error(base::Errc::kWouldBlock, "nobody");
+    }
+    const base::Handle& handle() const override { std::abort(); }
+  };
+  void random(std::span<std::byte> bytes) override {
+    ++draws;
+    std::fill(bytes.begin(), bytes.end(), static_cast<std::byte>(draws));
   }
-  EXPECT_NE(scatter_number(kKey, 1), scatter_number(kKey + 1, 1));
+  base::Result<std::unique_ptr<base::LocalListener>> listen_local(std::string_view name) override {
+    if (!names.insert(std::string(name)).second) {
+      return base::make_error(base::Errc::kExists, "{} is taken", name);
+    }
+    return std::unique_ptr<base::LocalListener>(std::make_unique<Claim>());
+  }
+  int draws = 0;
+  std::set<std::string> names;
+};
+
+// A permutation by what the machine tells of itself could be followed by whoever is told.
+TEST(QpNumberTest, EachNumberIsDrawnAndClaimedAnew) {
+  DrawingHost host;
+  QpNumbers numbers(host);
+  std::set<uint32_t> given;
+  for (int i = 1; i <= 20; ++i) {
+    given.insert(numbers.allocate());
+    EXPECT_EQ(host.draws, i);
+    EXPECT_EQ(host.names.size(), given.size());
+  }
+  EXPECT_EQ(given.size(), 20u);
+  for (const uint32_t number : given) numbers.release(number);
+}
+
+TEST(QpNumberTest, ANumberThatIsTakenIsDrawnAgain) {
+  DrawingHost host;
+  QpNumbers other(host);
+  const uint32_t taken = other.allocate();
+  host.draws = 0;
+  QpNumbers numbers(host);
+  EXPECT_NE(numbers.allocate(), taken);
+  EXPECT_EQ(host.draws, 2);
 }
 
 }  // namespace
