@@ -58,6 +58,11 @@ struct ConnectionOptions {
   vhca::Td* td = nullptr;
 };
 
+/// Beside the sends of requests: heartbeats and control messages. Where a long message of the peer
+/// is under way, its acknowledgements wait behind that, while we say every other check that we
+/// live.
+inline constexpr uint32_t kSendsBesideRequests = 32;
+
 class Connection {
  public:
   /// Makes QP (in INIT) and CQ. Receives are not posted yet.
@@ -101,6 +106,7 @@ class Connection {
   /// Polls once. True if there was anything.
   bool poll();
   void arm() { cq_->arm(); }
+  uint64_t arrived_bytes() const { return qp_->arrived_bytes(); }
   bool open() const { return state_ == State::kOpen; }
   uint64_t posted() const { return posted_; }
 

@@ -165,6 +165,9 @@ class Qp {
   /// What it was made with (ibv_query_qp's init_attr); `cap` is what it got.
   virtual QpOptions options() const = 0;
   virtual uint32_t number() const = 0;
+  /// Grows while a long message of the peer arrives, before it completes: bytes of data since the
+  /// QP was made. 0 for ever where the device cannot tell. The owner's thread.
+  virtual uint64_t arrived_bytes() const { return 0; }
   void* context = nullptr;  // the user's
 };
 
@@ -234,6 +237,7 @@ class ConnectRequest {
  public:
   virtual ~ConnectRequest() = default;
   virtual std::span<const std::byte> private_data() const = 0;
+  /// "address:port", or for a process of this host another text, without a port.
   virtual std::string peer_text() const = 0;
   /// Moves the QP (in RESET or INIT; receives may have been posted in INIT) to RTS and answers.
   /// `reactor` is the one that owns the QP; the request may have been handed to it by message from

@@ -152,6 +152,10 @@ class SimFabric {
   /// Every message from -> to takes up to this much longer (seeded). Order holds in a channel.
   virtual void set_extra_delay(const std::string& from_ip, const std::string& to_ip,
                                uint64_t max_ns) = 0;
+  /// All that goes from -> to shares so much (0: as ever): each message waits until those that were
+  /// sent before, in whatever channel, are through.
+  virtual void set_rate(const std::string& from_ip, const std::string& to_ip,
+                        uint64_t bytes_per_ms) = 0;
   /// What is sent from -> to from now on arrives after `until_ns` (0: as ever), behind it what
   /// follows in the same channel: its sender may have given the channel up long before.
   virtual void set_held_until(const std::string& from_ip, const std::string& to_ip,

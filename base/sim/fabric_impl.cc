@@ -122,6 +122,11 @@ void FabricImpl::set_extra_delay(const std::string& from_ip, const std::string& 
   path(from_ip, to_ip).extra_delay_max_ns = max_ns;
 }
 
+void FabricImpl::set_rate(const std::string& from_ip, const std::string& to_ip,
+                          uint64_t bytes_per_ms) {
+  path(from_ip, to_ip).bytes_per_ms = bytes_per_ms;
+}
+
 void FabricImpl::set_held_until(const std::string& from_ip, const std::string& to_ip,
                                 uint64_t until_ns) {
   path(from_ip, to_ip).held_until_ns = until_ns;
@@ -165,6 +170,12 @@ std::optional<uint64_t> FabricImpl::carry(FabricPort& from, FabricPort& to, size
       ++faults_.delayed;
       ++faulty->hits;
       delay_ns += world_.random().below(faulty->extra_delay_max_ns);
+    }
+    if (faulty->bytes_per_ms != 0) {
+      ++faulty->hits;
+      faulty->busy_until_ns = std::max(faulty->busy_until_ns, world_.now_ns()) +
+                              size_bytes * kMillisecond / faulty->bytes_per_ms;
+      delay_ns += faulty->busy_until_ns - world_.now_ns();
     }
     if (faulty->held_until_ns > world_.now_ns()) {
       ++faults_.held;

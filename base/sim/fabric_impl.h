@@ -63,6 +63,8 @@ class FabricImpl final : public SimFabric {
   void set_lose_answers(const std::string& from_ip, const std::string& to_ip, bool on) override;
   void set_extra_delay(const std::string& from_ip, const std::string& to_ip,
                        uint64_t max_ns) override;
+  void set_rate(const std::string& from_ip, const std::string& to_ip,
+                uint64_t bytes_per_ms) override;
   void set_held_until(const std::string& from_ip, const std::string& to_ip,
                       uint64_t until_ns) override;
   void set_receive_missing(const std::string& from_ip, const std::string& to_ip, bool on) override;
@@ -104,6 +106,8 @@ class FabricImpl final : public SimFabric {
     bool receive_missing = false;
     uint64_t extra_delay_max_ns = 0;
     uint64_t held_until_ns = 0;
+    uint64_t bytes_per_ms = 0;
+    uint64_t busy_until_ns = 0;  // with a rate: when all is through that was sent before
     uint64_t hits = 0;
   };
   using PathKey = std::pair<std::string, std::string>;

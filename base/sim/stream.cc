@@ -96,12 +96,14 @@ Errc SimStream::send(std::span<const iovec> pieces, size_t& sent) {
   if (host_.dead()) return Errc::kDead;
   if (failure_ != Errc::kOk) return failure_;
   if (send_ended_) return Errc::kDisconnected;
-  uint64_t count = std::min<uint64_t>(total_bytes(pieces), room());
-  if (!connected_ || count == 0) {
+  if (!connected_ || full()) {
+    was_full_ = connected_;
     if (connected_) watch_window();
     set_ready(host_, *writable, false);
     return Errc::kWouldBlock;
   }
+  was_full_ = false;
+  uint64_t count = std::min<uint64_t>(total_bytes(pieces), room());
   SimRandom& random = host_.world().random();
   if (random.one_in(4)) count = random.between(1, count);
   std::vector<std::byte> bytes;
@@ -182,7 +184,7 @@ void SimStream::watch_window() {
     const std::shared_ptr<SimStream> self = stream.lock();
     if (self == nullptr || self->host_.dead() || self->over()) return;
     self->window_watched_ = false;
-    if (self->room() > 0) return;
+    if (!self->full()) return;
     if (self->told_read_ != read) return self->watch_window();
     self->channel_.reset();  // the peer hears of it
     self->broken(Errc::kTimedOut);
@@ -198,7 +200,7 @@ SocketAddress SimStream::local() const {
 void SimStream::update_readiness() {
   const bool failed = failure_ != Errc::kOk;
   set_ready(host_, *readable, failed || peer_ended_ || receive_ended_ || !received_.empty());
-  set_ready(host_, *writable, failed || (connected_ && room() > 0));
+  set_ready(host_, *writable, failed || (connected_ && !full()));
 }
 
 void SimStream::request(std::span<const std::byte> message, std::vector<std::byte>&) {

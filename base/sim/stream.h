@@ -67,6 +67,9 @@ class SimStream final : public SimSocketObject,
   void update_readiness();
   void watch_window();
   uint64_t room() const { return ahead_ < window_ ? window_ - ahead_ : 0; }
+  /// Once it has been full a part has to be free, as with kernels: else each byte that is read
+  /// would be followed by a segment of one byte, with the headers of a large one.
+  bool full() const { return room() < (was_full_ ? window_ / 4 : 1); }
 
   SimHost& host_;
   const uint64_t window_;  // bytes that may be ahead of the reader
@@ -78,6 +81,7 @@ class SimStream final : public SimSocketObject,
   uint64_t ahead_ = 0;        // sent and not read by the peer's process
   uint64_t told_read_ = 0;    // bytes that the peer said to have read
   uint64_t user_timeout_ns_ = kNever;
+  bool was_full_ = false;        // and nothing has been taken since
   bool window_watched_ = false;  // an event looks whether a full window moves
   uint64_t unanswered_ = 0;      // requests
   uint64_t read_untold_ = 0;     // read here, and the peer does not know

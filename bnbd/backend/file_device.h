@@ -79,6 +79,7 @@ class FileDevice : public BlockDevice {
   const std::string name_;
   BlockInfo info_;
   bool resizing_ = false;
+  uint64_t resizes_ = 0;             // that have ended
   uint64_t cut_bytes_ = UINT64_MAX;  // while resizing_: what goes beyond waits in beyond_
   BlockStatistics statistics_;
 

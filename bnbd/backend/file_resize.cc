@@ -94,18 +94,21 @@ base::Task<Status> FileDevice::resize(uint64_t size_bytes) {
   if (status.ok()) file_->adopt_size(size_bytes);
   if (status.ok()) info_.size_bytes = size_bytes;
   resizing_ = false;
+  ++resizes_;
   judge_beyond();
   co_return status;
 }
 
+/// What was read beside a resize says nothing of the size behind it.
 base::Task<Result<bool>> FileDevice::refresh_size() {
   if (resizing_) co_return false;
+  const uint64_t resizes = resizes_;
   const auto read = std::make_shared<SizeRead>();
   std::function<void()> work = [read, file = file_] { read->size = file->current_size(); };
   co_await reactor_.offload(std::move(work));
   if (!read->size.ok()) co_return read->size.error();
   const uint64_t size_bytes = *read->size / info_.logical_block_bytes * info_.logical_block_bytes;
-  if (resizing_ || size_bytes == info_.size_bytes) co_return false;
+  if (resizing_ || resizes != resizes_ || size_bytes == info_.size_bytes) co_return false;
   file_->adopt_size(size_bytes);
   info_.size_bytes = size_bytes;
   co_return true;

@@ -14,6 +14,8 @@ std::string_view to_string(FaultKind kind) {
       return "drop-and-return";
     case FaultKind::kDelaySpike:
       return "delay-spike";
+    case FaultKind::kLinkSlow:
+      return "link-slow";
     case FaultKind::kLostAnswers:
       return "lost-acknowledgement";
     case FaultKind::kLateMessages:

@@ -14,6 +14,7 @@ enum class FaultKind : uint8_t {
   kOneWay,         // nothing passes in one direction
   kDropAndReturn,  // lost for less than the retry budget: retransmission bridges it
   kDelaySpike,     // messages are held up
+  kLinkSlow,       // all messages share little bandwidth
   kLostAnswers,    // requests are executed, their acknowledgements are lost
   kLateMessages,   // messages land when their path was given up long ago
   kNoReceive,      // receiver not ready
@@ -49,7 +50,7 @@ enum class FaultKind : uint8_t {
   kLateReactor,      // a reactor comes late to its turn
   kUpgraded,         // a server or a client came back as a newer version
 };
-inline constexpr size_t kFaultKinds = 39;
+inline constexpr size_t kFaultKinds = 40;
 /// Those that the injector draws; the others follow from them, or are the world's own doing.
 inline constexpr size_t kDrawnFaultKinds = static_cast<size_t>(FaultKind::kMemoryReplaced);
 std::string_view to_string(FaultKind kind);

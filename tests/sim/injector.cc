@@ -76,7 +76,8 @@ bool Injector::drawn(FaultKind kind) const {
       FaultKind::kServerStopped,  FaultKind::kClientStopped,   FaultKind::kReactorHung,
       FaultKind::kDiskError,      FaultKind::kDiskSlow,        FaultKind::kDiskStall,
       FaultKind::kDeviceRemapped, FaultKind::kSessionRemapped, FaultKind::kHandedOver,
-      FaultKind::kContested,      FaultKind::kTakenAway,       FaultKind::kDiskFull};
+      FaultKind::kContested,      FaultKind::kTakenAway,       FaultKind::kDiskFull,
+      FaultKind::kLinkSlow};
   return !plan_.gentle || std::find(kGentle.begin(), kGentle.end(), kind) != kGentle.end();
 }
 
@@ -119,6 +120,7 @@ bool Injector::inject(FaultKind kind, const Target& target) {
     case FaultKind::kOneWay:
     case FaultKind::kDropAndReturn:
     case FaultKind::kDelaySpike:
+    case FaultKind::kLinkSlow:
     case FaultKind::kLostAnswers:
     case FaultKind::kNoReceive:
       return network_fault(kind, target);

@@ -64,9 +64,13 @@ void Injector::lose_path(FaultKind kind, const std::string& from, const std::str
   if (!begin(key)) return;
   const bool both = kind == FaultKind::kDropAndReturn;
   const uint64_t delay_ns = random_.between(1, plan_.gentle ? 20 : 300) * kMillisecond;
-  const auto set = [&fabric, kind, both, from, to, delay_ns](bool on) {
+  const uint64_t bytes_per_ms =
+      plan_.gentle ? random_.between(50'000, 300'000) : random_.between(300, 30'000);
+  const auto set = [&fabric, kind, both, from, to, delay_ns, bytes_per_ms](bool on) {
     if (kind == FaultKind::kDelaySpike) {
       fabric.set_extra_delay(from, to, on ? delay_ns : 0);
+    } else if (kind == FaultKind::kLinkSlow) {
+      fabric.set_rate(from, to, on ? bytes_per_ms : 0);
     } else if (kind == FaultKind::kLostAnswers) {
       fabric.set_lose_answers(from, to, on);
     } else if (kind == FaultKind::kNoReceive) {
@@ -77,10 +81,11 @@ void Injector::lose_path(FaultKind kind, const std::string& from, const std::str
     }
   };
   set(true);
+  std::string how;
+  if (kind == FaultKind::kDelaySpike) how = fmt::format(", {:.1f} ms each", milliseconds(delay_ns));
+  if (kind == FaultKind::kLinkSlow) how = fmt::format(", {} bytes in a millisecond", bytes_per_ms);
   log_.info("fault: {} from {} to {}{} for {:.1f} ms{}", to_string(kind), from, to,
-            both ? " and back" : "", milliseconds(for_ns),
-            kind == FaultKind::kDelaySpike ? fmt::format(", {:.1f} ms each", milliseconds(delay_ns))
-                                           : "");
+            both ? " and back" : "", milliseconds(for_ns), how);
   for_a_while(
       kind, key, for_ns, [set] { set(false); },
       [&fabric, from, to] { return fabric.path_hits(from, to) + fabric.path_hits(to, from); });

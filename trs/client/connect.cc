@@ -92,7 +92,7 @@ base::Task<ConnectOutcome> Lane::try_connect(wire::ConnReq request, uint64_t tim
   const bool service = queue_.cid() == 0;
   const uint32_t permits = queue_.in_flight_max();
   ConnectionOptions options;
-  options.send_depth = service ? kServiceDepth : permits + permits / 2 + 8;
+  options.send_depth = service ? kServiceDepth : permits + permits / 2 + kSendsBesideRequests;
   options.receive_depth = service ? kServiceDepth : permits + kSpareReceives;
   options.header_bytes = kHeaderStride;
   options.control_bytes = service ? wire::kControlBytesMax : 0;

@@ -107,6 +107,7 @@ class Lane final : private ConnectionUser, private HeartbeatOwner {
                        std::span<const std::byte> message) override;
   void failed(Connection& connection, base::Error why) override;
   uint64_t listen() override;
+  uint64_t arrived_bytes() override { return connection_->arrived_bytes(); }
   void send_heartbeat() override;
   void peer_silent(uint64_t silent_ns) override;
 

@@ -62,10 +62,10 @@ base::Task<void> Queue::run_accept(std::unique_ptr<vhca::ConnectRequest> request
 base::Task<base::Status> Queue::try_accept(vhca::ConnectRequest& request) {
   const uint32_t depth = session_.queue_depth();
   ConnectionOptions options;
-  options.send_depth = depth + depth / 2 + 8;
+  options.send_depth = depth + depth / 2 + kSendsBesideRequests;
   if (path_.guard() == ChunkGuard::kWindows) {
     reserve_ = depth;
-    options.send_depth = 4 * depth + 8;
+    options.send_depth = 4 * depth + kSendsBesideRequests;
   }
   options.receive_depth = depth + kSpareReceives;
   options.control_bytes = cid_ == 0 ? wire::kControlBytesMax : 0;

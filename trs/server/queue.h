@@ -101,6 +101,7 @@ class Queue final : public base::ListNode, private ConnectionUser, private Heart
   void local_done(Connection& connection) override;
   void failed(Connection& connection, base::Error why) override;
   uint64_t listen() override;
+  uint64_t arrived_bytes() override { return connection_->arrived_bytes(); }
   void send_heartbeat() override;
   void peer_silent(uint64_t silent_ns) override;
 

@@ -264,6 +264,11 @@ void SoftQp::move() {
   if (stream_link_ != nullptr) stream_link_->progress(*this, /*woken=*/true);
 }
 
+uint64_t SoftQp::arrived_bytes() const {
+  const std::lock_guard guard(lock_);
+  return stream_link_ != nullptr ? stream_link_->arrived_bytes() : 0;
+}
+
 void SoftQp::wake() {
   SoftCompChannel* const recv_channel = recv_cq_->channel();
   SoftCompChannel* const send_channel = send_cq_->channel();

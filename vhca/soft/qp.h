@@ -49,6 +49,7 @@ class SoftQp final : public Qp, public LinkEnd, private LockedEnd, public Stalle
   QpAttr query() const override;
   QpOptions options() const override;
   uint32_t number() const override { return number_; }
+  uint64_t arrived_bytes() const override;
 
   // --- LinkEnd: see soft/wire.h
   EndInfo info() const override;

@@ -237,6 +237,8 @@ class Link {
   virtual void progress(LockedEnd& end, bool woken) { (void)end, (void)woken; }
   /// The connection ends in order: tells the peer.
   virtual void hang_up() {}
+  /// Of Qp::arrived_bytes().
+  virtual uint64_t arrived_bytes() const { return 0; }
 
   // --- direct links, receive side (arm: stream links, too)
   /// The next arrival, copied out of shared memory and checked. Called at each poll: cheap when

@@ -35,6 +35,7 @@ class TcpLink final : public Link {
   void flush(LockedEnd& end) override { stream_.flush(end); }
   void progress(LockedEnd& end, bool woken) override { stream_.run(&end, woken); }
   void hang_up() override { stream_.hang_up(); }
+  uint64_t arrived_bytes() const override { return stream_.arrived_bytes(); }
   Next next_arrival(Arrival&) override { return Next::kNone; }
   void pop_arrival() override {}
   void receive_posted(uint32_t, bool, std::span<const uint32_t>) override {}

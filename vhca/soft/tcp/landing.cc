@@ -79,6 +79,7 @@ void TcpStream::landed_bytes(size_t count) {
   if (into_ == Into::kRequest || into_ == Into::kResponse) {
     const uint64_t landed = std::min<uint64_t>(count, landing_.length - landed_);
     landed_ += landed;
+    arrived_bytes_ += landed;
     count -= landed;
     if (landed_ == landing_.length) landing_done();
   }

@@ -81,6 +81,10 @@ class TcpStream {
   void close();
   /// Tells the peer that the connection ends.
   void hang_up();
+  /// Data of frames longer than the buffer: what else comes completes as soon as it is seen.
+  /// Neither acknowledgements nor anything that is no data counts: a peer's kernel, or another of
+  /// its threads, may send those.
+  uint64_t arrived_bytes() const { return arrived_bytes_; }
 
   /// The QP is gone.
   void leave();
@@ -212,6 +216,7 @@ class TcpStream {
   FrameHeader landing_;      // whose data comes
   Landing place_;            // of a request's data
   uint64_t landed_ = 0;      // bytes of it that have come
+  uint64_t arrived_bytes_ = 0;
   std::byte tail_bytes_[8];  // the last ones
   size_t begin_ = 0;         // of what is in the buffer
   size_t filled_ = 0;
