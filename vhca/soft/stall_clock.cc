@@ -12,6 +12,8 @@ StallClock::StallClock(base::Reactor& control)
 void StallClock::watch(Stalled& stalled, uint64_t deadline_ns) {
   const std::lock_guard guard(lock_);
   if (shut_down_) return;
+  // As each arming asks: another message would wake the reactor that is about to sleep.
+  if (stalled.linked() && stalled.stalled_until_ns_ == deadline_ns) return;
   stalled.stalled_until_ns_ = deadline_ns;
   if (!stalled.linked()) list_.push_back(stalled);
   if (posted_) return;
