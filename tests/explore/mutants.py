@@ -17,10 +17,9 @@ BUGS = {
     ),
     # The sender may see the receive before its length.
     "post_before_length": (
-        "  view_.length_at(posted_).store(word, std::memory_order_relaxed);\n"
-        "  view_.head().credit.posted.store(++posted_, std::memory_order_release);\n",
+        "  view_.length_at(posted_).store(word, std::memory_order_relaxed);\n",
         "  view_.head().credit.posted.store(posted_ + 1, std::memory_order_release);\n"
-        "  view_.length_at(posted_++).store(word, std::memory_order_relaxed);\n",
+        "  view_.length_at(posted_).store(word, std::memory_order_relaxed);\n",
     ),
     # The owner may see nobody at work, and the initiator an open gate.
     "gate_first": (
