@@ -213,9 +213,9 @@ class TcpStream {
 
   // Receiving.
   Into into_ = Into::kBuffer;
-  FrameHeader landing_;      // whose data comes
-  Landing place_;            // of a request's data
-  uint64_t landed_ = 0;      // bytes of it that have come
+  FrameHeader landing_;  // whose data comes
+  Landing place_;        // of a request's data
+  uint64_t landed_ = 0;  // bytes of it that have come
   uint64_t arrived_bytes_ = 0;
   std::byte tail_bytes_[8];  // the last ones
   size_t begin_ = 0;         // of what is in the buffer
