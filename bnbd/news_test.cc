@@ -155,6 +155,18 @@ TEST_F(NewsOfAFake, that_never_end_cost_a_question_each_10_ms) {
   EXPECT_EQ(write(*client, device, 0, 4096, 1), Errc::kOk);
 }
 
+TEST_F(NewsOfAFake, that_fill_each_answer_cost_a_question_each_10_ms) {
+  RemoteDevice& device = open(*client);
+  for (uint32_t i = 0; i < wire::kNewsItemsMax; ++i) {
+    script.news.items.push_back({7 + i, wire::NewsKind::kResized, 1 << 20});
+  }
+  raise();
+  world.run_for(2 * kSecond);
+  EXPECT_GT(script.news_asked, 100u);
+  EXPECT_LE(script.news_asked, 201u);
+  EXPECT_EQ(write(*client, device, 0, 4096, 1), Errc::kOk);
+}
+
 TEST_F(NewsOfAFake, that_were_told_as_nonsense_are_asked_for_again_after_a_second) {
   RemoteDevice& device = open(*client);
   script.odd_news = true;
@@ -166,21 +178,38 @@ TEST_F(NewsOfAFake, that_were_told_as_nonsense_are_asked_for_again_after_a_secon
   EXPECT_EQ(script.news_asked, 2u);
 }
 
-TEST_F(NewsOfAFake, that_overtake_the_answer_to_an_opening_are_not_lost) {
-  open(*client);
-  script.hang_open = "second";
-  const auto opening = begin_open(*client, "second");
-  ASSERT_TRUE(until([&] { return script.opens == 2; }));
-  script.news = {1, {{8, wire::NewsKind::kResized, 2 << 20}}};
-  raise();
-  ASSERT_TRUE(asked(1, 20 * kMillisecond));
-  world.run_for(20 * kMillisecond);
-  fake->home().post([this] { fake->release_opens(); });
-  fake->home().wake();
-  ASSERT_TRUE(until([&] { return opening->has_value(); }));
-  ASSERT_TRUE((*opening)->ok());
-  const RemoteDevice& device = *client->devices.emplace_back(std::move(**opening).value());
+/// News of the device that is being opened, twice: the server forgets what a question has seen.
+class NewsOfAnOpening : public NewsOfAFake {
+ protected:
+  RemoteDevice& open_behind(const wire::DeviceNews& told) {
+    open(*client);
+    script.hang_open = "second";
+    const auto opening = begin_open(*client, "second");
+    EXPECT_TRUE(until([&] { return script.opens == 2; }));
+    script.news = {1, {told}};
+    for (unsigned count = 1; count <= 2; ++count) {
+      raise();
+      EXPECT_TRUE(asked(count, 20 * kMillisecond));
+      world.run_for(20 * kMillisecond);
+    }
+    fake->home().post([this] { fake->release_opens(); });
+    fake->home().wake();
+    EXPECT_TRUE(until([&] { return opening->has_value(); }));
+    return *client->devices.emplace_back(std::move(**opening).value());
+  }
+};
+
+TEST_F(NewsOfAnOpening, that_it_has_another_size_overtake_the_answer_and_are_not_lost) {
+  const RemoteDevice& device = open_behind({8, wire::NewsKind::kResized, 2 << 20});
   EXPECT_TRUE(world.run_until([&] { return device.info().size_bytes == 2u << 20; }, kSecond));
+  raise();
+  ASSERT_TRUE(asked(4, kSecond)) << "by and by the server is told that it may forget them";
+  EXPECT_EQ(script.news_seen, 1u);
+}
+
+TEST_F(NewsOfAnOpening, that_it_was_closed_overtake_the_answer_and_are_not_lost) {
+  const RemoteDevice& device = open_behind({8, wire::NewsKind::kClosed, 0});
+  EXPECT_TRUE(world.run_until([&] { return device.state() == RemoteState::kRevoked; }, kSecond));
 }
 
 TEST_F(NewsOfAFake, that_come_while_devices_are_opened_again_are_asked_for_when_the_path_is_up) {

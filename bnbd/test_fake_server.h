@@ -37,7 +37,7 @@ struct FakeScript {
   base::Errc io_status = base::Errc::kOk;
   std::vector<wire::Io> seen;  // I/O in the order of its arrival
   unsigned opens = 0;
-  wire::NewsList news;           // the answer to every question
+  wire::NewsList news;           // the answer to questions, until one has seen them
   bool odd_news = false;         // the answer is none
   uint64_t news_seen = 0;        // of the last question
   unsigned news_asked = 0;       // questions
@@ -103,6 +103,8 @@ class FakeServer final : public Node, private trs::ServerUser {
     script.news_seen = wire::parse_news(request.user_header).value();
     ++script.news_asked;
     if (script.floods) raise_notices();
+    if (script.news.newest != 0 && script.news_seen >= script.news.newest)
+      script.news.items.clear();
     const auto answer = wire::make_news_answer(script.news);
     std::fill(request.data.begin(), request.data.end(), std::byte{0});
     std::copy(answer.begin(), answer.end(), request.data.begin());

@@ -5,20 +5,14 @@
 
 namespace braid::trs {
 
-Heartbeat::Verdict Heartbeat::check(uint64_t now_ns, uint64_t received, uint64_t bytes,
-                                    uint64_t lateness_ns) {
+Heartbeat::Verdict Heartbeat::check(uint64_t now_ns, const Signs& signs, uint64_t lateness_ns) {
   const uint64_t half_ns = options_.interval_ns / 2;
   const bool too_soon = now_ns - last_check_ns_ < half_ns;  // checks piled up by a pause
   last_check_ns_ = now_ns;
-  const bool moves = bytes != std::exchange(last_bytes_, bytes);
-  if (received != last_received_) {
-    last_received_ = received;
-    missed_ = parts_ = 0;
-    return Verdict::kAlive;
-  }
-  if (moves) {
+  const Signs before = std::exchange(last_, signs);
+  if (signs.received != before.received || signs.bytes != before.bytes) {
     missed_ = 0;
-    return parts_++ % 2 == 0 ? Verdict::kAsk : Verdict::kAlive;
+    return signs.sent != before.sent ? Verdict::kAlive : Verdict::kAsk;
   }
   if (too_soon || lateness_ns > half_ns) return Verdict::kAlive;
   ++missed_;
@@ -46,9 +40,7 @@ void HeartbeatDriver::tick(base::Timer& timer) {
   // From one deadline to the next, so that small delays do not add up; but a whole interval after a
   // check that was late.
   reactor.schedule(timer, (late_ns > interval_ns / 2 ? now_ns : due_ns) + interval_ns);
-  const uint64_t received = self.owner_.listen();
-  Heartbeat::Verdict verdict =
-      self.heartbeat_->check(now_ns, received, self.owner_.arrived_bytes(), late_ns);
+  Heartbeat::Verdict verdict = self.heartbeat_->check(now_ns, self.owner_.listen(), late_ns);
   if (self.heartbeat_->missed() > 1 && reactor.host().mutant("impatient")) {
     verdict = Heartbeat::Verdict::kSilent;
   }

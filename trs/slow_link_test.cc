@@ -77,6 +77,31 @@ TEST_F(SlowLink, WritesAndReadsAtOnceEndWell) {
   expect_undisturbed();
 }
 
+/// Answers keep coming to a client that has nothing more to ask, and their sender's own question
+/// waits behind them.
+TEST_F(SlowLink, ReadsThatAreAllUnderWayAtOnceEndWell) {
+  constexpr uint32_t kBytes = 256 << 10;
+  adjust_server = [](ServerOptions& options) {
+    options.queue_depth = 32;
+    options.max_io_bytes = kBytes;
+  };
+  connect();
+  slow(kBytesPerMs);
+  std::vector<std::unique_ptr<Io>> all;
+  for (size_t i = 0; i < 16; ++i) {
+    all.push_back(client->make_io(Direction::kRead, i * kBytes, kBytes));
+    client->submit(*all.back());
+  }
+  const uint64_t began_ns = world.now_ns();
+  const auto done = [&] {
+    return std::all_of(all.begin(), all.end(), [](const auto& io) { return io->done; });
+  };
+  ASSERT_TRUE(until(done, 10 * kSecond));
+  EXPECT_GT(world.now_ns() - began_ns, kSecond) << "it was no slow link";
+  for (const auto& io : all) EXPECT_EQ(io->status, Errc::kOk);
+  expect_undisturbed();
+}
+
 TEST_F(SlowLink, ServerThatStopsInTheMiddleOfAWriteIsNoticedAsSoonAsEver) {
   connect();
   slow(kBytesPerMs);

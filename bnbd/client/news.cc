@@ -17,6 +17,7 @@ namespace {
 
 // From question to question: so often is a server asked that says again and again that it has news.
 constexpr uint64_t kPauseNs = 10 * base::kMillisecond;
+constexpr uint64_t kAgainNs = base::kSecond;  // after a question that failed
 
 }  // namespace
 
@@ -47,12 +48,14 @@ void SessionImpl::notice() {
   if (!news_task_ || news_task_.done()) ask_news_soon();
 }
 
-/// News that came while a device was being opened found nobody; they may be of it, and newer than
-/// the answer to OPEN. What is told twice does no harm.
-void SessionImpl::opened_after_news(uint64_t seen) {
-  if (news_seen_ == seen) return;
-  news_seen_ = 0;
-  notice();
+bool SessionImpl::opening() const {
+  return !opening_.empty() || (reopen_task_ && !reopen_task_.done());
+}
+
+/// Of news that came meanwhile some may have found nobody: they may be of what was being opened,
+/// and newer than the answer to OPEN. The server has them still.
+void SessionImpl::opening_ended() {
+  if (path_up_ && std::exchange(told_early_, false)) notice();
 }
 
 bool SessionImpl::asks_news() const {
@@ -74,29 +77,29 @@ void SessionImpl::news_due(base::Timer& timer) {
 
 base::Task<void> SessionImpl::ask_news() {
   const uint64_t generation = path_generation_;
-  for (bool more = true; more;) {
-    noticed_ = false;
-    asked_news_at_ns_ = home_.now_ns();
-    auto told = co_await ask_news_once();
-    if (generation != path_generation_ || closing_) break;  // all is opened anew, or nothing
-    if (!told.ok()) {
-      log_.warning("no news of {}: {}", server_text(), told.error().message());
-      if (!limits().notices) co_return;  // asked again anyway
-      // No further notice will come for what this question would have told.
-      noticed_ = true;
-      ask_news_later();
-      co_return;
-    }
-    more = *told;
+  noticed_ = false;
+  asked_news_at_ns_ = home_.now_ns();
+  auto more = co_await ask_news_once();
+  if (generation != path_generation_ || closing_) {  // all is opened anew, or nothing
+    if (noticed_) ask_news_soon();
+    co_return;
   }
-  if (noticed_) ask_news_soon();
+  if (more.ok()) {
+    noticed_ = noticed_ || *more;
+    if (noticed_) ask_news_soon();
+    co_return;
+  }
+  log_.warning("no news of {}: {}", server_text(), more.error().message());
+  if (!limits().notices) co_return;  // asked again anyway
+  // No further notice will come for what this question would have told.
+  noticed_ = true;
+  home_.schedule_after(news_timer_, kAgainNs);
 }
 
 /// True if there may be more.
 base::Task<Result<bool>> SessionImpl::ask_news_once() {
   const uint64_t generation = path_generation_;
-  const uint64_t seen = news_seen_;
-  const wire::News question = wire::make_news(seen);
+  const wire::News question = wire::make_news(news_seen_);
   std::array<std::byte, wire::kNewsBytesMax> answer{};
   const std::string what = "the question for news";
   BRAID_CO_TRY(const Errc status,
@@ -106,11 +109,15 @@ base::Task<Result<bool>> SessionImpl::ask_news_once() {
   }
   BRAID_CO_TRY(const wire::NewsList news, wire::parse_news_answer(answer));
   if (generation != path_generation_) co_return false;
-  if (news_seen_ == seen) news_seen_ = news.newest;  // else all are to be told again
   for (const wire::DeviceNews& told : news.items) {
     // By index: what is told may make a user open or close devices.
     for (size_t i = 0; i < devices_.size(); ++i) devices_[i]->news(told);
   }
+  if (opening()) {  // they must not be forgotten: opening_ended() asks for them again
+    told_early_ = told_early_ || !news.items.empty();
+    co_return false;
+  }
+  news_seen_ = news.newest;
   co_return news.items.size() == wire::kNewsItemsMax;
 }
 

@@ -27,7 +27,7 @@ void SessionImpl::forget_path() {
   path_up_ = false;
   ++path_generation_;
   news_seen_ = 0;
-  noticed_ = false;
+  noticed_ = told_early_ = false;
   home_.cancel(reopen_timer_);
   for (DeviceImpl* device : devices_) device->path_lost();
 }
@@ -82,7 +82,6 @@ base::Task<base::Status> SessionImpl::reopen(uint64_t serial) {
   DeviceImpl* device = find(serial);
   if (device == nullptr || !device->wants_reopening()) co_return base::ok_status();
   const uint64_t generation = path_generation_;
-  const uint64_t seen = news_seen_;
   const std::string name = device->name();
   Claim claim;
   claim.again = true;
@@ -100,7 +99,6 @@ base::Task<base::Status> SessionImpl::reopen(uint64_t serial) {
     if (wanted) device->refused(reply.answer.error());
   } else if (wanted) {
     device->reopened(*reply.answer);
-    opened_after_news(seen);
   }
   device = find(serial);
   // Closed by its user meanwhile, or not the device it was: nobody else must find it taken.
@@ -130,6 +128,7 @@ void SessionImpl::reopen_due(base::Timer& timer) {
 base::Task<void> SessionImpl::reopen_unavailable() {
   const base::Status status = co_await reopen_all();
   if (!path_up_) co_return;
+  opening_ended();
   if (!status.ok()) {
     log_.warning("opening devices again: {}", status.error().message());
     reopen_later(options_.reopen_delay_ns);

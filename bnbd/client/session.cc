@@ -299,9 +299,9 @@ base::Task<Result<std::unique_ptr<RemoteDevice>>> SessionImpl::open_device(
   }
   const Opening opening{options.name, options.mode};
   opening_.push_back(opening);
-  const uint64_t seen = news_seen_;
   auto reply = co_await open_patiently(options.name, options.mode);
   std::erase(opening_, opening);
+  opening_ended();
   if (!reply.ok()) co_return reply.error();
   const wire::OpenedDevice& opened = *reply;
   for (const DeviceImpl* device : devices_) {
@@ -312,7 +312,6 @@ base::Task<Result<std::unique_ptr<RemoteDevice>>> SessionImpl::open_device(
   }
   auto device = std::make_unique<DeviceImpl>(*this, ++serials_, options, opened);
   devices_.push_back(device.get());
-  opened_after_news(seen);
   choose_lost_after();
   device->join();
   co_await queues_passed();

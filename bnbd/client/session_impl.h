@@ -123,7 +123,8 @@ class SessionImpl final : public RemoteSession, private trs::SessionUser {
   void ask_news_later();
   void ask_news_soon();
   bool asks_news() const;
-  void opened_after_news(uint64_t seen);
+  bool opening() const;
+  void opening_ended();
   base::Task<void> ask_news();
   base::Task<base::Result<bool>> ask_news_once();
   static void news_due(base::Timer& timer);
@@ -155,8 +156,9 @@ class SessionImpl final : public RemoteSession, private trs::SessionUser {
   base::Task<void> reopen_task_;
   base::Timer news_timer_;
   base::Task<void> news_task_;
-  uint64_t news_seen_ = 0;  // on this path
-  bool noticed_ = false;    // there are news, and no question that would have them
+  uint64_t news_seen_ = 0;   // on this path
+  bool noticed_ = false;     // there are news, and no question that would have them
+  bool told_early_ = false;  // news came while something was being opened
   uint64_t asked_news_at_ns_ = 0;
   base::Task<void> late_task_;
 };

@@ -38,9 +38,11 @@ void Lane::watch_peer(bool whole_path) {
   heartbeat_.start();
 }
 
-uint64_t Lane::listen() {
+/// A kernel peer asks by a connection that carries nothing else: what comes is answered there.
+Heartbeat::Signs Lane::listen() {
   connection_->poll();
-  return whole_path_ ? path.received_count() : statistics.received.get();
+  if (whole_path_) return {path.received_count(), 0, path.received_count()};
+  return {statistics.received.get(), connection_->arrived_bytes(), connection_->posted()};
 }
 
 void Lane::send_heartbeat() {

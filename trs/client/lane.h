@@ -106,8 +106,7 @@ class Lane final : private ConnectionUser, private HeartbeatOwner {
   void received_answer(Connection& connection, uint32_t imm,
                        std::span<const std::byte> message) override;
   void failed(Connection& connection, base::Error why) override;
-  uint64_t listen() override;
-  uint64_t arrived_bytes() override { return connection_->arrived_bytes(); }
+  Heartbeat::Signs listen() override;
   void send_heartbeat() override;
   void peer_silent(uint64_t silent_ns) override;
 

@@ -123,9 +123,11 @@ void Queue::watch_peer(bool whole_path) {
   });
 }
 
-uint64_t Queue::listen() {
+/// A kernel peer asks by a connection that carries nothing else: what comes is answered there.
+Heartbeat::Signs Queue::listen() {
   connection_->poll();
-  return whole_path_ ? path_.received_count() : received_count();
+  if (whole_path_) return {path_.received_count(), 0, path_.received_count()};
+  return {received_count(), connection_->arrived_bytes(), connection_->posted()};
 }
 
 void Queue::send_heartbeat() {

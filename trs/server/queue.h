@@ -100,8 +100,7 @@ class Queue final : public base::ListNode, private ConnectionUser, private Heart
   void received_message(Connection& connection, std::span<const std::byte> message) override;
   void local_done(Connection& connection) override;
   void failed(Connection& connection, base::Error why) override;
-  uint64_t listen() override;
-  uint64_t arrived_bytes() override { return connection_->arrived_bytes(); }
+  Heartbeat::Signs listen() override;
   void send_heartbeat() override;
   void peer_silent(uint64_t silent_ns) override;
 
