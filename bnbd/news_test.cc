@@ -142,17 +142,20 @@ class NewsOfAFake : public test::FakeRig {
   bool asked(unsigned count, uint64_t limit_ns) {
     return world.run_until([&, count] { return script.news_asked >= count; }, limit_ns);
   }
+  void expect_pauses(RemoteDevice& device) {
+    raise();
+    world.run_for(2 * kSecond);
+    EXPECT_GT(script.news_asked, 100u);
+    EXPECT_LE(script.news_asked, 201u);
+    EXPECT_EQ(write(*client, device, 0, 4096, 1), Errc::kOk);
+  }
   ClientNode* client = nullptr;
 };
 
 TEST_F(NewsOfAFake, that_never_end_cost_a_question_each_10_ms) {
   RemoteDevice& device = open(*client);
   script.floods = true;
-  raise();
-  world.run_for(2 * kSecond);
-  EXPECT_GT(script.news_asked, 100u);
-  EXPECT_LE(script.news_asked, 201u);
-  EXPECT_EQ(write(*client, device, 0, 4096, 1), Errc::kOk);
+  expect_pauses(device);
 }
 
 TEST_F(NewsOfAFake, that_fill_each_answer_cost_a_question_each_10_ms) {
@@ -160,11 +163,7 @@ TEST_F(NewsOfAFake, that_fill_each_answer_cost_a_question_each_10_ms) {
   for (uint32_t i = 0; i < wire::kNewsItemsMax; ++i) {
     script.news.items.push_back({7 + i, wire::NewsKind::kResized, 1 << 20});
   }
-  raise();
-  world.run_for(2 * kSecond);
-  EXPECT_GT(script.news_asked, 100u);
-  EXPECT_LE(script.news_asked, 201u);
-  EXPECT_EQ(write(*client, device, 0, 4096, 1), Errc::kOk);
+  expect_pauses(device);
 }
 
 TEST_F(NewsOfAFake, that_were_told_as_nonsense_are_asked_for_again_after_a_second) {

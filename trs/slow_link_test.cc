@@ -27,6 +27,16 @@ class SlowLink : public SessionRig {
     world.fabric().set_rate(kClientIp, kServerIp, bytes_per_ms);
     world.fabric().set_rate(kServerIp, kClientIp, bytes_per_ms);
   }
+  /// It has gone on for 600 ms, and does not end soon.
+  std::unique_ptr<Io> begin_write() {
+    connect();
+    slow(kBytesPerMs);
+    auto io = client->make_io(Direction::kWrite, 0, kLongBytes);
+    client->submit(*io);
+    world.run_for(600 * kMillisecond);
+    expect_undisturbed();
+    return io;
+  }
   void expect_undisturbed() {
     EXPECT_EQ(client->disconnected_calls, 0u) << client->disconnected_why;
     EXPECT_EQ(store.opened, 1u);
@@ -103,12 +113,7 @@ TEST_F(SlowLink, ReadsThatAreAllUnderWayAtOnceEndWell) {
 }
 
 TEST_F(SlowLink, ServerThatStopsInTheMiddleOfAWriteIsNoticedAsSoonAsEver) {
-  connect();
-  slow(kBytesPerMs);
-  auto io = client->make_io(Direction::kWrite, 0, kLongBytes);
-  client->submit(*io);
-  world.run_for(600 * kMillisecond);
-  expect_undisturbed();
+  const auto io = begin_write();
   server_host->pause();
   const uint64_t stopped_ns = world.now_ns();
   ASSERT_TRUE(until([&] { return client->disconnected_calls == 1; }, 2 * kSecond));
@@ -119,12 +124,7 @@ TEST_F(SlowLink, ServerThatStopsInTheMiddleOfAWriteIsNoticedAsSoonAsEver) {
 }
 
 TEST_F(SlowLink, ClientThatStopsInTheMiddleOfAWriteIsNoticedWhenItsLastBytesHaveCome) {
-  connect();
-  slow(kBytesPerMs);
-  auto io = client->make_io(Direction::kWrite, 0, kLongBytes);
-  client->submit(*io);
-  world.run_for(600 * kMillisecond);
-  expect_undisturbed();
+  const auto io = begin_write();
   client_host->pause();
   const uint64_t stopped_ns = world.now_ns();
   ASSERT_TRUE(until([&] { return server->server->sessions().empty(); }, 2 * kSecond));

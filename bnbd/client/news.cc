@@ -80,12 +80,9 @@ base::Task<void> SessionImpl::ask_news() {
   noticed_ = false;
   asked_news_at_ns_ = home_.now_ns();
   auto more = co_await ask_news_once();
-  if (generation != path_generation_ || closing_) {  // all is opened anew, or nothing
-    if (noticed_) ask_news_soon();
-    co_return;
-  }
-  if (more.ok()) {
-    noticed_ = noticed_ || *more;
+  const bool moot = generation != path_generation_ || closing_;  // all is opened anew, or nothing
+  if (more.ok() || moot) {
+    noticed_ = noticed_ || (more.ok() && *more);
     if (noticed_) ask_news_soon();
     co_return;
   }
