@@ -15,10 +15,11 @@ set(braid_test_headers
     <mutex> <optional> <span> <string> <string_view> <thread> <utility> <variant> <vector>
     <fmt/format.h> <gtest/gtest.h>)
 
-# braid_layer(NAME [UNOPTIMIZED] [DIR dir] [SERIAL] [LOCK name] [TIMEOUT s] [DEPENDS layer...]
-#             [LIBS target...] [PLAIN stem...])
+# braid_layer(NAME [UNOPTIMIZED] [DIR dir] [SERIAL] [LOCK name] [TIMEOUT s] [TOGETHER n]
+#             [DEPENDS layer...] [LIBS target...] [PLAIN stem...])
 #   dir/**/*.cc but *_test.cc and *_main.cc -> library braid_NAME (dir defaults to NAME)
-#   dir/**/*_test.cc                        -> program NAME_test, each test a test of ctest
+#   dir/**/*_test.cc                        -> program NAME_test, each test a test of ctest; or,
+#                                              with TOGETHER, up to n tests of a suite
 #   dir/*_test.sh                           -> a test NAME:script each; exit code 77 means skipped
 # TIMEOUT: of each test, 300 without it.
 # SERIAL: while one of its tests runs, no other test does; LOCK: no other one with the same lock.
@@ -29,7 +30,7 @@ set(braid_test_headers
 #   part of NAME_test.
 # A folder without sources, tests/system say, has no code; it still passes its dependencies on.
 function(braid_layer name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "UNOPTIMIZED;SERIAL" "DIR;LOCK;TIMEOUT"
+  cmake_parse_arguments(PARSE_ARGV 1 arg "UNOPTIMIZED;SERIAL" "DIR;LOCK;TIMEOUT;TOGETHER"
                         "DEPENDS;LIBS;PLAIN")
   if(NOT arg_DIR)
     set(arg_DIR ${name})
@@ -95,11 +96,29 @@ function(braid_layer name)
     list(APPEND programs ${program})
   endforeach()
   foreach(program IN LISTS programs)
+    if(arg_TOGETHER)
+      braid_suites(${program} ${name}: ${arg_TOGETHER} "${properties}")
+      continue()
+    endif()
     # Listed when ctest starts, not after each link; a test that was not built is reported as such.
     gtest_discover_tests(${program} TEST_PREFIX ${name}: DISCOVERY_MODE PRE_TEST
                          DISCOVERY_TIMEOUT 60 WORKING_DIRECTORY ${CMAKE_SOURCE_DIR}
                          PROPERTIES ${properties})
   endforeach()
+endfunction()
+
+# braid_suites(PROGRAM PREFIX N PROPERTIES): tests of ctest are parts of suites, N tests at most.
+function(braid_suites program prefix at_most properties)
+  set(file ${CMAKE_CURRENT_BINARY_DIR}/${program}_suites.cmake)
+  file(GENERATE OUTPUT ${file} CONTENT "set(program $<TARGET_FILE:${program}>)
+set(prefix ${prefix})
+set(at_most ${at_most})
+set(folder ${CMAKE_SOURCE_DIR})
+set(results ${CMAKE_BINARY_DIR}/Testing/suites)
+set(properties ${properties})
+include(${CMAKE_SOURCE_DIR}/cmake/BraidSuites.cmake)
+")
+  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${file})
 endfunction()
 
 # braid_program(NAME [UNOPTIMIZED] SOURCE file LAYERS layer...): one program.

@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """What ctest's JUnit file tells.
 
+results.py single RESULTS.xml FOLDER   replaces each suite that ran in one process by its tests, as
+    the process has told in FOLDER (cmake/BraidSuites.cmake)
 results.py skipped RESULTS.xml   which tests did not run here, and why
 results.py sum RESULTS.xml [AGAIN.xml]   how many passed, failed and were skipped in the end
 results.py again RESULTS.xml     why the failed tests may not run again; exit code 0: they may
 """
 
+import pathlib
 import re
 import sys
 import xml.etree.ElementTree as tree
@@ -25,6 +28,49 @@ def cases(path, element):
     for case in tree.parse(path).getroot().iter("testcase"):
         if case.find(element) is not None:
             yield case.get("name").split("  # ")[0], case.findtext("system-out") or ""
+
+
+def single_cases(suite, told):
+    """What a process has told of its tests, each as ctest would have; those that are disabled are
+    parts of others."""
+    layer = suite.get("name").partition(":")[0]
+    for test in tree.parse(told).getroot().iter("testcase"):
+        if test.get("result") == "suppressed":
+            continue
+        failures = [failure.text or "" for failure in test.iter("failure")]
+        skipped = test.find("skipped")
+        status = "fail" if failures else "notrun" if skipped is not None else "run"
+        case = tree.Element("testcase", {
+            "name": f"{layer}:{test.get('classname')}.{test.get('name')}",
+            "status": status, "time": test.get("time")})
+        output = tree.SubElement(case, "system-out")
+        if failures:
+            # Whatever else the process said may be the reason: a sanitizer's report.
+            tree.SubElement(case, "failure")
+            output.text = "\n".join([*failures, suite.findtext("system-out") or ""])
+        elif skipped is not None:
+            tree.SubElement(case, "skipped")
+            # GoogleTest's file has "FILE:LINE" in its first line, and then the words.
+            output.text = "skipped: " + " ".join((skipped.text or "").splitlines()[1:])
+        yield case
+
+
+def make_single(path, folder):
+    document = tree.parse(path)
+    root = document.getroot()
+    for suite in list(root.iter("testcase")):
+        layer, _, name = suite.get("name").partition(":")
+        name, _, part = name.partition(":")
+        file = f"{layer}.{name.replace('/', '.')}.{part.partition('of')[0] or 1}.xml"
+        told = pathlib.Path(folder) / file
+        # A process that has told nothing has crashed, or did not end: that stays a failure.
+        if not told.exists() or suite.get("status") not in ("run", "fail"):
+            continue
+        cases_told = list(single_cases(suite, told))
+        root.extend(cases_told)
+        if suite.get("status") == "run" or any(c.get("status") == "fail" for c in cases_told):
+            root.remove(suite)
+    document.write(path)
 
 
 def reason(output):
@@ -76,7 +122,9 @@ def print_sum(path, again=None):
     print(f"{count('run')} passed, {count('fail')} failed, {count('notrun')} skipped")
 
 
-if sys.argv[1] == "skipped":
+if sys.argv[1] == "single":
+    make_single(sys.argv[2], sys.argv[3])
+elif sys.argv[1] == "skipped":
     print_skipped(sys.argv[2])
 elif sys.argv[1] == "sum":
     print_sum(*sys.argv[2:])

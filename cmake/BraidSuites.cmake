@@ -1,0 +1,52 @@
+# Read by ctest when it starts, with `program`, `prefix`, `at_most`, `folder`, `results` and
+# `properties` set: the suites of a GoogleTest program as tests of ctest, at most `at_most` tests in
+# one process. What became of each is in `results`, a file for each process; tests/results.py
+# reads it. Starting a process under a sanitizer takes longer than most tests do.
+
+execute_process(COMMAND ${program} --gtest_list_tests OUTPUT_VARIABLE listing
+                ERROR_VARIABLE complaint RESULT_VARIABLE status TIMEOUT 60)
+if(NOT status EQUAL 0)
+  # Reported like a test that was not built.
+  add_test(${prefix}NOT_BUILT ${program})
+  message("${program} does not list its tests: ${status} ${complaint}")
+  return()
+endif()
+
+# add_suite(SUITE COUNT)
+macro(add_suite suite count)
+  math(EXPR parts "(${count} + ${at_most} - 1) / ${at_most}")
+  string(REPLACE "/" "." file ${prefix}${suite})
+  string(REPLACE ":" "." file ${file})
+  foreach(part RANGE 1 ${parts})
+    set(name ${prefix}${suite})
+    if(parts GREATER 1)
+      string(APPEND name ":${part}of${parts}")
+    endif()
+    math(EXPR index "${part} - 1")
+    add_test(${name} ${program} "--gtest_filter=${suite}.*"
+             --gtest_output=xml:${results}/${file}.${part}.xml)
+    set_tests_properties(${name} PROPERTIES WORKING_DIRECTORY ${folder} ${properties}
+                         ENVIRONMENT_MODIFICATION
+                         "GTEST_TOTAL_SHARDS=set:${parts};GTEST_SHARD_INDEX=set:${index}")
+  endforeach()
+endmacro()
+
+string(REGEX REPLACE "[ \t]*#[^\n]*" "" listing "${listing}")
+string(REPLACE "\n" ";" listing "${listing}")
+set(suite)
+set(count 0)
+foreach(line IN LISTS listing)
+  if(line MATCHES "^([A-Za-z_0-9/]+)\\.$")
+    set(next ${CMAKE_MATCH_1})
+    if(count GREATER 0)
+      add_suite(${suite} ${count})
+    endif()
+    set(suite ${next})
+    set(count 0)
+  elseif(line MATCHES "^  [^ ]" AND NOT line MATCHES "DISABLED_")
+    math(EXPR count "${count} + 1")
+  endif()
+endforeach()
+if(count GREATER 0)
+  add_suite(${suite} ${count})
+endif()
