@@ -8,8 +8,9 @@
 namespace braid::cli {
 
 /// Runs the work with its arguments; gives its exit code. A reader of our output that goes away
-/// (`braidd | head`) does not end the process: a daemon has disks to serve. An exception that
-/// escapes is told in words, with exit code 1.
+/// (`braidd | head`) does not end the process: a daemon has disks to serve. It may open as many
+/// descriptors as its hard limit allows. An exception that escapes is told in words, with exit
+/// code 1.
 int run_program(int argc, char** argv, int (*work)(Context& context, int argc, char** argv));
 
 /// Tells what is wrong with the arguments, in words or in JSON; gives the exit code.
