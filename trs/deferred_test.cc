@@ -1,8 +1,9 @@
-// A client without numbers that gives a path up while its answers still wait there for send slots,
-// and sends the same requests by another path: each is done again and answered there.
+// A client without numbers that gives a path up while its requests are at the disk, or their
+// answers still wait there for send slots, and sends them again by another path: each is done again
+// and answered there.
 //
-// The first path has connection 1 full of answers that nobody confirms: three work requests each
-// (data, invalidation, answer), so that less than twelve fit.
+// For answers that wait the first path has connection 1 full of those that nobody confirms: three
+// work requests each (data, invalidation, answer), so that less than twelve fit.
 #include "trs/kernel_client_rig.h"
 
 namespace braid::trs {
@@ -15,44 +16,51 @@ using testing::kServerIp;
 using testing::RawConnection;
 using testing::RawPeer;
 
-constexpr const char* kOtherIp = "10.0.0.4";  // of the same client
 constexpr uint32_t kReads = 12;
 
 class Deferred : public KernelClient {
  protected:
+  /// Of the same client, by a port of its own.
+  struct Other {
+    RawPeer* peer = nullptr;
+    std::unique_ptr<RawConnection> cid0, cid1;
+    std::vector<wire::ChunkRegion> chunks = std::vector<wire::ChunkRegion>(kDepth);
+  };
   using KernelClient::KernelClient;
   void SetUp() override {
     KernelClient::SetUp();
-    auto& machine = world.add_machine("hostile's other port");
-    world.fabric().add_port(machine, kOtherIp);
-    auto& host = machine.start_process("hostile");
-    auto program = std::make_unique<RawPeer>(host, kOtherIp);
-    other = program.get();
-    host.run(std::move(program));
-    open_other();
+    open(other, "10.0.0.4", 3);
   }
   void TearDown() override {
-    other0.reset();
-    other1.reset();
+    for (Other* path : {&other, &third}) {
+      path->cid0.reset();
+      path->cid1.reset();
+    }
     KernelClient::TearDown();
   }
-  void open_other() {
-    other0 = connect_other(kernel_conn_req(0, 3));
-    other1 = connect_other(kernel_conn_req(1, 3));
-    ASSERT_TRUE(other0->connection && other1->connection);
+  void open(Other& path, const char* ip, uint8_t name) {
+    auto& machine = world.add_machine(std::string("hostile's port ") + ip);
+    world.fabric().add_port(machine, ip);
+    auto& host = machine.start_process("hostile");
+    auto program = std::make_unique<RawPeer>(host, ip);
+    path.peer = program.get();
+    host.run(std::move(program));
+    path.cid0 = connect(*path.peer, kernel_conn_req(0, name));
+    path.cid1 = connect(*path.peer, kernel_conn_req(1, name));
+    ASSERT_TRUE(path.cid0->connection && path.cid1->connection);
     wire::InfoReq req;
     std::memcpy(req.session_name.data(), "hostile", 7);
     req.braid_admin_permits = its_features == 0 ? 0 : 1;
-    other->send(*other0, wire::bytes_of(req));
+    path.peer->send(*path.cid0, wire::bytes_of(req));
     ASSERT_TRUE(until([&] {
-      other0->poll();
-      return other0->completions.size() >= 2;
+      path.cid0->poll();
+      return path.cid0->completions.size() >= 2;
     }));
-    ASSERT_TRUE(wire::parse_info_rsp(other->received(0, 24), 32 << 10, other_chunks).ok());
+    ASSERT_TRUE(wire::parse_info_rsp(path.peer->received(0, 24), 32 << 10, path.chunks).ok());
   }
-  std::unique_ptr<RawConnection> connect_other(const wire::ConnReq& request) {
-    auto connection = other->make();
-    other->connect(*connection, testing::to_vector(wire::bytes_of(request)));
+  std::unique_ptr<RawConnection> connect(RawPeer& peer, const wire::ConnReq& request) {
+    auto connection = peer.make();
+    peer.connect(*connection, testing::to_vector(wire::bytes_of(request)));
     EXPECT_TRUE(until([&] { return connection->decided; }));
     return connection;
   }
@@ -68,47 +76,62 @@ class Deferred : public KernelClient {
     server->release();
   }
   void read_by_other() {
-    for (uint32_t i = 0; i < kReads; ++i) {
-      const uint32_t chunk = first_chunk + i;
-      const auto bytes = read_request(*other, chunk, other->mr->rkey, 0);
-      const uint32_t at = kDataBytes;
-      other->write_imm(*other1, std::as_bytes(std::span(bytes)), other_chunks[chunk].address + at,
-                       other_chunks[chunk].key,
-                       ImmCodec(kDepth).encode({chunk, at + uint32_t{sizeof(testing::StoreOp)}}));
-      // One by one: all are sent from the same memory.
-      ASSERT_TRUE(until([&] { return sends_done() == i + 1; }));
-    }
+    for (uint32_t i = 0; i < kReads; ++i) read_by(other, first_chunk + i);
   }
-  size_t sends_done() {
-    other1->poll();
-    return static_cast<size_t>(
-        std::count_if(other1->completions.begin(), other1->completions.end(),
-                      [](const vhca::Wc& wc) { return wc.opcode == IBV_WC_RDMA_WRITE; }));
+  void read_by(Other& path, uint32_t chunk) {
+    const auto bytes = read_request(*path.peer, chunk, path.peer->mr->rkey, 0);
+    const uint32_t at = kDataBytes;
+    const auto before = sends_done(path);
+    path.peer->write_imm(*path.cid1, std::as_bytes(std::span(bytes)),
+                         path.chunks[chunk].address + at, path.chunks[chunk].key,
+                         ImmCodec(kDepth).encode({chunk, at + uint32_t{sizeof(testing::StoreOp)}}));
+    // One by one: all are sent from the same memory.
+    ASSERT_TRUE(until([&] { return sends_done(path) == before + 1; }));
   }
-  ptrdiff_t answers() {
-    const auto all = other1->immediates();  // heartbeats as well
+  static ptrdiff_t sends_done(Other& path) {
+    path.cid1->poll();
+    return std::count_if(path.cid1->completions.begin(), path.cid1->completions.end(),
+                         [](const vhca::Wc& wc) { return wc.opcode == IBV_WC_RDMA_WRITE; });
+  }
+  static ptrdiff_t answers(Other& path) {
+    path.cid1->poll();
+    const auto all = path.cid1->immediates();  // heartbeats as well
     return std::count_if(all.begin(), all.end(),
                          [](const Imm& imm) { return imm.type == ImmType::kAnswer; });
   }
   void expect_answered_by_other() {
     // Sooner than silence could end the path, or the session.
-    EXPECT_TRUE(until([&] { return answers() == kReads; }, 500 * kMillisecond))
-        << answers() << " of " << kReads;
-    for (uint32_t i = 0; i < kReads; ++i) EXPECT_TRUE(data_came(*other, first_chunk + i)) << i;
+    EXPECT_TRUE(until([&] { return answers(other) == kReads; }, 500 * kMillisecond))
+        << answers(other) << " of " << kReads;
+    for (uint32_t i = 0; i < kReads; ++i) EXPECT_TRUE(data_came(*other.peer, first_chunk + i)) << i;
     EXPECT_EQ(store.requests, 2 * kReads);
     EXPECT_TRUE(server->server->statistics().breaches.empty());
   }
 
   uint32_t first_chunk = 1;
-  RawPeer* other = nullptr;
-  std::unique_ptr<RawConnection> other0, other1;
-  std::vector<wire::ChunkRegion> other_chunks = std::vector<wire::ChunkRegion>(kDepth);
+  Other other, third;
 };
 
 TEST_F(Deferred, AnswersThatWaitWhenTheirPathEndsMakeRoomForWhatCameAgain) {
   stall_answers();
   read_by_other();
   expect_answered_by_other();
+}
+
+TEST_F(Deferred, ARequestThatIsGivenUpByTwoPathsIsAnsweredByTheThird) {
+  open(third, "10.0.0.5", 5);
+  store.hold = true;
+  read(first_chunk, bind(first_chunk), wire::kNeedInvalidate);
+  ASSERT_TRUE(until([&] { return server->held.size() == 1; }));
+  read_by(other, first_chunk);
+  read_by(third, first_chunk);
+  store.hold = false;
+  server->release();
+  EXPECT_TRUE(until([&] { return answers(third) == 1; }, 500 * kMillisecond));
+  EXPECT_TRUE(data_came(*third.peer, first_chunk));
+  EXPECT_EQ(answers(other), 0);
+  EXPECT_EQ(store.requests, 2u) << "what came by the second path has not begun";
+  EXPECT_TRUE(server->server->statistics().breaches.empty());
 }
 
 /// An older Braid's connection 1 is served by another reactor than the one that ends paths.

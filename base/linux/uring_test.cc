@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/linux/test_support.h"
+#include "base/linux/uring_ops.h"
 
 namespace braid::base {
 namespace {
@@ -157,6 +158,21 @@ TEST_F(UringTest, AFileThatShrankAnswersOutOfRange) {
   const Buffer buffer = make_buffer(4 * kBlock);
   EXPECT_EQ(run(*file, IoOpcode::kRead, 0, 4 * kBlock, buffer.get()), Errc::kOutOfRange)
       << "a short read is continued, and the rest is not there";
+}
+
+TEST_F(UringTest, WhatIsLeftOfAShortTransferIsAskedForWhereItBelongs) {
+  auto file = make_and_open(16 * kBlock);
+  const Buffer buffer = make_buffer(4 * kBlock);
+  for (const IoOpcode opcode : {IoOpcode::kRead, IoOpcode::kWrite}) {
+    IoOp op;
+    set(op, *file, opcode, 8 * kBlock, 4 * kBlock, buffer.get());
+    ASSERT_EQ(advance_io(op, kBlock), IoProgress::kAgain);
+    io_uring_sqe sqe{};
+    prepare_io(op, sqe);
+    EXPECT_EQ(sqe.addr, reinterpret_cast<uintptr_t>(buffer.get() + kBlock));
+    EXPECT_EQ(sqe.off, 9 * kBlock);
+    EXPECT_EQ(sqe.len, 3 * kBlock);
+  }
 }
 
 TEST_F(UringTest, BurstsLargerThanTheRingAllCompleteOnce) {

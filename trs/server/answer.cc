@@ -145,14 +145,16 @@ const char* Queue::take_request(Request& request, const RequestImm& imm) {
   return nullptr;
 }
 
-/// Of a peer without numbers: it has given up the other path, and sends its request again.
+/// Of a peer without numbers: it has given up the other path, and sends its request again. So it
+/// has the one by which it came again before, if there is one: what came there never begins.
 const char* Queue::defer(Request& request, const RequestImm& imm) {
-  if (request.queue == this || request.deferred_to != nullptr) {
+  if (request.queue == this || request.deferred_to == this) {
     return "names a chunk whose request is still running";
   }
-  if (request.queue != nullptr) {
-    request.queue->path_.post_home([&former = request.queue->path_] {
-      former.close("its client sends by another path what it had sent by this one");
+  for (Queue* const former : {request.queue, request.deferred_to}) {
+    if (former == nullptr) continue;
+    former->path_.post_home([&path = former->path_] {
+      path.close("its client sends by another path what it had sent by this one");
     });
   }
   request.deferred_to = this;

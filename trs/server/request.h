@@ -58,6 +58,7 @@ class Request final : public ServerRequest, public base::ListNode {
   DataBuffer source;  // what is sent of a read
   // Of a peer without numbers: a request that came for the chunk while its former one, whose path
   // is lost, was still running, or its answer waiting. It begins when that ends: Slice::let_go().
+  // One that comes by a third path meanwhile takes its place.
   Queue* deferred_to = nullptr;
   uint32_t deferred_offset = 0;
   std::array<std::byte, wire::kUserHeaderBytesMax> header{};
