@@ -8,106 +8,15 @@
 #include <array>
 #include <cstring>
 
-#include "bnbd/test_rig.h"
+#include "bnbd/raw_peer_rig.h"
 
 namespace braid::bnbd {
 namespace {
 
 using base::Errc;
 using test::ClientNode;
+using test::RawPeer;
 using trs::Direction;
-
-class RawPeer : public test::ServedRig, private trs::SessionUser {
- protected:
-  explicit RawPeer(size_t reactors = 1) : ServedRig(reactors) {
-    base::sim::SimMachine& machine = world.add_machine("raw");
-    world.fabric().add_port(machine, "10.0.2.1");
-    base::sim::SimHost& host = machine.start_process("raw");
-    auto node = std::make_unique<RawNode>(host, "10.0.2.1", 1);
-    raw = node.get();
-    host.run(std::move(node));
-    raw->domain = std::move(trs::Domain::create(*raw->device)).value();
-    raw->memory = std::move(host.create_segment(64 << 10, "test")).value();
-    raw->mr =
-        std::move(raw->domain->register_memory(raw->memory->data(), 64 << 10,
-                                               IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE))
-            .value();
-    trs::ClientOptions options;
-    options.session_name = "raw";
-    options.server = {test::kServerIp, test::kPort};
-    options.reactors = raw->reactor_list();
-    trs::SessionUser& user = *this;
-    auto opened = await(*raw, trs::ClientSession::open(*raw->domain, std::move(options), user));
-    EXPECT_TRUE(opened.ok());
-    raw->session = std::move(opened).value();
-  }
-
-  struct RawNode : test::Node {
-    using Node::Node;
-    std::unique_ptr<trs::Domain> domain;
-    std::unique_ptr<base::Segment> memory;
-    std::unique_ptr<vhca::Mr> mr;
-    std::unique_ptr<trs::ClientSession> session;
-  };
-  base::Task<base::Status> reconnected() override { co_return base::ok_status(); }
-  void disconnected(const base::Error&) override { ++disconnects; }
-
-  trs::DataBuffer buffer(uint32_t length) {
-    return {length == 0 ? nullptr : raw->mr.get(), raw->memory->data(), length};
-  }
-  /// A request on an I/O connection: any bytes as user header, any length of data.
-  Errc send(Direction direction, std::span<const std::byte> header, uint32_t length) {
-    trs::ClientRequest request;
-    std::optional<Errc> status;
-    request.direction = direction;
-    request.user_header = header;
-    request.data = buffer(length);
-    request.context = &status;
-    request.done = [](trs::ClientRequest& r, Errc s) {
-      static_cast<std::optional<Errc>*>(r.context)->emplace(s);
-    };
-    raw->home().post([&] {
-      request.permit = raw->session->queue(0).acquire();
-      raw->session->queue(0).submit(request);
-    });
-    EXPECT_TRUE(until([&] { return status.has_value(); }));
-    return *status;
-  }
-  Errc admin(Direction direction, std::span<const std::byte> header, uint32_t length) {
-    trs::AdminRequest request;
-    request.what = "raw request";
-    request.direction = direction;
-    request.user_header = header;
-    request.data = {raw->memory->data(), length};
-    auto answer = await(*raw, raw->session->admin(request));
-    return answer.ok() ? *answer : answer.code();
-  }
-  wire::Io io(uint32_t id, wire::Operation operation, uint64_t sector, uint32_t length,
-              uint32_t flags = 0) {
-    wire::Io message;
-    message.header.type = uint16_t{4};
-    message.device_id = id;
-    message.sector = sector;
-    message.operation_flags = static_cast<uint32_t>(operation) | flags;
-    message.length_bytes = length;
-    return message;
-  }
-  Errc send_io(Direction direction, const wire::Io& message, uint32_t length) {
-    return send(direction, wire::bytes_of(message), length);
-  }
-  /// Opens as a peer without Braid's extension would.
-  uint32_t open_plain(const std::string& name, wire::AccessMode mode) {
-    auto message = wire::make_open(name, mode);
-    EXPECT_EQ(admin(Direction::kRead, wire::bytes_of(*message), 56), Errc::kOk);
-    auto opened = wire::parse_open_answer(std::span(raw->memory->data(), 56));
-    EXPECT_TRUE(opened.ok());
-    return opened.ok() ? opened->device_id : 0;
-  }
-
-  RawNode* raw = nullptr;
-  int disconnects = 0;
-};
-
 using wire::AccessMode;
 using wire::Operation;
 
@@ -205,20 +114,6 @@ TEST_F(RawPeer, a_device_opened_for_reading_takes_no_changes) {
             Errc::kReadOnly);
   EXPECT_EQ(send_io(Direction::kWrite, io(id, Operation::kFlush, 0, 0), 0), Errc::kOk);
   EXPECT_EQ(send_io(Direction::kRead, io(id, Operation::kRead, 0, 4096), 4096), Errc::kOk);
-}
-
-TEST_F(RawPeer, preflush_of_linux_clients_is_honoured) {
-  const uint32_t id = open_plain("disk.img", AccessMode::kReadWrite);
-  std::memset(raw->memory->data(), 7, 4096);
-  ASSERT_EQ(send_io(Direction::kWrite, io(id, Operation::kWrite, 0, 4096), 4096), Errc::kOk);
-  ASSERT_EQ(
-      send_io(Direction::kWrite, io(id, Operation::kWrite, 8, 4096, wire::kFlagPreflush), 4096),
-      Errc::kOk);
-  EXPECT_EQ(disk->durable()[0], std::byte{7});
-  ASSERT_EQ(send_io(Direction::kWrite, io(id, Operation::kWrite, 0, 0, wire::kFlagPreflush), 0),
-            Errc::kOk)
-      << "a write of nothing with a preflush is a flush";
-  EXPECT_EQ(disk->durable()[4096], std::byte{7});
 }
 
 TEST_F(RawPeer, a_short_answer_space_gets_the_plain_answer_and_errno_refusals) {

@@ -52,6 +52,7 @@ struct Carrier {
 const std::map<std::string, Carrier> kCarriers = {
     {"conn_req", {"REQ"}},
     {"conn_rsp", {"REP"}},
+    {"conn_rej", {"REJ"}},
     {"info_req", {"SEND"}},
     {"info_rsp", {"SEND"}},
     {"session_info", {"WRITE", true}},

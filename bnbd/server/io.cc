@@ -106,7 +106,9 @@ const char* ServerImpl::fill_block(RequestSlot& slot, const wire::Io& io) const 
   block.done = &ServerImpl::io_done;
   const bool reads = request.direction == trs::Direction::kRead;
   const wire::Operation operation = wire::operation_of(io);
-  if (reads != (operation == wire::Operation::kRead)) return "operation against direction";
+  // A flush has no data, so either direction will do: Braid's goes as a write, Linux's as a read.
+  if (reads != (operation == wire::Operation::kRead) && operation != wire::Operation::kFlush)
+    return "operation against direction";
   if (operation == wire::Operation::kRead || operation == wire::Operation::kWrite) {
     if (data.size() != io.length_bytes) return "length is not that of the data";
   } else if (!data.empty()) {

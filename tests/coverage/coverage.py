@@ -2,16 +2,17 @@
 """docs/coverage.md: which feature works or is refused, and which tests show it.
 
 usage: coverage.py [--write] ROOT [BUILD]
-       coverage.py --ran RESULTS.xml ROOT
+       coverage.py --ran RESULTS.xml... ROOT
 
 Reads tests/coverage/features.toml. A row fails whose tests do not exist: their names are taken from
-the sources, and with a BUILD folder also compared with what its test programs list. Fails too when
-docs/coverage.md is not what comes out; --write writes it.
+the sources, and with a BUILD folder also compared with what its test programs list. A row that
+"works" by a check of the lab fails unless tests/lab/passed says when and at which commit the check
+has passed, which the page tells. Fails too when docs/coverage.md is not what comes out; --write
+writes it.
 
 With --ran it tells what the tests of one run have not shown: each test of a row that did not pass
-in any instance, and each instance of a typed or parametrized suite of which no test passed. A check
-of the lab counts that tests/lab/run has recorded as passed in ROOT/build/lab_passed, with the
-commit that is checked out, unchanged.
+in any instance, and each instance of a typed or parametrized suite of which no test passed. Fails
+if one of a row that "works" was neither skipped, with its reason, nor passed.
 """
 
 import fnmatch
@@ -92,11 +93,17 @@ def tests_of(pattern, tests):
     return [name for name in fnmatch.filter(sorted(tests), pattern) if "DISABLED_" not in name]
 
 
-def passed_tests(results):
-    """{names as features.toml has them} of what ran to its end in ctest's JUnit file."""
+def cases_of(results):
+    for file in results:
+        yield from tree.parse(file).getroot().iter("testcase")
+
+
+def tests_that(status, results):
+    """{names as features.toml has them} of what has the status in any instance, in ctest's JUnit
+    files: "run" has passed, "notrun" was skipped."""
     passed = set()
-    for case in tree.parse(results).getroot().iter("testcase"):
-        if case.get("status") != "run":
+    for case in cases_of(results):
+        if case.get("status") != status:
             continue
         layer, _, name = case.get("name").split("  # ")[0].partition(":")
         passed.add(f"tests/system/{name}.sh")
@@ -109,7 +116,7 @@ def passed_tests(results):
 def silent_instances(results):
     """SUITE/TYPE and SUITE of PARAMETER of which tests were there and none ran to its end."""
     there, passed = set(), set()
-    for case in tree.parse(results).getroot().iter("testcase"):
+    for case in cases_of(results):
         match = _RAN.match(case.get("name").split("  # ")[0].partition(":")[2])
         if not match or (instance := match["type"] or match["parameter"]) is None:
             continue
@@ -119,43 +126,40 @@ def silent_instances(results):
     return sorted(f"{suite}/{instance}" for suite, instance in there - passed)
 
 
-def passed_in_lab(record, commit):
-    """Of lines `CHECK COMMIT` those of this commit; another one's say nothing of it."""
-    lines = [line.split() for line in record.read_text().splitlines()] if record.exists() else []
-    return {f"tests/lab/{words[0]}" for words in lines if len(words) == 2 and words[1] == commit}
-
-
-def commit_of(root):
-    """That which is checked out; `...-dirty` with changes, which no record names; else nothing."""
-    told = subprocess.run(["git", "-C", root, "describe", "--always", "--dirty", "--abbrev=40",
-                           "--exclude=*"], capture_output=True, text=True, check=False, timeout=60)
-    return told.stdout.strip()
+def lab_record(root):
+    """{check: words on when it passed} from lines `CHECK COMMIT DATE` of tests/lab/run."""
+    file = root / "tests/lab/passed"
+    lines = [line.split() for line in file.read_text().splitlines()] if file.exists() else []
+    return {f"tests/lab/{check}": f"passed at {commit[:9]} on {date}"
+            for check, commit, date in lines}
 
 
 def not_shown(features, tests, passed):
-    """The features that work or are refused, with their tests that did not pass; a pattern stands
-    for all of its tests."""
+    """The features that work or are refused, with what to say of their tests that did not pass (a
+    pattern stands for all of its tests), and the names of these."""
     for group in features["group"]:
         for row in group["rows"]:
             if row["state"] not in NEED_TESTS:
                 continue
-            missing = []
+            told, missing = [], []
             for pattern in row["tests"]:
                 names = tests_of(pattern, tests)
                 absent = [name for name in names if name not in passed]
-                missing += [pattern] if absent == names else absent
-            if missing:
-                yield row["feature"], missing
+                told += [pattern] if absent == names else absent
+                missing += absent
+            if told:
+                yield row["feature"], told, missing
 
 
-def table(features, tests):
+def table(features, tests, lab):
     """The page, the tests it names, and what is wrong with the rows."""
     lines = [
         "# Coverage",
         "",
         "Made by `tests/coverage/coverage.py --write .` from `tests/coverage/features.toml`; a "
         "test fails when it is stale, or when a row names a test that does not exist.",
-        "`*` stands for any text.",
+        "`*` stands for any text. A check of the lab is told with the commit at which it "
+        "passed as a whole.",
     ]
     wanted, complaints = {}, []
     for group in features["group"]:
@@ -177,26 +181,43 @@ def table(features, tests):
                 if not names:
                     complaints.append(f'"{feature}": no test is called {pattern}')
                 wanted.update({name: tests[name] for name in names})
-                texts.append(f"`{pattern}`")
+                when = ""
+                if pattern.startswith("tests/lab/"):
+                    when = f" ({lab.get(pattern, 'not yet passed as a whole')})"
+                    if state in NEED_TESTS and pattern not in lab:
+                        complaints.append(f'"{feature}" is said to be "{state}", and '
+                                          f"tests/lab/passed does not tell of {pattern}")
+                texts.append(f"`{pattern}`{when}")
             how = f": {row['how']}" if "how" in row else ""
             lines.append(f"| {feature} | {STATES[state]}{how} | {', '.join(texts)} |")
     return "\n".join(lines) + "\n", wanted, complaints
 
 
+def tell_of_run(results, features, tests, lab):
+    passed, skipped = tests_that("run", results), tests_that("notrun", results)
+    lost = set()
+    for feature, told, missing in not_shown(features, tests, passed | set(lab)):
+        print(f"NOT SHOWN HERE: {feature}: {', '.join(told)}")
+        lost.update(name for name in missing if name not in skipped)
+    for instance in silent_instances(results):
+        print(f"NOT SHOWN HERE: no test of {instance} has passed")
+    for check, when in sorted(lab.items()):
+        print(f"shown by the lab: {check} {when}")
+    for name in sorted(lost):
+        print(f"FAILED: {name}, of a feature that works, has neither passed nor said why not")
+    return 1 if lost else 0
+
+
 def run(arguments):
     write = "--write" in arguments
     paths = [pathlib.Path(word) for word in arguments if not word.startswith("--")]
-    ran = paths.pop(0) if "--ran" in arguments else None
+    ran = [paths.pop(0) for _ in paths[1:]] if "--ran" in arguments else []
     root, build = paths[0], paths[1] if len(paths) > 1 else None
     features = tomllib.loads((root / "tests/coverage/features.toml").read_text())
-    if ran is not None:
-        passed = passed_tests(ran) | passed_in_lab(root / "build/lab_passed", commit_of(root))
-        for feature, missing in not_shown(features, tests_of_sources(root), passed):
-            print(f"NOT SHOWN HERE: {feature}: {', '.join(missing)}")
-        for instance in silent_instances(ran):
-            print(f"NOT SHOWN HERE: no test of {instance} has passed")
-        return 0
-    page, wanted, complaints = table(features, tests_of_sources(root))
+    lab = lab_record(root)
+    if ran:
+        return tell_of_run(ran, features, tests_of_sources(root), lab)
+    page, wanted, complaints = table(features, tests_of_sources(root), lab)
     if build is not None:
         complaints += check_programs(build, wanted)
     target = root / "docs/coverage.md"

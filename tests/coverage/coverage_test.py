@@ -68,9 +68,11 @@ class Tree(unittest.TestCase):
             ran = self.write("r.xml", f"<testsuite>{cases.format(name, status)}</testsuite>")
             features = coverage.tomllib.loads(FEATURES)
             tests = coverage.tests_of_sources(self.root)
-            missing = list(coverage.not_shown(features, tests, coverage.passed_tests(ran)))
-            self.assertEqual(missing, [] if shown else [("thing", ["Suite.*"])],
+            missing = list(coverage.not_shown(features, tests, coverage.tests_that("run", [ran])))
+            self.assertEqual(missing, [] if shown else [("thing", ["Suite.*"], ["Suite.does_it"])],
                              (name, status))
+            self.assertEqual(coverage.run(["--ran", str(ran), str(self.root)]),
+                             0 if shown or status == "notrun" else 1, (name, status))
 
     def test_tells_each_test_of_a_pattern_and_each_instance(self):
         self.write("layer/a_test.cc", "TEST(Suite, does_it) {}\nTEST(Suite, does_more) {}\n")
@@ -80,17 +82,18 @@ class Tree(unittest.TestCase):
         ran = self.write("r.xml", f"<testsuite>{cases}</testsuite>")
         missing = list(coverage.not_shown(coverage.tomllib.loads(FEATURES),
                                           coverage.tests_of_sources(self.root),
-                                          coverage.passed_tests(ran)))
-        self.assertEqual(missing, [("thing", ["Suite.does_more"])])
-        self.assertEqual(coverage.silent_instances(ran), ["Typed/1", "Wires/tcp"])
+                                          coverage.tests_that("run", [ran])))
+        self.assertEqual(missing, [("thing", ["Suite.does_more"], ["Suite.does_more"])])
+        self.assertEqual(coverage.silent_instances([ran]), ["Typed/1", "Wires/tcp"])
 
-    def test_takes_of_the_lab_what_passed_at_this_commit(self):
-        record = self.root / "build/lab_passed"
-        self.assertEqual(coverage.passed_in_lab(record, "abc"), set(), "no check was run")
-        self.write("build/lab_passed", "demo abc\nrdma_braid abd\nhalf\n")
-        self.assertEqual(coverage.passed_in_lab(record, "abc"), {"tests/lab/demo"})
-        self.assertEqual(coverage.passed_in_lab(record, "abc-dirty"), set())
-        self.assertEqual(coverage.passed_in_lab(record, ""), set())
+    def test_tells_when_the_lab_has_shown_it_and_refuses_what_it_has_not(self):
+        self.write("tests/lab/demo", "#!/bin/sh")
+        self.write("tests/coverage/features.toml", FEATURES.replace("Suite.*", "tests/lab/demo"))
+        self.assertEqual(self.run_it("--write"), 1)
+        self.write("tests/lab/passed", "demo 0123456789abcdef 2026-01-02\n")
+        self.assertEqual(self.run_it("--write"), 0)
+        self.assertIn("`tests/lab/demo` (passed at 012345678 on 2026-01-02)",
+                      (self.root / "docs/coverage.md").read_text())
 
     def test_refuses_what_only_disabled_tests_show(self):
         self.write("layer/a_test.cc", "TEST(Suite, DISABLED_does_it) {}\n")

@@ -31,27 +31,29 @@ unmap_foreground() {
   wait_for_end 60 "the end of the mapping" "$map_pid"
 }
 
-# verify DEVICE [FIO-OPTION...]: writes and reads 8 MiB, if no option says more, and verifies. A
+# verify DEVICE [FIO-OPTION...]: writes, syncs and reads 8 MiB, if no option says more, and
+# verifies: a device with a write cache, as that of a file, gets a flush for each sync. A
 # request that fails is a failure, one that took long is not: how long is kept for stop_verifying.
 verify() {
   (cd "$work" && timeout -k 1 "${fio_limit:-180}" fio --name=verify --filename="$1" --direct=1 \
-    --ioengine=libaio --iodepth=16 --rw=randrw --bsrange=4k-128k --size=8M --verify=crc32c \
-    --verify_backlog=64 --verify_fatal=1 --group_reporting --output-format=json \
+    --ioengine=libaio --iodepth=16 --rw=randrw --bsrange=4k-128k --size=8M --fsync=16 \
+    --verify=crc32c --verify_backlog=64 --verify_fatal=1 --group_reporting --output-format=json \
     "${@:2}") >"$work/fio.log" 2>&1 ||
     fail "fio on $1 found other data than it wrote, or an error, or had no end"
   judge_fio "$work/fio.log" >>"$work/longest_ms" || fail "fio on $1 did not do what it was for"
 }
 # judge_fio LOG: prints the longest time of a request in ms. False if there was an error, or nothing
-# was written, or nothing read.
+# was written, or read, or synced.
 judge_fio() {
   python3 - "$1" <<'PY'
 import json, sys
 text = open(sys.argv[1]).read()
 job, = json.loads(text[text.index("{"):])["jobs"]
-ways = [job[way] for way in ("read", "write")]
-if job["error"] != 0 or job.get("total_err", 0) != 0 or not all(way["total_ios"] for way in ways):
-    sys.exit(f"error {job['error']}, {[way['total_ios'] for way in ways]} reads and writes")
-print(max(way["lat_ns"]["max"] for way in ways) // 1000000)
+ways = {way: job[way] for way in ("read", "write", "sync")}
+counts = {way: told["total_ios"] for way, told in ways.items()}
+if job["error"] != 0 or job.get("total_err", 0) != 0 or not all(counts.values()):
+    sys.exit(f"error {job['error']}, of each: {counts}")
+print(max(told["lat_ns"]["max"] for told in ways.values()) // 1000000)
 PY
 }
 verify_until_stopped() {
@@ -84,23 +86,29 @@ most_by_other_path_ms=10000
 # cable is mended may last 5 s, the pause before the next 6 s, and what was held takes its time.
 most_after_mending_ms=30000
 
-# cut_under_fio CABLE SECONDS [FIO-OPTION...]: fio writes to $device and verifies, for $seconds,
-# while the cable is cut for so long, in which $while_cut is done, and mended.
+# cut_under_fio NODE DEVICE CABLE SECONDS [FIO-OPTION...]: fio writes to $device and verifies, for
+# $seconds, while the cable is cut for so long, in which $while_cut is done, and mended. It is cut
+# when requests of fio go by it, and some of these must have been sent again.
 while_cut=:
 cut_under_fio() {
-  local fio_pid began lasted
+  local fio_pid began lasted carried resent
   : >"$work/longest_ms"
-  verify "$device" --time_based --runtime="${seconds:?}" "${@:3}" &
+  carried=$(path_field "$1" "$2" 0 reads)
+  resent=$(device_json "$1" "$2" 'd["session"]["resent"]')
+  verify "$device" --time_based --runtime="${seconds:?}" "${@:5}" &
   fio_pid=$!
-  sleep 3  # lint: allow(sleep) fio is under way
+  wait_for 60 "I/O before the cable is cut" carries_more "$1" "$2" 0 "$carried"
   began=$(date +%s%3N)
-  cut_cable "$1"
-  sleep "$2"  # lint: allow(sleep) long enough for heartbeats to miss it
+  cut_cable "$3"
+  sleep "$4"  # lint: allow(sleep) long enough for heartbeats to miss it
   "$while_cut"
-  mend_cable "$1"
+  mend_cable "$3"
   lasted=$(($(date +%s%3N) - began))
   wait "$fio_pid" || fail "fio failed over the cable that was cut"
   judge_longest "the only cable was cut for $lasted ms" $((lasted + most_after_mending_ms))
+  resent=$(($(device_json "$1" "$2" 'd["session"]["resent"]') - resent))
+  echo "requests sent again: $resent"
+  ((resent > 0)) || fail "no request was under way: the test does not test"
 }
 # verify_on_each_cpu: of $device, by four writers, each on a processor of its own:
 # with nbd.ko and as many reactors, each of these has requests.

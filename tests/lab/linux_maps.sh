@@ -66,6 +66,9 @@ linux_one_path() {
   echo "== read only"
   linux_maps disk.img access_mode=ro
   [[ $(cat /sys/block/rnbd0/ro) == 1 ]] || fail "rnbd0 can be written"
+  # What the server makes of it, and not what the client says of itself.
+  grep -qF 'disk.img (ro)' <<<"$("$braid" --control srv sessions)" ||
+    fail "the server lets Linux write: $("$braid" --control srv sessions)"
   (cd "$work" && fio --name=look --filename=/dev/rnbd0 --rw=read --bs=64k --size=8M \
     --direct=1 --minimal) >"$work/fio.log" || fail "reading rnbd0"
   linux_unmaps

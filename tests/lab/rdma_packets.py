@@ -29,6 +29,10 @@ CM_ATTRIBUTE = {
 # Offset of the private data in a CM datagram, behind the 24 bytes of the MAD header; and, of a
 # request, the 36 bytes that RDMA CM puts in front of the program's.
 CM_PRIVATE = {"REQ": (140 + 36, 56), "REP": (36, 196), "REJ": (84, 148)}
+# Where a REJ has its reason, and the reason of one that the program itself gave.
+REJ_REASON, REJ_BY_PROGRAM = 10, 28
+# What has no data of the program.
+CM_ONLY = ("RTU", "DREQ", "DREP", "REJ of the CM")
 SEND, WRITE = "SEND", "WRITE"
 # Opcodes of RC (InfiniBand Architecture 9.2.1):
 # (operation, starts, ends, has RETH, has ImmDt, has IETH)
@@ -122,9 +126,10 @@ def cm_message(source, qp, body):
     mad = body[8:]
     if len(mad) != 256 or mad[1] != 0x07:  # class: communication management
         return None
-    name = CM_ATTRIBUTE.get(struct.unpack_from(">H", mad, 16)[0])
-    if name is None:
-        return None
+    attribute = struct.unpack_from(">H", mad, 16)[0]
+    name = CM_ATTRIBUTE.get(attribute, f"CM {attribute:#x}")
+    if name == "REJ" and struct.unpack_from(">H", mad, 24 + REJ_REASON)[0] != REJ_BY_PROGRAM:
+        name = "REJ of the CM"
     data = b""
     if name in CM_PRIVATE:
         offset, size = CM_PRIVATE[name]
@@ -204,8 +209,8 @@ class Names:
         data = message.data
         if message.kind == "REP":
             self.chunk_bytes = sum(struct.unpack_from("<II", data, 8))
-        if message.kind in ("REQ", "REP"):
-            return {"REQ": "conn_req", "REP": "conn_rsp"}[message.kind]
+        if message.kind in CM_PRIVATE:
+            return {"REQ": "conn_req", "REP": "conn_rsp", "REJ": "conn_rej"}[message.kind]
         if message.imm is not None:
             return self.with_imm(message)
         if message.kind == SEND and message.invalidates is not None:
@@ -290,12 +295,16 @@ def write_golden(file, folder):
     names = Names()
     forms, count = set(), {}
     for message in messages(file):
+        if message.kind in CM_ONLY:
+            continue
         name = names.of(message)
-        if name is None or name.startswith("data_of_") or form(name, message) in forms:
+        if name is None:
+            raise SystemExit(f"a message that has no name: {message.text()}")
+        if name.startswith("data_of_") or form(name, message) in forms:
             continue
         forms.add(form(name, message))
         count[name] = count.get(name, 0) + 1
-        data = message.data[:56] if name == "conn_rsp" else message.data
+        data = message.data[:56] if name in ("conn_rsp", "conn_rej") else message.data
         lines = [f"carried by {message.kind}"]
         if message.imm is not None:
             lines.append(f"imm {message.imm:#010x}")
