@@ -122,12 +122,15 @@ void FileDevice::step(Slot& slot) {
       step_range(slot);
       return;
     case BlockOp::kSecureErase:
+      if (erasing_) return erase_waiters_.push_back(slot);
+      erasing_ = true;
       reactor_.spawn(erase(slot));
       return;
   }
 }
 
-/// The kernel has no asynchronous call for it. Rare and slow: a worker and an allocation do.
+/// The kernel has no asynchronous call for it. Rare and slow: a worker and an allocation do, one at
+/// a time: workers are everybody's, and a client may ask for as many as its queue has.
 base::Task<void> FileDevice::erase(Slot& slot) {
   const auto outcome = std::make_shared<Errc>(Errc::kOk);
   std::function<void()> work = [outcome, file = file_, offset = slot.request->offset_bytes,
@@ -135,6 +138,9 @@ base::Task<void> FileDevice::erase(Slot& slot) {
     *outcome = file->secure_erase(offset, length).code();
   };
   co_await reactor_.offload(std::move(work));
+  Slot* const next = erase_waiters_.pop_front();
+  erasing_ = next != nullptr;
+  if (next != nullptr) reactor_.spawn(erase(*next));
   advance(slot, *outcome);
 }
 

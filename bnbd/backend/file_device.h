@@ -86,6 +86,8 @@ class FileDevice : public BlockDevice {
   std::vector<Slot> slots_;
   base::IntrusiveList<Slot> free_;
   base::IntrusiveList<Slot> bounce_waiters_;
+  bool erasing_ = false;
+  base::IntrusiveList<Slot> erase_waiters_;
   base::IntrusiveList<BlockRequest> waiting_;  // for a slot
   base::IntrusiveList<BlockRequest> beyond_;   // until it is decided where the end is
   DeferredEnd rejected_;
