@@ -99,11 +99,13 @@ class ClientGame {
   // --- the server's operator
 
   void operate() {
-    const uint32_t what = numbers_.below(4);
+    const uint32_t what = numbers_.below(256);
     const uint64_t size_bytes = kBlockBytes * (1ull + numbers_.below(48));
-    server_->home().post([this, what, size_bytes] {
+    server_->home().post([this, what = what < 192 ? what % 4 : 4, size_bytes] {
       ExportServer& server = *server_->server;
-      if (what < 2) {
+      if (what == 4) {  // that of the honest one, which keeps what it has
+        server_->home().spawn(resize(server, "honest", kDiskBytes + size_bytes));
+      } else if (what < 2) {
         server_->home().spawn(resize(server, what == 0 ? "other" : "ram", size_bytes));
       } else {
         (void)server.force_close({.export_name = what == 2 ? "other" : "", .session = "hostile"});
@@ -252,6 +254,13 @@ class ClientGame {
     honest_works();
     for (size_t block = 0; block < written_.size(); ++block) check(block);
     flushes_end_well();
+    require(world_.run_until([this] { return knows_its_size(); }, kSecond), "it hears of its size");
+  }
+  bool knows_its_size() const {
+    for (const ExportStatus& each : server_->server->exports()) {
+      if (each.name == "honest") return honest_->device->info().size_bytes == each.info.size_bytes;
+    }
+    return false;
   }
   static Task<void> stop(ExportServer& server, bool& stopped) {
     const base::Status status = co_await server.stop();

@@ -52,8 +52,7 @@ void fuzz_target(const std::string& text) {
     if (path.server.ip == "ip" || path.server.ip == "gid") return;
   }
   auto again = parse_target(paths_text(target->paths) + "/" + target->export_name);
-  require(again.ok() && again->paths == target->paths &&
-          again->export_name == target->export_name);
+  require(again.ok() && again->paths == target->paths && again->export_name == target->export_name);
 }
 
 void fuzz_size(const std::string& text) {

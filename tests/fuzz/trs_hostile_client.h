@@ -106,7 +106,7 @@ inline trs::wire::ConnReq HostileClient::ask(Path& path) {
   if (!numbers_.odd(4)) request.flags = wire::kFirstConn;
   if (!numbers_.odd(8)) {
     request.braid_magic = wire::kBraidMagic;
-    request.braid_features = numbers_.odd(4) ? numbers_.next<uint8_t>() : trs::kAllFeatures;
+    request.braid_features = numbers_.odd(4) ? any_features(numbers_) : trs::kAllFeatures;
   }
   if (keyed_) request.braid_features = request.braid_features | wire::kFeatureAuthentication;
   // A further path of what is open already, or a new incarnation.

@@ -1,6 +1,7 @@
 // A hostile client (trs_hostile_client.h) against the shipping server of TRS, beside an honest one
 // that must not notice. At the end the honest client's data is as it wrote it, nothing is left of
 // the hostile one, and the server stops in time.
+// It hears of notices, too, each once.
 //   first byte  bit 0: the server lets in nobody without a key; the hostile one has a key of its
 //               own. Bits 1, 2: how the server guards its chunks
 #include <algorithm>
@@ -93,7 +94,7 @@ class Game {
       case 9:
         return hostile_->drop();
       case 10:
-        return hold(numbers_.flag());
+        return user_acts(numbers_.next<uint8_t>());
       case 11:
         return braid::fuzz::disturb(world_, numbers_, kHostileIp, kServerIp);
       case 12:
@@ -106,6 +107,23 @@ class Game {
       default:
         return braid::fuzz::pass_time(world_, numbers_);
     }
+  }
+  /// The server's user: holds requests or lets them go, and raises notices, cleared before or not.
+  void user_acts(uint8_t how) {
+    hold((how & 1) != 0);
+    if ((how & 2) == 0) return;
+    for (unsigned i = 0; i <= how / 64u; ++i) raise_notices((how & 4) != 0);
+    if ((how & 8) != 0) world_.run_for(50 * braid::base::kMicrosecond);
+  }
+  void raise_notices(bool cleared) {
+    if (cleared) ++notices_;
+    server_->home().post([this, cleared] {
+      for (trs::ServerSession* const session : server_->server->sessions()) {
+        if (cleared) session->clear_notice();
+        session->raise_notice();
+      }
+    });
+    server_->home().wake();
   }
   void hold(bool on) {
     store_.hold = on;
@@ -152,6 +170,16 @@ class Game {
             "the honest one is served in time");
     require(io_->completions == 1 && io_->status == Errc::kOk, "once, and well");
   }
+  /// Its path stands all the time.
+  void honest_hears_of_notices() {
+    const auto heard = [this] { return honest_->notice_calls; };
+    world_.run_for(kServedWithinNs);
+    require(heard() <= notices_, "each notice comes once");
+    const unsigned before = heard();
+    raise_notices(true);
+    require(world_.run_until([&] { return heard() > before; }, kServedWithinNs),
+            "the honest one hears of a notice");
+  }
   static bool all_are(std::span<const std::byte> bytes, uint8_t value) {
     return std::all_of(bytes.begin(), bytes.end(),
                        [value](std::byte b) { return b == static_cast<std::byte>(value); });
@@ -164,6 +192,7 @@ class Game {
     hold(false);
     world_.run_for(100 * kMillisecond);
     honest_works();
+    honest_hears_of_notices();
     require(honest_->disconnected_calls == 0, "the honest client was not disturbed");
     require(world_.run_until([this] { return hostile_->decided(); }, 30 * kSecond),
             "each connection is taken or refused");
@@ -202,6 +231,7 @@ class Game {
   std::unique_ptr<Io> io_;
   std::unique_ptr<HostileClient> hostile_;  // goes before its process
   uint8_t stamp_ = 0;
+  unsigned notices_ = 1;  // for each session; the first when it opens
 };
 
 }  // namespace

@@ -60,7 +60,7 @@ class HostileServer final : public trs::testing::RawPeer {
     if (!odd) return;
     if (refuses_) says_.error = static_cast<uint16_t>(-int{numbers_.next<uint8_t>()});
     if (numbers_.odd(8)) says_.flags = uint32_t{numbers_.below(4)};
-    if (numbers_.flag()) says_.braid_features = numbers_.next<uint8_t>();
+    if (numbers_.flag()) says_.braid_features = any_features(numbers_);
     if (numbers_.odd(4)) says_.braid_magic = says_.braid_features = 0u;  // as Linux
   }
 

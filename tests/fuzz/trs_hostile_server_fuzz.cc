@@ -1,9 +1,9 @@
 // A hostile server (trs_hostile_server.h) against the shipping client of TRS: the input also says
 // what the client is asked for and what its operator does. At the end an honest server takes the
 // hostile one's place: what the client had under way ends exactly once, well if the hostile one had
-// granted what the honest one does, all permits are there, and the session closes in time with
-// nothing left of it. What the server has not answered ends only as somebody wants it: cancelled,
-// given up, or lost with the session.
+// granted what the honest one does, all permits are there and its notice is heard of, and the
+// session closes in time with nothing left of it. What the server has not answered ends only as
+// somebody wants it: cancelled, given up, or lost with the session.
 //   first byte  bit 0: client and server have a key; bit 1: the session has two paths; bit 2: the
 //               client has two reactors, which lend each other permits
 #include <algorithm>
@@ -63,7 +63,7 @@ class Game {
 
   void play() {
     gives_up_ = numbers_.odd(4);
-    const uint32_t features = numbers_.odd(8) ? numbers_.below(64) : trs::kAllFeatures;
+    const uint32_t features = numbers_.odd(8) ? numbers_.below(256) : trs::kAllFeatures;
     client_->open([&](trs::ClientOptions& options) {
       options.reconnect.attempt_timeout_ns = kSecond;
       options.reconnect.delay_max_ns = kSecond;
@@ -205,6 +205,8 @@ class Game {
     world_.fabric().heal_all();
     for (sim::SimHost* const host : hosts_) host->kill();
     raws_.clear();
+    numbers_ = Numbers({});  // also when the input has not ended
+    const unsigned noticed = client_->notice_calls;
     world_.run_for(100 * kMillisecond);
     start_honest_server();
     require(
@@ -219,7 +221,11 @@ class Game {
     client_->home().wake();
     finish_requests();
     for (size_t i = 0; i < ios_.size(); ++i) check_end(*ios_[i], cancelled_[i]);
-    if (ordinary_) require(all_permits_are_back(), "all permits are there");
+    if (ordinary_) {
+      require(all_permits_are_back(), "all permits are there");
+      const auto heard = [this, noticed] { return client_->notice_calls > noticed; };
+      require(world_.run_until(heard, 20 * kSecond), "it hears of the honest server's notice");
+    }
     client_->close();
     require(world_.run_until([this] { return client_->closed; }, 20 * kSecond), "it closes");
     for (const auto& io : ios_) require(io->completions == 1, "each request has ended");
@@ -232,6 +238,7 @@ class Game {
   }
   void start_honest_server() {
     sim::SimHost& host = server_at_->start_process("server");
+    store_.raises_notices = true;
     const std::function<void(trs::ServerOptions&)> adjust = [this](trs::ServerOptions& options) {
       options.queue_depth = HostileServer::kDepth;
       options.max_io_bytes = HostileServer::kMaxIoBytes;

@@ -39,6 +39,11 @@ std::vector<std::byte> to_bytes(const T& message) {
   return bytes;
 }
 
+/// Feature bits of any peer, also such as nobody knows yet.
+inline uint32_t any_features(Numbers& numbers) {
+  return numbers.next<uint8_t>() * 0x01010101u;
+}
+
 /// A machine with one port and one process on it.
 template <typename Program, typename... Args>
 Program* start(base::sim::SimWorld& world, const char* name, const char* ip, Args&&... args) {
