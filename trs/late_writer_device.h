@@ -49,6 +49,9 @@ class LateWriterDevice final : public vhca::Device {
   base::Result<vhca::Gid> query_gid(uint8_t port, int index) const override {
     return behind_->query_gid(port, index);
   }
+  base::Result<uint16_t> query_pkey(uint8_t port, int index) const override {
+    return behind_->query_pkey(port, index);
+  }
   base::Event& async_event() override { return behind_->async_event(); }
   std::optional<vhca::AsyncEvent> next_async_event() override {
     return behind_->next_async_event();

@@ -343,5 +343,18 @@ TEST_P(ConformanceStates, PortsAndGidsCanBeQueried) {
   EXPECT_EQ(device.query_gid(1, 10000).code(), base::Errc::kNotFound);
 }
 
+TEST_P(ConformanceStates, TheDefaultPartitionIsTheFirst) {
+  Device& device = rig->device(kServer);
+  const int keys = device.query_port(1)->pkey_tbl_len;
+  ASSERT_GE(keys, 1);
+  auto first = device.query_pkey(1, 0);
+  ASSERT_TRUE(first.ok()) << first.error().message();
+  EXPECT_EQ(*first, 0xffff);
+  for (const int none : {-1, keys, 1 << 20}) {
+    EXPECT_EQ(device.query_pkey(1, none).code(), base::Errc::kInvalid) << none;
+  }
+  EXPECT_EQ(device.query_pkey(0, 0).code(), base::Errc::kNotFound);
+}
+
 }  // namespace
 }  // namespace braid::vhca::conformance

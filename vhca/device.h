@@ -154,8 +154,8 @@ class Qp {
   /// Never waits. What the peer had begun before may still land in registered memory, unless the QP
   /// was drained: moved to ERR and its flushed completions polled.
   virtual ~Qp() = default;
-  /// Posts a chain. On failure returns errno, sets *bad to the first not posted; those before it
-  /// are posted.
+  /// Posts a chain. On failure returns errno, sets *bad (unless null) to the first not posted;
+  /// those before it are posted.
   virtual int post_send(const SendWr* wr, const SendWr** bad) = 0;
   virtual int post_recv(const RecvWr* wr, const RecvWr** bad) = 0;
   /// ibv_modify_qp: the mask must be what the transition requires and allows; else kInvalid naming
@@ -204,13 +204,16 @@ struct Address {
   uint16_t port = 0;
 };
 
-/// What each side brings to a connection. Bounds as in RDMA CM.
+/// What each side brings to a connection. Bounds as in RDMA CM; beyond them connect() and accept()
+/// end with kInvalid before the peer hears anything.
 struct ConnectParameters {
   std::span<const std::byte>
       private_data;             // at most 56 bytes on connect, 196 on accept, 148 on reject
   uint8_t retry_count = 6;      // 0..7
-  uint8_t rnr_retry_count = 7;  // 7: for ever
-  uint8_t ack_timeout = 12;     // 4.096 us * 2^n, times retries: when RETRY_EXC is reported
+  uint8_t rnr_retry_count = 7;  // 0..7; 7: for ever
+  uint8_t ack_timeout = 12;     // 0..31: 4.096 us * 2^n, times retries: when RETRY_EXC is reported;
+                                // 0: never
+  // 0..16; a device that has fewer gives what it has (Qp::query() tells).
   uint8_t responder_resources = 16;
   uint8_t initiator_depth = 16;
 };
@@ -284,6 +287,9 @@ class Device {
   virtual DeviceAttr query() const = 0;
   virtual base::Result<PortAttr> query_port(uint8_t port) const = 0;
   virtual base::Result<Gid> query_gid(uint8_t port, int index) const = 0;
+  /// Host byte order. Index 0 of software devices is 0xffff, the default partition, all there is.
+  /// kInvalid: the port's table has no such index.
+  virtual base::Result<uint16_t> query_pkey(uint8_t port, int index) const = 0;
 
   /// Becomes signalled when next_async_event() has something to give. Spurious wake-ups happen,
   /// lost ones do not.

@@ -1,5 +1,7 @@
 #include "vhca/ibv/device.h"
 
+#include <arpa/inet.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -152,6 +154,20 @@ Result<Gid> IbvDevice::query_gid(uint8_t port, int index) const {
   if (library_->verbs.query_gid(context_, port, index, &gid) == 0) return gid;
   return verbs_error(errno,
                      fmt::format("querying GID {} of port {} of {}", index, port, info_.name));
+}
+
+Result<uint16_t> IbvDevice::query_pkey(uint8_t port, int index) const {
+  BRAID_TRY(const PortAttr of_port, query_port(port));
+  if (index < 0 || index >= of_port.pkey_tbl_len) {
+    return make_error(Errc::kInvalid, "P_Key {} of port {} of {}, which has {}", index, port,
+                      info_.name, of_port.pkey_tbl_len);
+  }
+  __be16 raw = 0;
+  if (library_->verbs.query_pkey(context_, port, index, &raw) != 0) {
+    return verbs_error(errno,
+                       fmt::format("querying P_Key {} of port {} of {}", index, port, info_.name));
+  }
+  return ntohs(raw);
 }
 
 std::vector<std::string> IbvDevice::addresses() const {

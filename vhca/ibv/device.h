@@ -36,6 +36,7 @@ class IbvDevice final : public Device {
   DeviceAttr query() const override { return attr_; }
   base::Result<PortAttr> query_port(uint8_t port) const override;
   base::Result<Gid> query_gid(uint8_t port, int index) const override;
+  base::Result<uint16_t> query_pkey(uint8_t port, int index) const override;
   base::Event& async_event() override { return *async_event_; }
   std::optional<AsyncEvent> next_async_event() override;
   std::unique_ptr<Td> create_td() override;

@@ -62,6 +62,7 @@ Status find_verbs(const std::string& name, VerbsCalls& calls) {
   library.find(calls.query_device, "ibv_query_device", kV11);
   library.find(calls.query_port, "ibv_query_port", kV11);
   library.find(calls.query_gid, "ibv_query_gid", kV11);
+  library.find(calls.query_pkey, "ibv_query_pkey", kV11);
   library.find(calls.alloc_pd, "ibv_alloc_pd", kV11);
   library.find(calls.dealloc_pd, "ibv_dealloc_pd", kV11);
   library.find(calls.reg_mr, "ibv_reg_mr", kV11);

@@ -27,6 +27,7 @@ struct VerbsCalls {
   // The exported one fills only what its first version knew; see query_port() below.
   int (*query_port)(ibv_context*, uint8_t, _compat_ibv_port_attr*) = nullptr;
   decltype(&::ibv_query_gid) query_gid = nullptr;
+  decltype(&::ibv_query_pkey) query_pkey = nullptr;
   decltype(&::ibv_alloc_pd) alloc_pd = nullptr;
   decltype(&::ibv_dealloc_pd) dealloc_pd = nullptr;
   ibv_mr* (*reg_mr)(ibv_pd*, void*, size_t, int) = nullptr;

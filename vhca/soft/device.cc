@@ -103,6 +103,14 @@ Result<Gid> SoftDevice::query_gid(uint8_t port, int index) const {
   return wire_->query_gid(port, index);
 }
 
+Result<uint16_t> SoftDevice::query_pkey(uint8_t port, int index) const {
+  constexpr uint16_t kDefaultPartition = 0xffff;
+  BRAID_TRY(const PortAttr of_port, query_port(port));
+  if (index >= 0 && index < of_port.pkey_tbl_len) return kDefaultPartition;
+  return make_error(Errc::kInvalid, "P_Key {} of port {}, which has {}", index, port,
+                    of_port.pkey_tbl_len);
+}
+
 std::unique_ptr<Td> SoftDevice::create_td() {
   return std::make_unique<SoftTd>();
 }

@@ -41,6 +41,7 @@ class SoftDevice final : public Device {
   DeviceAttr query() const override;
   base::Result<PortAttr> query_port(uint8_t port) const override;
   base::Result<Gid> query_gid(uint8_t port, int index) const override;
+  base::Result<uint16_t> query_pkey(uint8_t port, int index) const override;
   base::Event& async_event() override { return async_events_.event(); }
   std::optional<AsyncEvent> next_async_event() override { return async_events_.next(); }
   std::unique_ptr<Td> create_td() override;
