@@ -149,6 +149,19 @@ TEST_F(Writers, a_restarted_machine_knows_the_last_writer) {
   EXPECT_TRUE(reads_as(*second, others, 0, 4096, 2));
 }
 
+/// All that tells a file's age is what is kept with it: the number of its writer.
+TEST_F(Writers, a_file_rolled_back_to_before_its_writer_fails_that_one) {
+  RemoteDevice& device = open(*first);
+  await(*first, device.close());
+  const uint64_t earlier = *disk->note();
+  RemoteDevice& others = open(*second);
+  kill_server();
+  ASSERT_TRUE(disk->set_note(earlier).ok());
+  start_server();
+  ASSERT_TRUE(reaches(others, RemoteState::kSuperseded));
+  EXPECT_EQ(write(*second, others, 0, 4096, 2), Errc::kIo);
+}
+
 TEST_F(Writers, a_memory_device_knows_its_last_writer) {
   RemoteDevice& device = open(*first, "ram");
   lose(device);

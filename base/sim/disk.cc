@@ -7,7 +7,8 @@ namespace braid::base::sim {
 
 namespace {
 constexpr uint64_t kMisdirectsOneIn = 50;
-}
+constexpr uint64_t kKeptOneIn = 8;  // of a reverting disk's flushes
+}  // namespace
 
 std::shared_ptr<SimDiskLock> SimDiskLock::take(std::shared_ptr<Holders> holders, bool exclusive) {
   if (holders->exclusive || (exclusive && holders->shared != 0)) return nullptr;
@@ -50,6 +51,12 @@ uint64_t SimDisk::completion_time(uint64_t now_ns) {
     return faults.stalled_until_ns + latency_ns;
   }
   return now_ns + latency_ns;
+}
+
+uint64_t SimDisk::moves(uint64_t left_bytes) {
+  if (!faults.shortens || left_bytes <= kSectorBytes || !random_.one_in(2)) return left_bytes;
+  ++counters_.shortened;
+  return random_.between(1, left_bytes / kSectorBytes - 1) * kSectorBytes;
 }
 
 Errc SimDisk::check(IoOpcode opcode, uint64_t offset_bytes, uint64_t length_bytes) const {
@@ -154,6 +161,7 @@ void SimDisk::resize(uint64_t size_bytes) {
   const uint64_t sectors = size_bytes / kSectorBytes;
   current_.resize(size_bytes);
   durable_.resize(size_bytes);
+  if (!earlier_.empty()) earlier_.resize(size_bytes);
   dirty_.resize(sectors);
   stored_as_.resize(sectors);
   std::erase_if(dirty_sectors_, [&](uint32_t sector) { return sector >= sectors; });
@@ -214,6 +222,7 @@ void SimDisk::flush(uint64_t covers) {
     }
   }
   dirty_sectors_.swap(left);
+  if (options_.reverting && random_.one_in(kKeptOneIn)) earlier_ = durable_;
 }
 
 /// As a kernel's cache: what could not be written is clean from then on. Reads return it until the
@@ -247,6 +256,7 @@ void SimDisk::power_loss() {
     }
   }
   dirty_sectors_.clear();
+  if (!earlier_.empty()) durable_ = earlier_;
   current_ = durable_;
   faults = {};
   ++boot_;

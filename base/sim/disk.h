@@ -6,7 +6,7 @@
 // sector back whenever it likes. A power loss keeps any subset of the dirty 512-byte sectors, so
 // that a write may be lost, survive or be torn. A flush that fails writes some of what it covers
 // and forgets that the rest is dirty, as a kernel does: no later flush writes that. A lying disk
-// acknowledges flush and FUA and does nothing.
+// acknowledges flush and FUA and does nothing; a reverting one is as at an earlier flush after it.
 //
 // One thread: the world's. Operations are timed and delivered by SimIoQueue; here they take effect
 // at once.
@@ -35,6 +35,7 @@ struct SimDiskOptions {
   bool erases = false;        // can erase for good
   bool lying = false;         // acknowledges flush and FUA without doing them
   bool misdirecting = false;  // a write goes to another place now and then, and is acknowledged
+  bool reverting = false;     // a power loss brings it back as it was at an earlier flush
   uint64_t latency_min_ns = 10 * kMicrosecond;
   uint64_t latency_max_ns = 120 * kMicrosecond;
 };
@@ -44,14 +45,15 @@ struct SimDiskFaults {
   uint32_t errors_per_million = 0;  // operations that fail; a failed write may have torn
   Errc error = Errc::kIo;           // how they fail
   bool full = false;                // no room: every other write fails so, and may have torn
-  uint32_t slow_factor = 1;         // latency is multiplied
-  uint64_t stalled_until_ns = 0;    // nothing completes before
-  bool stalls_some = false;         // of the operations, every other one by chance
+  bool shortens = false;          // every other transfer moves a part; the rest has to be asked for
+  uint32_t slow_factor = 1;       // latency is multiplied
+  uint64_t stalled_until_ns = 0;  // nothing completes before
+  bool stalls_some = false;       // of the operations, every other one by chance
 };
 
 struct SimDiskCounters {
   uint64_t operations = 0, errors = 0, slow = 0, stalled = 0;
-  uint64_t refused_for_room = 0, misdirected = 0;
+  uint64_t refused_for_room = 0, misdirected = 0, shortened = 0;
   uint64_t sectors_lost = 0, sectors_kept = 0, flushes_ignored = 0;
   uint64_t sectors_dropped = 0;  // by flushes that failed
   uint64_t late_writes = 0;      // landed after the death of their process
@@ -90,6 +92,8 @@ class SimDisk {
 
   /// When an operation handed over now ends. Counts slow and stalled ones.
   uint64_t completion_time(uint64_t now_ns);
+  /// Of a transfer of so much is left: what of it moves now, in whole sectors.
+  uint64_t moves(uint64_t left_bytes);
   /// A flush is handed over: gives what it covers, for execute().
   uint64_t begin_flush() { return flush_covers_ = stores_; }
   /// Does it. Write: `data` holds the bytes; read: `data` receives them; flush: what it covers.
@@ -133,6 +137,7 @@ class SimDisk {
   SimRandom random_;
   std::vector<std::byte> current_;
   std::vector<std::byte> durable_;
+  std::vector<std::byte> earlier_;       // reverting: durable_ as it was at some flush
   std::vector<bool> dirty_;              // by sector
   std::vector<uint32_t> dirty_sectors_;  // those set in dirty_ (some may be clean again)
   std::vector<uint64_t> stored_as_;      // by sector: the number of the last write

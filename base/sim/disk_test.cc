@@ -122,6 +122,26 @@ TEST(SimDisk, ALyingDiskLosesWhatItAcknowledged) {
   EXPECT_TRUE(lost);
 }
 
+TEST(SimDisk, ARevertingDiskComesBackAsItWasAtAFlush) {
+  unsigned older = 0;
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    SimDiskOptions options;
+    options.size_bytes = kSize;
+    options.reverting = true;
+    SimDisk disk("disk", options, SimRandom(seed));
+    for (int i = 1; i <= 100; ++i) {
+      write(disk, 0, 8, i);
+      ASSERT_EQ(disk.execute(IoOpcode::kFlush, false, 0, 0, nullptr), Errc::kOk);
+    }
+    disk.power_loss();
+    const int kept = value_of(disk, 0);
+    for (uint64_t sector = 1; sector < 8; ++sector) EXPECT_EQ(value_of(disk, sector), kept);
+    EXPECT_GT(kept, 0);
+    older += kept < 100;
+  }
+  EXPECT_GT(older, 50u) << "at times it was the last one";
+}
+
 TEST(SimDisk, DiscardAndWriteZeroesReadAsZero) {
   SimDisk disk = make_disk(1);
   write(disk, 0, 4, 9);

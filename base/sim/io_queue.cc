@@ -194,26 +194,17 @@ void SimIoQueue::hand_over(IoOp& op) {
   SimDisk& disk = static_cast<SimFile*>(op.file)->disk();
   const uint64_t ticket = ++handed_over_;
   const uint64_t covers = op.opcode == IoOpcode::kFlush ? disk.begin_flush() : 0;
-  at_disk_.emplace(ticket, AtDisk{&op, covers});
+  at_disk_.emplace(ticket, AtDisk{&op, covers, 0});
   op.progressed_bytes = ticket;
-  const uint64_t at_ns = disk.completion_time(host.world().now_ns());
-  host.world().push(at_ns, EventKind::kDisk, disk.id(), [slot = &slot_, ticket] {
-    if (slot->queue != nullptr && !slot->host().dead()) slot->queue->complete(ticket);
-  });
+  at_disk_until(disk, ticket);
 }
 
-void SimIoQueue::complete(uint64_t ticket) {
-  const auto found = at_disk_.find(ticket);
-  if (found == at_disk_.end()) return;
-  IoOp& op = *found->second.op;
-  const uint64_t covers = found->second.flush_covers;
-  at_disk_.erase(found);
-  shares_.ended(op);
-  SimDisk& disk = static_cast<SimFile*>(op.file)->disk();
-  op.progressed_bytes = static_cast<uint64_t>(disk.execute(
-      op.opcode, op.force_unit_access, op.offset_bytes, op.length_bytes, op.buffer, covers));
-  completed_.push_back(op);
-  slot_.wake();
+void SimIoQueue::at_disk_until(SimDisk& disk, uint64_t ticket) {
+  SimWorld& world = slot_.host().world();
+  const uint64_t at_ns = disk.completion_time(world.now_ns());
+  world.push(at_ns, EventKind::kDisk, disk.id(), [slot = &slot_, ticket] {
+    if (slot->queue != nullptr && !slot->host().dead()) slot->queue->complete(ticket);
+  });
 }
 
 namespace {
@@ -222,20 +213,46 @@ bool changes(const IoOp& op) {
   return op.opcode != IoOpcode::kRead && op.opcode != IoOpcode::kFlush;
 }
 
-void take_effect(IoOp& op) {
-  (void)static_cast<SimFile*>(op.file)->disk().execute(op.opcode, op.force_unit_access,
-                                                       op.offset_bytes, op.length_bytes, op.buffer);
+/// The next `bytes` of it, behind what has moved already.
+Errc take_effect(const IoOp& op, uint64_t moved_bytes, uint64_t bytes, uint64_t flush_covers) {
+  std::byte* const data = op.buffer != nullptr ? op.buffer + moved_bytes : nullptr;
+  return static_cast<SimFile*>(op.file)->disk().execute(
+      op.opcode, op.force_unit_access, op.offset_bytes + moved_bytes, bytes, data, flush_covers);
 }
 
 }  // namespace
 
+void SimIoQueue::complete(uint64_t ticket) {
+  const auto found = at_disk_.find(ticket);
+  if (found == at_disk_.end()) return;
+  IoOp& op = *found->second.op;
+  uint64_t& moved_bytes = found->second.moved_bytes;
+  SimDisk& disk = static_cast<SimFile*>(op.file)->disk();
+  const bool transfers = op.opcode == IoOpcode::kRead || op.opcode == IoOpcode::kWrite;
+  const uint64_t left = op.length_bytes - moved_bytes;
+  const uint64_t bytes = transfers ? disk.moves(left) : left;
+  const Errc done = take_effect(op, moved_bytes, bytes, found->second.flush_covers);
+  if (done == Errc::kOk && bytes < left) {
+    // A completion means all of it (base/host.h): the rest is asked for, as base/linux does.
+    moved_bytes += bytes;
+    at_disk_until(disk, ticket);
+    return;
+  }
+  at_disk_.erase(found);
+  shares_.ended(op);
+  op.progressed_bytes = static_cast<uint64_t>(done);
+  completed_.push_back(op);
+  slot_.wake();
+}
+
 void SimIoQueue::abandon_all() {
   for (const auto& [ticket, at_disk] : at_disk_) {
-    IoOp* const op = at_disk.op;
-    if (!changes(*op)) continue;
+    const IoOp& op = *at_disk.op;
+    if (!changes(op)) continue;
     const uint64_t fate = slot_.host().world().random().below(4);
-    if (fate == 0) take_effect(*op);
-    if (fate >= 2) take_effect_late(*op);
+    const uint64_t left = op.length_bytes - at_disk.moved_bytes;
+    if (fate == 0) (void)take_effect(op, at_disk.moved_bytes, left, UINT64_MAX);
+    if (fate >= 2) take_effect_late(at_disk);
   }
   at_disk_.clear();
   shares_.clear();
@@ -243,21 +260,27 @@ void SimIoQueue::abandon_all() {
   in_flight_ = 0;
 }
 
-void SimIoQueue::take_effect_late(IoOp& op) {
+void SimIoQueue::take_effect_late(const AtDisk& at_disk) {
   SimWorld& world = slot_.host().world();
+  const IoOp& op = *at_disk.op;
   auto& file = static_cast<SimFile&>(*op.file);
+  const uint64_t left = op.length_bytes - at_disk.moved_bytes;
   std::vector<std::byte> data;
-  if (op.opcode == IoOpcode::kWrite) data.assign(op.buffer, op.buffer + op.length_bytes);
+  if (op.opcode == IoOpcode::kWrite) {
+    const std::byte* const from = op.buffer + at_disk.moved_bytes;
+    data.assign(from, from + left);
+  }
   const uint64_t at_ns = world.now_ns() + world.random().below(kLateWriteMaxNs);
   // The lock is held on until the write has landed; another boot never sees it.
-  world.push(at_ns, EventKind::kDisk, file.disk().id(),
-             [&disk = file.disk(), boot = file.disk().boot(), lock = file.lock(),
-              opcode = op.opcode, fua = op.force_unit_access, offset = op.offset_bytes,
-              length = op.length_bytes, data = std::move(data)]() mutable {
-               if (disk.boot() != boot) return;
-               disk.count_late_write();
-               (void)disk.execute(opcode, fua, offset, length, data.data());
-             });
+  world.push(
+      at_ns, EventKind::kDisk, file.disk().id(),
+      [&disk = file.disk(), boot = file.disk().boot(), lock = file.lock(), opcode = op.opcode,
+       fua = op.force_unit_access, offset = op.offset_bytes + at_disk.moved_bytes, left,
+       data = std::move(data)]() mutable {
+        if (disk.boot() != boot) return;
+        disk.count_late_write();
+        (void)disk.execute(opcode, fua, offset, left, data.data());
+      });
 }
 
 void SimIoQueue::watch(Event& event, Watch& watch) {

@@ -164,17 +164,19 @@ class SimIoQueue final : public IoQueue {
 
  private:
   void hand_over(IoOp& op);
+  struct AtDisk {
+    IoOp* op;
+    uint64_t flush_covers;
+    uint64_t moved_bytes;  // a transfer was short: so much of it has taken effect
+  };
+  void at_disk_until(SimDisk& disk, uint64_t ticket);
   void complete(uint64_t ticket);
-  void take_effect_late(IoOp& op);
+  void take_effect_late(const AtDisk& at_disk);
   void watch_state(std::shared_ptr<EventState> state, Watch& watch);
 
   ReactorSlot& slot_;
   unsigned in_flight_ = 0;
   IoShares shares_{kFilePlaces};
-  struct AtDisk {
-    IoOp* op;
-    uint64_t flush_covers;
-  };
   std::map<uint64_t, AtDisk> at_disk_;  // by order of handing over
   uint64_t handed_over_ = 0;
   IntrusiveList<IoOp> completed_;

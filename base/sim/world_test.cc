@@ -381,6 +381,42 @@ TEST(SimWorld, FileOperationsBeyondTheEndOrUnalignedAreRefused) {
   EXPECT_EQ(run(IoOpcode::kFlush, 0, 0, 0), Errc::kOk);
 }
 
+/// A completion means all of it, also where the disk moves a part at a time.
+TEST(SimWorld, AShortTransferGoesOnUntilAllHasMoved) {
+  SimWorld world({});
+  SimMachine& machine = world.add_machine("m");
+  SimDisk& disk = machine.add_disk("/d/a", {});
+  disk.faults.shortens = true;
+  Process process = start(machine);
+  auto file = *process.host.open_beneath("/d", "a", {});
+  alignas(512) std::array<std::byte, 8192> buffer{};
+  const auto run = [&](IoOpcode opcode) {
+    unsigned ended = 0;
+    IoOp op;
+    op.file = file.get();
+    op.opcode = opcode;
+    op.offset_bytes = 4096;
+    op.length_bytes = buffer.size();
+    op.buffer = buffer.data();
+    op.context = &ended;
+    op.done = [](IoOp& o, Errc status) {
+      EXPECT_EQ(status, Errc::kOk);
+      ++*static_cast<unsigned*>(o.context);
+    };
+    process.reactor().io().submit(op);
+    EXPECT_TRUE(world.run_until([&] { return ended != 0; }, kSecond));
+    EXPECT_EQ(ended, 1u);
+  };
+  for (int i = 1; i < 50; ++i) {
+    buffer.fill(static_cast<std::byte>(i));
+    run(IoOpcode::kWrite);
+    buffer.fill(std::byte{0});
+    run(IoOpcode::kRead);
+    for (const std::byte each : buffer) ASSERT_EQ(each, static_cast<std::byte>(i));
+  }
+  EXPECT_GT(disk.counters().shortened, 10u);
+}
+
 TEST(SimWorld, ADiskThatHangsLeavesPlacesToOthers) {
   SimWorld world({});
   SimMachine& machine = world.add_machine("m");

@@ -210,7 +210,9 @@ void DeviceImpl::requests_returned() {
 void DeviceImpl::reopened(const wire::OpenedDevice& opened) {
   const ReopenVerdict verdict = judge_reopen(info_, tenure_, opened, remapping_);
   const base::Host& host = session_.home().host();
-  if (verdict.replaced && !host.mutant("identity-ignored")) {
+  const bool let_pass =
+      host.mutant("identity-ignored") || (verdict.shrank && host.mutant("shrink-ignored"));
+  if (verdict.replaced && !let_pass) {
     device_id_ = wire::kNoDevice;
     shrank_ = verdict.shrank;
     refusal_ = Errc::kOk;

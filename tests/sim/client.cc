@@ -93,6 +93,15 @@ bool ClientProgram::connected_to(size_t server) const {
   });
 }
 
+void ClientProgram::fail_adapter(vhca::DeviceFault fault, uint64_t which,
+                                 std::function<void()> hit) {
+  reactors_[0]->post([this, fault, which, hit = std::move(hit)] {
+    std::vector<vhca::Device*> devices;
+    for (const auto& [port, its] : devices_) devices.push_back(its.get());
+    if (!devices.empty() && strike_one(devices, fault, which)) hit();
+  });
+}
+
 void ClientProgram::check_permits() {
   for (auto& session : sessions_) session->check_permits();
 }

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -15,6 +16,7 @@
 #include "base/reactor.h"
 #include "base/sim.h"
 #include "tests/sim/session_use.h"
+#include "vhca/device_faults.h"
 
 namespace braid::sim {
 
@@ -32,6 +34,8 @@ class ClientProgram : public base::sim::SimProgram {
   bool closed() const;
   bool reconnecting_to(size_t server) const;
   bool connected_to(size_t server) const;
+  /// As ServerProgram's.
+  void fail_adapter(vhca::DeviceFault fault, uint64_t which, std::function<void()> hit);
   /// At rest: are all permits of the sessions back?
   void check_permits();
   std::string explain() const;

@@ -91,6 +91,7 @@ Judge::Asked DeviceUse::asked() {
 /// Its user notices sooner or later.
 base::Task<void> DeviceUse::take_back() {
   co_await context_.reactor.sleep_ns(nap_ns());
+  context_.judge.remaps(context_.client, device_);
   const base::Status mapped = co_await remote_->remap();
   if (mapped.ok()) ++context_.board.counters.taken_away;
 }

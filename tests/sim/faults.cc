@@ -70,6 +70,16 @@ std::string_view to_string(FaultKind kind) {
       return "resized";
     case FaultKind::kFileReplaced:
       return "file-replaced";
+    case FaultKind::kQpError:
+      return "queue-pair-error";
+    case FaultKind::kCqOverrun:
+      return "cq-overrun";
+    case FaultKind::kAllDown:
+      return "all-down";
+    case FaultKind::kDiskShort:
+      return "disk-short";
+    case FaultKind::kResizedAway:
+      return "resized-while-down";
     case FaultKind::kMemoryReplaced:
       return "memory-replaced";
     case FaultKind::kSessionLost:

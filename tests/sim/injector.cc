@@ -77,7 +77,8 @@ bool Injector::drawn(FaultKind kind) const {
       FaultKind::kDiskError,      FaultKind::kDiskSlow,        FaultKind::kDiskStall,
       FaultKind::kDeviceRemapped, FaultKind::kSessionRemapped, FaultKind::kHandedOver,
       FaultKind::kContested,      FaultKind::kTakenAway,       FaultKind::kDiskFull,
-      FaultKind::kLinkSlow};
+      FaultKind::kLinkSlow,       FaultKind::kDiskShort};
+  if (kind >= kFirstOfTheRest && !plan_.all_kinds) return false;
   return !plan_.gentle || std::find(kGentle.begin(), kGentle.end(), kind) != kGentle.end();
 }
 
@@ -142,6 +143,7 @@ bool Injector::inject(FaultKind kind, const Target& target) {
     case FaultKind::kDiskSlow:
     case FaultKind::kDiskStall:
     case FaultKind::kDiskFull:
+    case FaultKind::kDiskShort:
       return disk_fault(kind, target.device);
     case FaultKind::kReactorHung:
       return hang_reactor(target);
@@ -167,6 +169,13 @@ bool Injector::inject(FaultKind kind, const Target& target) {
       return resize(target.device);
     case FaultKind::kFileReplaced:
       return replace_file(target.device);
+    case FaultKind::kQpError:
+    case FaultKind::kCqOverrun:
+      return fail_adapter(kind, target);
+    case FaultKind::kAllDown:
+      return kill_all();
+    case FaultKind::kResizedAway:
+      return resize_away(target.device);
     case FaultKind::kMemoryReplaced:
     case FaultKind::kSessionLost:
     case FaultKind::kGaveUp:

@@ -16,6 +16,7 @@
 #include "tests/sim/board.h"
 #include "tests/sim/faults.h"
 #include "tests/sim/plan.h"
+#include "vhca/device_faults.h"
 
 namespace braid::sim {
 
@@ -39,10 +40,15 @@ class Victims {
   virtual void resize(size_t device, uint64_t sectors) = 0;
   /// As large as it was planned, by somebody who asks no server.
   virtual void restore_size(size_t device) = 0;
+  /// The same of what is not open anywhere, as its server is down. False: not now.
+  virtual bool resize_away(size_t device, uint64_t sectors) = 0;
   /// Another file, empty, takes the name of the device's. Its server is down.
   virtual void replace_file(size_t device) = 0;
   /// Those of all clients, or of all but one. The server runs.
   virtual void set_keys(size_t server, std::optional<size_t> without) = 0;
+  /// Something of an adapter of a server, or of a client, that runs. `hit`: there was something.
+  virtual void fail_adapter(bool of_server, size_t index, vhca::DeviceFault fault, uint64_t which,
+                            std::function<void()> hit) = 0;
   /// Some client is making its path to the server again, or opening its devices there.
   virtual bool reconnecting_to(size_t server) = 0;
   /// Requests under way.
@@ -105,12 +111,19 @@ class Injector {
   bool hang_reactor(const Target& target);
   bool kill_server(FaultKind kind, size_t server);
   bool kill_client(FaultKind kind, size_t client);
+  bool kill_all();
+  bool fail_adapter(FaultKind kind, const Target& target);
+  void start_later(bool of_server, size_t index, uint64_t down_ms);
+  bool disk_short(base::sim::SimDisk& disk, const std::string& key, uint64_t duration_ns);
   bool disk_fault(FaultKind kind, size_t device);
   bool take_over(size_t device);
   bool take_away(size_t device);
   bool close_session(const Target& target);
   bool take_key(const Target& target);
   bool resize(size_t device);
+  void resize_again(size_t device);
+  bool resize_away(size_t device);
+  uint64_t draw_sectors(size_t device);
   bool replace_file(size_t device);
   bool change_wishes(FaultKind kind, size_t client, size_t device);
   bool disturb_reconnect(size_t server);

@@ -117,6 +117,49 @@ bool Injector::kill_client(FaultKind kind, size_t client) {
   return true;
 }
 
+void Injector::start_later(bool of_server, size_t index, uint64_t down_ms) {
+  world_.after(down_ms * kMillisecond, [this, of_server, index] {
+    if (of_server && victims_.server(index) == nullptr) victims_.start_server(index);
+    if (!of_server && victims_.client(index) == nullptr) victims_.start_client(index);
+  });
+}
+
+/// Nobody is left who knows anything but what is on disks.
+bool Injector::kill_all() {
+  const bool power = random_.one_in(2);
+  bool busy = false;
+  for (size_t i = 0; i < plan_.clients.size(); ++i) {
+    if (victims_.client(i) == nullptr) continue;
+    busy = busy || victims_.requests_of(i) != 0;
+    victims_.kill_client(i, power);
+    start_later(false, i, random_.between(1, 1000));
+  }
+  for (size_t i = 0; i < plan_.servers.size(); ++i) {
+    if (victims_.server(i) == nullptr) continue;
+    victims_.kill_server(i, power);
+    start_later(true, i, random_.between(1, 1000));
+  }
+  if (busy) count(FaultKind::kAllDown);
+  return true;
+}
+
+/// At one end only: the other one finds out by what comes of its requests.
+bool Injector::fail_adapter(FaultKind kind, const Target& target) {
+  const bool of_server = random_.one_in(2);
+  const size_t index = of_server ? target.server : target.client;
+  const SimHost* const host = of_server ? victims_.server(index) : victims_.client(index);
+  if (host == nullptr) return true;
+  const auto fault =
+      kind == FaultKind::kQpError ? vhca::DeviceFault::kQpError : vhca::DeviceFault::kCqOverrun;
+  const auto hit = [this, kind, of_server, index] {
+    const size_t busy = of_server ? victims_.requests_at(index) : victims_.requests_of(index);
+    if (active_ && busy != 0) count(kind);
+  };
+  log_.info("fault: {} at {}", to_string(kind), process_key(*host));
+  victims_.fail_adapter(of_server, index, fault, random_.next(), hit);
+  return true;
+}
+
 // --- a second fault while devices are opened again
 
 bool Injector::disturb_reconnect(size_t server) {
@@ -180,6 +223,8 @@ bool Injector::disk_fault(FaultKind kind, size_t device) {
           },
           [&counters] { return counters.refused_for_room; });
       break;
+    case FaultKind::kDiskShort:
+      return disk_short(*disk, key, duration_ns);
     case FaultKind::kDiskSlow:
       disk->faults.slow_factor = 100;
       for_a_while(
@@ -192,6 +237,14 @@ bool Injector::disk_fault(FaultKind kind, size_t device) {
       for_a_while(
           kind, key, duration_ns, [] {}, [&counters] { return counters.stalled; });
   }
+  return true;
+}
+
+bool Injector::disk_short(base::sim::SimDisk& disk, const std::string& key, uint64_t duration_ns) {
+  disk.faults.shortens = true;
+  for_a_while(
+      FaultKind::kDiskShort, key, duration_ns, [&disk] { disk.faults.shortens = false; },
+      [&disk] { return disk.counters().shortened; });
   return true;
 }
 

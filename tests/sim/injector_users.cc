@@ -74,11 +74,39 @@ bool Injector::take_key(const Target& target) {
   return true;
 }
 
+/// Half of what is planned, or more.
+uint64_t Injector::draw_sectors(size_t device) {
+  const uint64_t most = plan_.devices[device].sectors;
+  return 8 * random_.between(most / 16, most / 8);
+}
+
 bool Injector::resize(size_t device) {
   const DevicePlan& plan = plan_.devices[device];
   if (plan.memory) return false;
   if (victims_.server(plan.server) == nullptr) return true;
-  victims_.resize(device, 8 * random_.between(plan.sectors / 16, plan.sectors / 8));
+  victims_.resize(device, draw_sectors(device));
+  if (plan_.all_kinds) resize_again(device);
+  return true;
+}
+
+/// Larger and smaller, as long as chance will: once only it would hardly ever get larger.
+void Injector::resize_again(size_t device) {
+  if (random_.one_in(6)) return;
+  world_.after(random_.between(20, 400) * kMillisecond, [this, device] {
+    if (!active_ || victims_.server(plan_.devices[device].server) == nullptr) return;
+    victims_.resize(device, draw_sectors(device));
+    resize_again(device);
+  });
+}
+
+bool Injector::resize_away(size_t device) {
+  const DevicePlan& plan = plan_.devices[device];
+  if (plan.memory) return false;
+  if (victims_.server(plan.server) == nullptr) return true;
+  const bool busy = victims_.requests_at(plan.server) != 0;
+  victims_.kill_server(plan.server, false);
+  start_later(true, plan.server, random_.between(1, 500));
+  if (victims_.resize_away(device, draw_sectors(device)) && busy) count(FaultKind::kResizedAway);
   return true;
 }
 

@@ -170,6 +170,7 @@ uint64_t Judge::begin(size_t client, size_t device, const OpDescription& what,
   op.handle = handles_.at({client, device});
   op.what = what;
   op.begin_ns = world_.now_ns();
+  op.known_sectors = known_sectors;
   op.losses = losses_of(client, device);
   op.calm = calm_;
   op.may_fail = devices_[device].disk_may_fail;
@@ -283,6 +284,7 @@ void Judge::succeeded(const Operation& op) {
     violations_.add(
         "device {}: operation {} succeeded after another client had been let in for writing",
         op.device + 1, op.id);
+  check_cut_away(op);
   const uint64_t epoch = op.handle.serial << 32 | losses_of(op.client, op.device);
   if (op.handle.as != Wish::kRead)
     devices_[op.device].exclusive->succeeded(op.client, epoch, op.begin_ns, world_.now_ns());

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -72,6 +73,12 @@ class Judge {
   bool being_resized(size_t device) const { return devices_[device].wanted_sectors != 0; }
   /// `done`: if not, it may have been done or not.
   void resize_ended(size_t device, bool done);
+  /// The file of a device whose server is dead has another size now; else as resize_begins().
+  bool resized_away(size_t device, uint64_t sectors);
+  /// It is as large as it was planned, whoever knows.
+  void size_restored(size_t device) { devices_[device].cut_away.reset(); }
+  /// The user of a handle takes the device as it is.
+  void remaps(size_t client, size_t device);
   /// Another file has taken the name of the device's, whose server is dead.
   void file_replaced(size_t device);
   /// All is closed: nothing lands any more, and nothing may be left that was not judged.
@@ -113,6 +120,7 @@ class Judge {
     uint64_t there_ns = 0;    // when the device was surely there for the last time
     bool rivalled = false;    // another client wanted to write since it was opened
     bool superseded = false;  // and was let in
+    bool remapped = false;    // its user has taken the device as it is
     bool writes() const { return as != Wish::kRead; }
   };
   struct Operation {
@@ -132,6 +140,7 @@ class Judge {
     bool may_cancel = false;      // its handle is being closed
     bool rivalled = false;        // another client wanted to write
     bool in_history = true;       // not settled before its end
+    uint64_t known_sectors = 0;   // to whom it was submitted
     UntoldLosses::Ticket ticket;  // if it flushes
     bool tells_all = false;       // see tells_all()
     bool flushes() const { return what.kind == OpKind::kFlush || what.preflush; }
@@ -144,9 +153,17 @@ class Judge {
     bool disk_may_fail = false;
     bool disk_may_fill = false;
     DiskFailures failures;
-    uint64_t sectors = 0;            // at most so many
-    uint64_t least_sectors = 0;      // at least so many
-    uint64_t wanted_sectors = 0;     // by a resize that has not ended; 0: none
+    uint64_t sectors = 0;         // at most so many
+    uint64_t least_sectors = 0;   // at least so many
+    uint64_t wanted_sectors = 0;  // by a resize that has not ended; 0: none
+    /// While nobody could tell its clients the file got smaller. Who believed in more before must
+    /// not go on when he comes back, unless it was larger again.
+    struct CutAway {
+      uint64_t at_ns = 0;
+      uint64_t most_sectors = 0;  // since then
+    };
+    std::optional<CutAway> cut_away;
+    bool resized_by_server = false;  // it may have news of sizes on the way
     uint64_t cut = 0;                // the operation that stands for what is cut off; 0: none
     uint64_t taken_away_ns = 0;      // by an operator, for the last time
     std::vector<Operation> orphans;  // given up by their clients, may still land
@@ -170,6 +187,7 @@ class Judge {
   void disk_fails(size_t device, uint32_t kind, bool on);
   void incarnation_changes(size_t device, bool of_disk);
   void succeeded(const Operation& op);
+  void check_cut_away(const Operation& op);
   void check_latency(const Operation& op);
   void gave_up(const Operation& op, uint64_t limit_ns);
   void end_orphans(size_t device);

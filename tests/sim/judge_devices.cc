@@ -137,6 +137,7 @@ void Judge::flush_ended(const Operation& op) {
 
 void Judge::file_replaced(size_t device) {
   replace(device);
+  devices_[device].cut_away.reset();
   devices_[device].sectors = devices_[device].least_sectors = plan_.devices[device].sectors;
 }
 
@@ -145,6 +146,8 @@ bool Judge::resize_begins(size_t device, uint64_t sectors) {
   Device& its = devices_[device];
   if (being_resized(device) || sectors == its.sectors) return false;
   its.wanted_sectors = sectors;
+  its.resized_by_server = true;
+  if (its.cut_away) its.cut_away->most_sectors = std::max(its.cut_away->most_sectors, sectors);
   if (sectors > its.sectors) return true;
   OpDescription cut;
   cut.kind = OpKind::kZero;
@@ -171,6 +174,35 @@ void Judge::resize_ended(size_t device, bool done) {
   const uint64_t sectors = std::exchange(its.wanted_sectors, 0);
   its.sectors = done ? sectors : std::max(its.sectors, sectors);
   if (done) its.least_sectors = sectors;
+}
+
+/// A client that may have heard of another size from the server that died is not judged.
+bool Judge::resized_away(size_t device, uint64_t sectors) {
+  Device& its = devices_[device];
+  const bool known = !its.resized_by_server;
+  const bool smaller = sectors < its.sectors;
+  const bool begun = resize_begins(device, sectors);
+  its.resized_by_server = !known;
+  if (!begun) return false;
+  resize_ended(device, true);
+  if (known && smaller) its.cut_away = {world_.now_ns(), sectors};
+  return true;
+}
+
+void Judge::remaps(size_t client, size_t device) {
+  const auto found = handles_.find({client, device});
+  if (found != handles_.end()) found->second.remapped = true;
+}
+
+void Judge::check_cut_away(const Operation& op) {
+  const std::optional<Device::CutAway>& cut = devices_[op.device].cut_away;
+  if (!cut || op.begin_ns < cut->at_ns || op.known_sectors <= cut->most_sectors) return;
+  const auto found = handles_.find({op.client, op.device});
+  const bool same = found != handles_.end() && found->second.serial == op.handle.serial;
+  if (!same || found->second.remapped) return;
+  violations_.add(
+      "device {}: operation {} succeeded on a device that had become smaller while it was away",
+      op.device + 1, op.id);
 }
 
 void Judge::finish() {

@@ -127,6 +127,32 @@ TEST_F(JudgeTest, WhatAServerKnewOfFailuresDiesOnlyIfItWasNotTold) {
   EXPECT_EQ(violations(), 1u) << "it was replaced by what was flushed";
 }
 
+TEST_F(JudgeTest, WhoComesBackToASmallerDeviceMustNotGoOn) {
+  judge_->server_died(0);
+  ASSERT_TRUE(judge_->resized_away(0, kSectors / 2));
+  run(OpKind::kWrite, Errc::kOk, 0, kSectors / 2);
+  EXPECT_EQ(violations(), 0u) << "he knows";
+  run(OpKind::kWrite, Errc::kOk, 0, kSectors);
+  EXPECT_EQ(violations(), 1u);
+}
+
+TEST_F(JudgeTest, WhoTakesASmallerDeviceAsItIsMayGoOn) {
+  judge_->server_died(0);
+  ASSERT_TRUE(judge_->resized_away(0, kSectors / 2));
+  judge_->remaps(0, 0);
+  run(OpKind::kWrite, Errc::kOk, 0, kSectors);
+  EXPECT_EQ(violations(), 0u);
+}
+
+TEST_F(JudgeTest, WhatIsAsLargeAgainIsWhatItWas) {
+  judge_->server_died(0);
+  ASSERT_TRUE(judge_->resized_away(0, kSectors / 2));
+  ASSERT_TRUE(judge_->resize_begins(0, kSectors));
+  judge_->resize_ended(0, true);
+  run(OpKind::kWrite, Errc::kOk, 0, kSectors);
+  EXPECT_EQ(violations(), 0u);
+}
+
 TEST_F(JudgeTest, OutOfRangeIsWhatLiesBeyondThePresentEnd) {
   ASSERT_TRUE(judge_->resize_begins(0, kSectors / 4));
   run(OpKind::kWrite, Errc::kOutOfRange, kSectors / 2);

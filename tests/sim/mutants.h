@@ -18,16 +18,21 @@ inline constexpr std::string_view kLyingMutant = "lying-disk";
 /// Nor this: writes go to another place now and then.
 inline constexpr std::string_view kMisdirectingMutant = "misdirecting-disk";
 
+/// Nor this: a disk comes back from a power loss as it was at an earlier flush.
+inline constexpr std::string_view kRevertingMutant = "reverting-disk";
+
 inline constexpr std::array kMutants = {
     Mutant{"double-completion", "a second completion"},
     Mutant{"lost-flush", "no order of these explains"},
     Mutant{"permit-leak", "permits are free at rest"},
     Mutant{kLyingMutant, "no order of these explains"},
     Mutant{kMisdirectingMutant, "returned what was never written there"},
+    Mutant{kRevertingMutant, "no order of these explains"},
     Mutant{"fua-dropped", "no order of these explains"},
     Mutant{"flush-covers-late", "a flush succeeded after", 5100},
     Mutant{"incarnation-ignored", "a flush succeeded after", 6001},
     Mutant{"identity-ignored", "on a device that had been replaced", 2003},
+    Mutant{"shrink-ignored", "on a device that had become smaller", 46},
     Mutant{"second-writer", "had it open for writing", 3},
     Mutant{"silence-ignored", "has not noticed", 38},
     Mutant{"tenure-ignored", "after another client had been let in for writing", 8002},

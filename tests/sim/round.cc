@@ -97,6 +97,7 @@ class Round : private Victims {
     servers_[plan_.devices[device].server].program->force_close({plan_.devices[device].name, ""});
   }
   void resize(size_t device, uint64_t sectors) override;
+  bool resize_away(size_t device, uint64_t sectors) override;
   void restore_size(size_t device) override;
   void replace_file(size_t device) override;
   base::sim::SimDiskOptions disk_options(const DevicePlan& device) const;
@@ -108,6 +109,8 @@ class Round : private Victims {
   void set_keys(size_t server, std::optional<size_t> without) override {
     servers_[server].program->set_keys(plan_, without);
   }
+  void fail_adapter(bool of_server, size_t index, vhca::DeviceFault fault, uint64_t which,
+                    std::function<void()> hit) override;
   bool reconnecting_to(size_t server) override;
   size_t requests_at(size_t server) const override { return judge_.requests_at(server); }
   size_t requests_of(size_t client) const override { return judge_.requests_of(client); }
@@ -208,6 +211,7 @@ base::sim::SimDiskOptions Round::disk_options(const DevicePlan& device) const {
   options.erases = device.erases;
   options.lying = mutant(kLyingMutant);
   options.misdirecting = mutant(kMisdirectingMutant);
+  options.reverting = mutant(kRevertingMutant);
   return options;
 }
 
@@ -307,9 +311,16 @@ void Round::resize(size_t device, uint64_t sectors) {
   servers_[plan.server].program->resize(plan.name, sectors * kSectorBytes, ended);
 }
 
+bool Round::resize_away(size_t device, uint64_t sectors) {
+  if (!judge_.resized_away(device, sectors)) return false;
+  disks_[device]->resize(sectors * kSectorBytes);
+  return true;
+}
+
 void Round::restore_size(size_t device) {
   restored_ = true;
   if (disks_[device] == nullptr || judge_.being_resized(device)) return;
+  judge_.size_restored(device);
   disks_[device]->resize(plan_.devices[device].sectors * kSectorBytes);
 }
 
@@ -318,6 +329,15 @@ void Round::replace_file(size_t device) {
   replaced_disks_.push_back(disks_[device]);
   disks_[device] = &servers_[plan.server].machine->replace_disk(path_of(plan), disk_options(plan));
   judge_.file_replaced(device);
+}
+
+void Round::fail_adapter(bool of_server, size_t index, vhca::DeviceFault fault, uint64_t which,
+                         std::function<void()> hit) {
+  if (of_server) {
+    servers_[index].program->fail_adapter(fault, which, std::move(hit));
+  } else {
+    clients_[index].program->fail_adapter(fault, which, std::move(hit));
+  }
 }
 
 void Round::kill_client(size_t index, bool power) {

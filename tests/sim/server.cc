@@ -55,6 +55,16 @@ std::unique_ptr<vhca::Device> make_device(base::sim::SimHost& host, Reactor& con
   return std::move(*vhca::create_sim_device(host, control, options));
 }
 
+bool strike_one(const std::vector<vhca::Device*>& devices, vhca::DeviceFault fault,
+                uint64_t which) {
+  const uint64_t first = which % devices.size();
+  for (size_t i = 0; i < devices.size(); ++i) {
+    vhca::Device& device = *devices[(first + i) % devices.size()];
+    if (*vhca::inject_device_fault(device, fault, which / devices.size())) return true;
+  }
+  return false;
+}
+
 ServerProgram::ServerProgram(base::sim::SimHost& host, const Plan& plan, size_t server,
                              uint32_t features)
     : name_(plan.servers[server].name), asks_for_keys_(plan.servers[server].asks_for_keys()) {
@@ -94,6 +104,13 @@ void ServerProgram::resize(const std::string& name, uint64_t size_bytes,
 void ServerProgram::set_keys(const Plan& plan, std::optional<size_t> without) {
   reactors_[0]->post(
       [this, keys = keys_of(plan, without)] { BRAID_ASSERT(server_->set_keys(keys).ok()); });
+}
+
+void ServerProgram::fail_adapter(vhca::DeviceFault fault, uint64_t which,
+                                 std::function<void()> hit) {
+  reactors_[0]->post([this, fault, which, hit = std::move(hit)] {
+    if (strike_one({device_.get(), second_device_.get()}, fault, which)) hit();
+  });
 }
 
 void ServerProgram::check_no_breach(Violations& violations) const {

@@ -11,6 +11,7 @@
 #include "bnbd/server.h"
 #include "tests/sim/checkers/violations.h"
 #include "tests/sim/plan.h"
+#include "vhca/device_faults.h"
 #include "vhca/soft_device.h"
 
 namespace braid::sim {
@@ -21,6 +22,9 @@ inline constexpr char kExportRoot[] = "/exports";
 /// On the simulated network of QPs, or on TCP streams of the simulated host.
 std::unique_ptr<vhca::Device> make_device(base::sim::SimHost& host, base::Reactor& control,
                                           const std::string& ip, bool tcp);
+
+/// Of these devices one that can: tells whether there was any.
+bool strike_one(const std::vector<vhca::Device*>& devices, vhca::DeviceFault fault, uint64_t which);
 
 class ServerProgram : public base::sim::SimProgram {
  public:
@@ -36,6 +40,8 @@ class ServerProgram : public base::sim::SimProgram {
   void resize(const std::string& name, uint64_t size_bytes, std::function<void(bool)> ended);
   /// Of all clients, or of all but one.
   void set_keys(const Plan& plan, std::optional<size_t> without);
+  /// A fault of one of its adapters; `hit` if there was something that it could strike.
+  void fail_adapter(vhca::DeviceFault fault, uint64_t which, std::function<void()> hit);
   /// No client of ours breaks the protocol.
   void check_no_breach(Violations& violations) const;
   /// So many sessions, and nobody else who holds a device.

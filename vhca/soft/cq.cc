@@ -62,12 +62,14 @@ SoftCq::SoftCq(SoftDevice& device, uint32_t capacity, SoftCompChannel* channel, 
       members_lock_(!one_thread),
       channel_(channel),
       device_(device) {
+  device_.add_cq(*this);
   if (channel_ != nullptr) channel_->attach(*this);
 }
 
 SoftCq::~SoftCq() {
   BRAID_ASSERT(members_.empty());  // its QPs go first
   if (channel_ != nullptr) channel_->detach(*this);
+  device_.remove_cq(*this);
   device_.async_events().forget(overrun_event_);
 }
 
@@ -212,6 +214,31 @@ void SoftCq::drop_completions(uint32_t qp_number) {
     if (wc.qp_num != qp_number) ring_[kept++ & mask_] = wc;
   }
   head_ = kept;
+}
+
+// --- faults made on purpose
+
+std::vector<SoftQp*> SoftCq::connected() {
+  std::vector<SoftQp*> all;
+  const std::lock_guard guard(members_lock_);
+  for (SoftQp* qp : members_)
+    if (qp->connected()) all.push_back(qp);
+  return all;
+}
+
+bool SoftCq::has_connected() {
+  return !connected().empty();
+}
+
+void SoftCq::overrun_by_fault() {
+  ring_lock_.lock();
+  (void)push_special(/*has_room=*/false, /*urgent=*/true);
+  for (SoftQp* qp : connected()) qp->fail_by_itself("a CQ of it is overrun");
+}
+
+void SoftCq::fail_connected(uint64_t which) {
+  const std::vector<SoftQp*> all = connected();
+  if (!all.empty()) all[which % all.size()]->fail_by_itself("its adapter failed it");
 }
 
 }  // namespace braid::vhca::soft

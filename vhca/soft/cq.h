@@ -108,7 +108,16 @@ class SoftCq final : public Cq, public base::ListNode {
   void progress(uint32_t budget);
   bool overrun() const { return overrun_.load(std::memory_order_relaxed); }
 
+  // --- faults made on purpose (vhca/device_faults.h)
+  /// A QP of it is in RTR, RTS or SQD.
+  bool has_connected();
+  /// As if there had been no room, with all its QPs.
+  void overrun_by_fault();
+  /// One of the connected QPs fails.
+  void fail_connected(uint64_t which);
+
  private:
+  std::vector<SoftQp*> connected();
   enum class Armed : uint8_t { kNo, kNext, kSolicited };
   bool push_special(bool has_room, bool urgent);
   void drain(uint32_t budget);

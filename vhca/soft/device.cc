@@ -68,6 +68,21 @@ SoftDevice::~SoftDevice() {
   held_memory_->shut_down();
 }
 
+void SoftDevice::add_cq(SoftCq& cq) {
+  const std::lock_guard guard(cqs_lock_);
+  cqs_.push_back(&cq);
+}
+
+void SoftDevice::remove_cq(SoftCq& cq) {
+  const std::lock_guard guard(cqs_lock_);
+  std::erase(cqs_, &cq);
+}
+
+std::vector<SoftCq*> SoftDevice::cqs() {
+  const std::lock_guard guard(cqs_lock_);
+  return cqs_;
+}
+
 DeviceAttr SoftDevice::query() const {
   DeviceAttr attr{};
   attr.max_mr_size = UINT64_MAX;

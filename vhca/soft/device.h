@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -27,6 +28,8 @@ inline constexpr uint32_t kMaxCqCapacity = 1u << 22;
 inline constexpr uint32_t kMaxReadsOutstanding = 16;
 inline constexpr uint32_t kMrCapacity = 8192;
 inline constexpr uint32_t kMaxMessageBytes = 1u << 31;
+
+class SoftCq;
 
 class SoftDevice final : public Device {
  public:
@@ -60,6 +63,10 @@ class SoftDevice final : public Device {
   StallClock& stall_clock() { return *stall_clock_; }
   HeldMemory& held_memory() { return *held_memory_; }
   AsyncEvents& async_events() { return async_events_; }
+  // Its CQs, in the order of their making: for faults made on purpose.
+  void add_cq(SoftCq& cq);
+  void remove_cq(SoftCq& cq);
+  std::vector<SoftCq*> cqs();
 
  private:
   SoftDevice(base::Host& host, base::Reactor& control, std::string name, std::unique_ptr<Wire> wire,
@@ -80,6 +87,8 @@ class SoftDevice final : public Device {
   };
   std::vector<std::unique_ptr<PortEvents>> port_events_;  // by port, from 1
   std::atomic<uint32_t> next_pd_{1};
+  std::mutex cqs_lock_;
+  std::vector<SoftCq*> cqs_;  // cqs_lock_
 };
 
 class SoftPd final : public Pd {

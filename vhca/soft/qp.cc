@@ -230,7 +230,7 @@ void SoftQp::update_needs_progress() {
   };
   direct_link_ = link_if(LinkFamily::kDirect);
   stream_link_ = link_if(LinkFamily::kStream);
-  const bool live = state_ == IBV_QPS_RTR || state_ == IBV_QPS_RTS || state_ == IBV_QPS_SQD;
+  const bool live = connected_locked();
   const bool polled = direct_link_ != nullptr || stream_link_ != nullptr;
   needs_progress_.store((live && polled) || stall_ != Stall::kNone, std::memory_order_seq_cst);
 }
@@ -481,6 +481,16 @@ void SoftQp::enter_error(std::string_view cause) {
 void SoftQp::fail(ibv_event_type event, std::string_view cause) {
   enter_error(cause);
   device_.async_events().raise(failure_event_, {.type = event, .qp = this});
+}
+
+bool SoftQp::connected() const {
+  const std::lock_guard guard(lock_);
+  return connected_locked();
+}
+
+void SoftQp::fail_by_itself(std::string_view cause) {
+  const std::lock_guard guard(lock_);
+  if (connected_locked()) fail(IBV_EVENT_QP_FATAL, cause);
 }
 
 /// In ERR. Nothing is reported before the peer has let go of our memory: who sees a failed or

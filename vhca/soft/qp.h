@@ -80,7 +80,16 @@ class SoftQp final : public Qp, public LinkEnd, private LockedEnd, public Stalle
   bool arm_link(bool armed, bool solicited_only, const SoftCq& cq);
   void stall_over() override;
 
+  // --- faults made on purpose (vhca/device_faults.h)
+  /// In RTR, RTS or SQD.
+  bool connected() const;
+  /// To ERR with QP_FATAL, if connected().
+  void fail_by_itself(std::string_view cause);
+
  private:
+  bool connected_locked() const {
+    return state_ == IBV_QPS_RTR || state_ == IBV_QPS_RTS || state_ == IBV_QPS_SQD;
+  }
   struct SqEntry;
   /// What keeps the send queue, or in ERR the flush of both queues, waiting.
   enum class Stall : uint8_t { kNone, kNoReceive, kNoRoom, kPeerCopies };
