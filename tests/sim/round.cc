@@ -42,7 +42,8 @@ class TimedSink : public base::LogSink {
 
 // Until paths that were lost in the last moment are found to be lost, and are made again.
 constexpr uint64_t kSettleNs = 10 * kSecond;
-constexpr uint64_t kOnTheWayNs = base::kMillisecond;  // a message that no fault delays
+constexpr uint64_t kOnTheWayNs = base::kMillisecond;      // a message that no fault delays
+constexpr uint64_t kListenNs = 100 * base::kMillisecond;  // less than silence takes to be noticed
 constexpr uint64_t kCalmPhaseNs = 300 * base::kMillisecond;
 
 base::sim::SimWorldOptions world_options(const RoundOptions& options,
@@ -75,6 +76,7 @@ class Round : private Victims {
   struct Server : Process {
     ServerProgram* program = nullptr;
     uint64_t deaths = 0;
+    std::vector<bool> heard_late;  // by client: what came after its last death
     bool upgraded = false;
   };
   struct Client : Process {
@@ -119,6 +121,7 @@ class Round : private Victims {
 
   void check_give_ups_later(size_t server);
   void check_gave_up(size_t server, size_t client, uint64_t killed_ns);
+  void listen_for_late_words(size_t server, uint64_t death, uint64_t killed_ns);
   void build();
   bool mutant(std::string_view name) const;
   void set_activity(Activity activity);
@@ -253,6 +256,8 @@ void Round::kill_server(size_t index, bool power) {
 void Round::check_give_ups_later(size_t server) {
   const uint64_t death = ++servers_[server].deaths;
   const uint64_t killed_ns = world_.now_ns();
+  servers_[server].heard_late.assign(clients_.size(), false);
+  listen_for_late_words(server, death, killed_ns);
   for (size_t i = 0; i < clients_.size(); ++i) {
     const uint64_t limit_ns = plan_.clients[i].held_max_ns();
     if (limit_ns == base::kNever) continue;
@@ -263,9 +268,21 @@ void Round::check_give_ups_later(size_t server) {
   }
 }
 
+/// What it had sent before may be delayed: who hears that takes it for alive.
+void Round::listen_for_late_words(size_t server, uint64_t death, uint64_t killed_ns) {
+  world_.after(kListenNs, [this, server, death, killed_ns] {
+    Server& its = servers_[server];
+    if (its.host != nullptr || its.deaths != death) return;
+    for (size_t i = 0; i < clients_.size(); ++i)
+      if (heard_ns(i, server) > killed_ns + kOnTheWayNs) its.heard_late[i] = true;
+    listen_for_late_words(server, death, killed_ns);
+  });
+}
+
 void Round::check_gave_up(size_t server, size_t client, uint64_t killed_ns) {
   const Client& its = clients_[client];
   if (its.program == nullptr || its.host->disturbed_since(killed_ns)) return;
+  if (servers_[server].heard_late[client]) return;
   judge_.check_gave_up(client, server);
 }
 
