@@ -246,7 +246,7 @@ void Queue::answer(Request& request) {
   } else if (request.repeats && request.connection != number()) {
     request.follows = false;
     give_to_user(request);
-  } else if (waiting_.empty() && room(kAnswerSends)) {
+  } else if (waiting_.empty() && room_for_answer()) {
     send_answer(request);
   } else {
     request.state = Request::State::kWaiting;

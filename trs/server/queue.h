@@ -72,6 +72,7 @@ class Queue final : public base::ListNode, private ConnectionUser, private Heart
   void begin_close();
   void opened();
   bool room(uint32_t sends) const;
+  bool room_for_answer() const;
   void send_due_notice();
   bool bind_windows();
   const char* close_window(const RequestImm& imm);
