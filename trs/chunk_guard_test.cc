@@ -160,15 +160,14 @@ TEST_F(HostileWindows, AnnouncementOfAChunkThatIsNotGrantedEndsTheSession) {
   ASSERT_TRUE(until([&] { return breaches("names a chunk that is not granted") == 1; }));
   store.hold = false;
   server->release();
-  expect_session_ended();
+  expect_breach("names a chunk that is not granted");
 }
 
 TEST_F(HostileWindows, KeyOfAnotherConnectionIsRefused) {
   open_session(1, kAllFeatures);
   const std::vector<uint8_t> bytes(16, 1);
   raw->write(*cid0, std::as_bytes(std::span(bytes)), chunks[1].address, chunks[1].key);
-  ASSERT_TRUE(until([&] { return cid0->lost(); }));
-  expect_session_ended();
+  expect_refusal(*cid0);
 }
 
 // The chunk is the client's again, by the next key.
@@ -179,7 +178,7 @@ TEST_F(HostileWindows, KeyOfBeforeTheAnswerIsRefused) {
   write_late(1, 8);
   ASSERT_TRUE(until([&] { return cid1->lost(); }));
   EXPECT_TRUE(stored(7));
-  expect_session_ended();
+  expect_refusal(*cid1);
 }
 
 // It is easily guessed, and opens nothing while the request is at the disk.
@@ -194,7 +193,7 @@ TEST_F(HostileWindows, NextKeyIsRefusedBeforeTheAnswer) {
   store.hold = false;
   server->release();
   EXPECT_TRUE(stored(7));
-  expect_session_ended();
+  expect_refusal(*cid1);
 }
 
 // The window is gone when the server takes it away.
@@ -207,7 +206,7 @@ TEST_F(HostileWindows, WhoInvalidatesItsOwnWindowLosesItsSession) {
   const vhca::SendWr* bad = nullptr;
   ASSERT_EQ(cid1->qp->post_send(&wr, &bad), 0);
   ASSERT_TRUE(until([&] { return cid1->lost(); }));
-  expect_session_ended();
+  expect_breach("message out of order");
 }
 
 TEST_F(HostileWindows, OlderClientsAreGivenCopies) {

@@ -113,9 +113,27 @@ class HostileClient : public SessionRig {
     const auto found = statistics.breaches.find(reason);
     return found == statistics.breaches.end() ? 0 : found->second;
   }
-  void expect_session_ended() {
-    EXPECT_TRUE(until([&] { return cid0->lost() && cid1->lost(); }, 5 * kSecond));
-    EXPECT_TRUE(until([&] { return server->server->sessions().size() == 1; }, 5 * kSecond));
+  /// The session ends by a breach that was counted once, by this reason. (The end alone shows
+  /// nothing: who is as silent as the raw client is cut off a second later anyway.)
+  void expect_breach(const std::string& reason) {
+    ++expected_breaches[reason];
+    expect_session_ended();
+    EXPECT_EQ(server->server->statistics().breaches, expected_breaches);
+  }
+  /// The device refuses what was done by a connection, and the session ends without a breach.
+  void expect_refusal(RawConnection& by, ibv_wc_status status = IBV_WC_REM_ACCESS_ERR) {
+    const auto told = [&] {
+      by.poll();
+      return std::any_of(by.completions.begin(), by.completions.end(),
+                         [status](const vhca::Wc& wc) { return wc.status == status; });
+    };
+    EXPECT_TRUE(until(told, 100 * base::kMillisecond));
+    expect_session_ended();
+    EXPECT_EQ(server->server->statistics().breaches, expected_breaches);
+  }
+  void expect_session_ended(uint64_t within_ns = 5 * kSecond) {
+    EXPECT_TRUE(until([&] { return cid0->lost() && cid1->lost(); }, within_ns));
+    EXPECT_TRUE(until([&] { return server->server->sessions().size() == 1; }, within_ns));
   }
 
   RawPeer* raw = nullptr;
@@ -124,6 +142,7 @@ class HostileClient : public SessionRig {
   std::vector<wire::ChunkRegion> chunks = std::vector<wire::ChunkRegion>(16);
   uint64_t sessions_before = 0;
   uint32_t epoch = 0;
+  decltype(ServerStatistics::breaches) expected_breaches;
 };
 
 }  // namespace braid::trs::testing
