@@ -6,6 +6,7 @@
 #include "base/sim/host.h"
 #include "base/sim/stream.h"
 #include "base/sim/world.h"
+#include "base/sim_charge.h"
 
 namespace braid::base::sim {
 namespace {
@@ -84,10 +85,11 @@ void ReactorSlot::turn() {
   host_.turn_begins();
   state_ = State::kTurning;
   woken_ = false;
-  const uint64_t next_turn_ns =
+  uint64_t next_turn_ns =
       the_world.now_ns() + the_world.random().between(timing.turn_min_ns, timing.turn_max_ns);
   bool awake = reactor_->turn();
   if (reactor_ == nullptr) return;  // its owner destroyed it in its own turn
+  charge_turn(next_turn_ns);
   // Now and then an idle reactor goes on polling, so that both ways to find work are travelled.
   if (!awake && !woken_) awake = the_world.random().one_in(8) || !reactor_->prepare_sleep();
   state_ = State::kSleeping;
@@ -98,6 +100,18 @@ void ReactorSlot::turn() {
     const uint64_t latency_ns = the_world.random().between(timing.wake_min_ns, timing.wake_max_ns);
     schedule(std::max(deadline_ns, next_turn_ns) + latency_ns);
   }
+}
+
+/// The thread is busy with what the turn did: whoever wakes it meanwhile waits.
+void ReactorSlot::charge_turn(uint64_t& next_turn_ns) {
+  const uint64_t work_ns = work_ns_ ? work_ns_() : 0;
+  if (work_ns == 0) return;
+  next_turn_ns += work_ns;
+  not_before_ns_ = std::max(not_before_ns_, next_turn_ns);
+}
+
+void charge_turns(Reactor& reactor, std::function<uint64_t()> work_ns) {
+  static_cast<SimIoQueue&>(reactor.io()).slot().charge(std::move(work_ns));
 }
 
 void ReactorSlot::hang(bool on) {

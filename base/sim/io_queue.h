@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <vector>
@@ -116,6 +117,7 @@ class ReactorSlot {
   bool drives(const Reactor& reactor) const { return reactor_ == &reactor; }
   /// No turn before then, whatever happens.
   void delay_until(uint64_t at_ns) { not_before_ns_ = at_ns; }
+  void charge(std::function<uint64_t()> work_ns) { work_ns_ = std::move(work_ns); }
   SimHost& host() { return host_; }
   uint32_t subject() const { return subject_; }
   bool turning() const { return state_ == State::kTurning; }
@@ -127,6 +129,7 @@ class ReactorSlot {
   void schedule(uint64_t at_ns);
   void due(uint64_t generation);
   void turn();
+  void charge_turn(uint64_t& next_turn_ns);
   SimWorld& world();
 
   SimHost& host_;
@@ -138,8 +141,9 @@ class ReactorSlot {
   bool due_in_pause_ = false;  // a turn came due while hung, or while the process was stopped
   uint64_t scheduled_at_ns_ = kNever;
   uint64_t not_before_ns_ = 0;
-  bool late_ = false;        // drawn for the turn that is due
-  uint64_t generation_ = 0;  // of the event that counts; others are stale
+  std::function<uint64_t()> work_ns_;  // of a turn, see sim_charge.h; null: none
+  bool late_ = false;                  // drawn for the turn that is due
+  uint64_t generation_ = 0;            // of the event that counts; others are stale
 };
 
 class SimIoQueue final : public IoQueue {

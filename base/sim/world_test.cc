@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <array>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/reactor.h"
 #include "base/sim/host.h"
+#include "base/sim_charge.h"
 
 namespace braid::base::sim {
 namespace {
@@ -120,6 +122,28 @@ TEST(SimWorld, AReactorThatHangsGetsNoTurnWhateverWakesIt) {
 }
 
 // A late turn is late even if something happens meanwhile.
+TEST(SimWorld, ATurnThatIsChargedTakesAsLongWhateverWakesTheReactor) {
+  SimWorldOptions options;
+  options.timing.late_per_million = 0;
+  SimWorld world(options);
+  Process process = start(world.add_machine("m"));
+  Process free = start(world.add_machine("n"));
+  uint64_t work_ns = 0;
+  charge_turns(process.reactor(), [&] { return std::exchange(work_ns, 0); });
+  world.run_for(kSecond);
+  process.reactor().post([&] { work_ns = kMillisecond; });
+  world.run_for(100 * kMicrosecond);  // it is at work
+  ASSERT_EQ(work_ns, 0u);
+  uint64_t ran_ns = 0, ran_free_ns = 0;
+  const uint64_t posted_ns = world.now_ns();
+  process.reactor().post([&] { ran_ns = world.now_ns(); });
+  free.reactor().post([&] { ran_free_ns = world.now_ns(); });
+  world.run_for(kSecond);
+  EXPECT_GT(ran_ns, posted_ns + 800 * kMicrosecond);
+  EXPECT_LT(ran_ns, posted_ns + kMillisecond + 10 * kMicrosecond);
+  EXPECT_LT(ran_free_ns, posted_ns + 10 * kMicrosecond);
+}
+
 TEST(SimWorld, AWakeUpDoesNotCancelALateTurn) {
   SimWorldOptions options;
   options.timing.late_per_million = 1'000'000;
