@@ -83,7 +83,7 @@ Result<std::unique_ptr<Hcas>> Hcas::open(base::Host& host, base::Reactor& reacto
     const vhca::HostDeviceOptions soft{.listen_tcp = options.serve && options.serve->listen_tcp,
                                        .tcp_within_host = options.tcp_within_host};
     BRAID_TRY(auto device, vhca::create_host_device(host, reactor, soft));
-    hcas->devices_.push_back(std::move(device));
+    hcas->add(std::move(device));
     return hcas;
   }
   if (options.tcp_within_host)
@@ -99,10 +99,16 @@ Result<std::unique_ptr<Hcas>> Hcas::open(base::Host& host, base::Reactor& reacto
   for (const std::string& name : names) {
     auto device = hcas->machine_.open(host, reactor, name, "");
     if (!device.ok()) return device.error().with("--device {}", options.device);
-    hcas->devices_.push_back(std::move(*device));
+    hcas->add(std::move(*device));
   }
   hcas->names_ = std::move(names);
   return hcas;
+}
+
+/// What is bound to an address of an RDMA device is that device once more, which tells for both.
+void Hcas::add(std::unique_ptr<vhca::Device> device) {
+  events_.push_back(std::make_unique<DeviceEvents>(reactor_, *device));
+  devices_.push_back(std::move(device));
 }
 
 std::string Hcas::text() const {
@@ -131,6 +137,7 @@ Result<vhca::Device*> Hcas::soft_for(const PathSpec& path) {
       return created.error().with("path {}", path_text(path));
     }
     device = std::move(*created);
+    events_.push_back(std::make_unique<DeviceEvents>(reactor_, *device));
   }
   return device.get();
 }

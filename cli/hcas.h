@@ -11,6 +11,7 @@
 
 #include "base/reactor.h"
 #include "base/result.h"
+#include "cli/device_events.h"
 #include "cli/node.h"
 #include "cli/target.h"
 #include "trs/server.h"
@@ -59,6 +60,7 @@ class Hcas {
         reactor_(reactor),
         tcp_within_host_(options.tcp_within_host),
         machine_(std::move(machine)) {}
+  void add(std::unique_ptr<vhca::Device> device);
   base::Result<vhca::Device*> soft_for(const PathSpec& path);
   base::Result<vhca::Device*> rdma_for(const PathSpec& path);
   base::Result<size_t> index_with(const std::string& ip) const;
@@ -71,6 +73,7 @@ class Hcas {
   std::vector<std::string> names_;  // of RDMA devices; empty: the software HCA
   std::vector<std::unique_ptr<vhca::Device>> devices_;
   std::map<std::string, std::unique_ptr<vhca::Device>> bound_;  // by the address they connect from
+  std::vector<std::unique_ptr<DeviceEvents>> events_;           // gone before these are
 };
 
 }  // namespace braid::cli

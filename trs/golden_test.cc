@@ -115,6 +115,18 @@ TEST(LinuxGolden, ItsConnectAnswersAreOurs) {
   });
 }
 
+/// To whom it says nothing of its queues, too.
+TEST(LinuxGolden, ItsRejectionsAreOurs) {
+  for_each("conn_rej", [](const GoldenMessage& golden) {
+    auto parsed = parse_reject(golden.bytes);
+    ASSERT_TRUE(parsed.ok()) << parsed.error().message();
+    EXPECT_EQ(*parsed, ECONNRESET);
+    ConnRsp ours;
+    ours.error = static_cast<uint16_t>(-*parsed);
+    EXPECT_EQ(copy(bytes_of(ours)), golden.bytes);
+  });
+}
+
 TEST(LinuxGolden, ItsInfoExchangeIsOurs) {
   for_each("info_req", [](const GoldenMessage& golden) {
     auto parsed = parse_info_req(golden.bytes);

@@ -31,6 +31,7 @@ CM_ATTRIBUTE = {
 CM_PRIVATE = {"REQ": (140 + 36, 56), "REP": (36, 196), "REJ": (84, 148)}
 # Where a REJ has its reason, and the reason of one that the program itself gave.
 REJ_REASON, REJ_BY_PROGRAM = 10, 28
+RTRS_MAGIC = b"\xbd\x1b"
 # What has no data of the program.
 CM_ONLY = ("RTU", "DREQ", "DREP", "REJ of the CM")
 SEND, WRITE = "SEND", "WRITE"
@@ -295,7 +296,8 @@ def write_golden(file, folder):
     names = Names()
     forms, count = set(), {}
     for message in messages(file):
-        if message.kind in CM_ONLY:
+        by_others = message.kind == "REQ" and RTRS_MAGIC not in message.data[:4]
+        if by_others or message.kind in CM_ONLY:
             continue
         name = names.of(message)
         if name is None:
