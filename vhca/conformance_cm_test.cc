@@ -127,6 +127,51 @@ TEST_P(ConformanceCm, MorePrivateDataThanFitsIsRefusedAtHome) {
   ASSERT_TRUE(rig->run_until([&] { return connected.has_value(); }));
 }
 
+TEST_P(ConformanceCm, WhatIsBeyondABoundIsRefusedAtHomeByName) {
+  using Set = void (*)(ConnectParameters&);
+  const std::pair<const char*, Set> beyond[] = {
+      {"retry_count", [](ConnectParameters& p) { p.retry_count = 8; }},
+      {"rnr_retry_count", [](ConnectParameters& p) { p.rnr_retry_count = 8; }},
+      {"ack_timeout", [](ConnectParameters& p) { p.ack_timeout = 32; }},
+      {"ack_timeout", [](ConnectParameters& p) { p.ack_timeout = 255; }},
+      {"responder_resources", [](ConnectParameters& p) { p.responder_resources = 17; }},
+      {"initiator_depth", [](ConnectParameters& p) { p.initiator_depth = 17; }}};
+  ConnectParameters most;
+  most.retry_count = most.rnr_retry_count = 7;
+  most.ack_timeout = 31;
+  client = make_end(kClient);
+  server = make_end(kServer);
+  listen();
+  const auto parameters_of = [](Set set) {
+    ConnectParameters parameters;
+    set(parameters);
+    return parameters;
+  };
+  for (const auto& [name, set] : beyond) {
+    const auto result = connect_to(listener->address(), *client.qp, parameters_of(set));
+    ASSERT_EQ(result.code(), Errc::kInvalid) << name;
+    EXPECT_NE(result.error().message().find(name), std::string::npos) << result.error().message();
+    EXPECT_EQ(client.qp->query().qp_state, IBV_QPS_RESET);
+  }
+  std::optional<Result<ConnectResult>> connected;
+  start_connect(*client.qp, most, &connected);
+  const auto request = next_request();  // the first that the server hears of
+  for (const auto& [name, set] : beyond) {
+    const auto result =
+        run(kServer, request->accept(rig->reactor(kServer), *server.qp, parameters_of(set)));
+    ASSERT_EQ(result.code(), Errc::kInvalid) << name;
+    EXPECT_NE(result.error().message().find(name), std::string::npos) << result.error().message();
+  }
+  EXPECT_FALSE(connected.has_value()) << "nothing was decided by that";
+  auto accepted = run(kServer, request->accept(rig->reactor(kServer), *server.qp, most));
+  ASSERT_TRUE(accepted.ok()) << accepted.error().message();
+  ASSERT_TRUE(rig->run_until([&] { return connected.has_value(); }));
+  ASSERT_TRUE(connected->ok()) << connected->error().message();
+  client.connection = std::move((*connected)->connection);
+  server.connection = std::move(*accepted);
+  EXPECT_NE(client.connection, nullptr);
+}
+
 TEST_P(ConformanceCm, ReceivesPostedBeforeConnectingCount) {
   client = make_end(kClient, {.qp_access = IBV_ACCESS_REMOTE_WRITE});
   server = make_end(kServer, {.qp_access = IBV_ACCESS_REMOTE_WRITE});

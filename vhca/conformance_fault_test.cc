@@ -59,6 +59,32 @@ class ConformanceFaults : public Pair {
   }
   static constexpr uint64_t kImpatientNs = (4096ull << 15) * 2;
 
+  /// Gives the client's QP another time-out than that of its connection.
+  void change_time_out(uint8_t timeout, uint8_t retry_cnt) {
+    QpAttr attr{};
+    attr.qp_state = IBV_QPS_SQD;
+    ASSERT_TRUE(client.qp->modify(attr, IBV_QP_STATE).ok());
+    attr.timeout = timeout;
+    attr.retry_cnt = retry_cnt;
+    ASSERT_TRUE(client.qp->modify(attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT).ok());
+    attr.qp_state = IBV_QPS_RTS;
+    ASSERT_TRUE(client.qp->modify(attr, IBV_QP_STATE).ok());
+    EXPECT_EQ(client.qp->query().timeout, timeout);
+    EXPECT_EQ(client.qp->query().retry_cnt, retry_cnt);
+  }
+  /// Nothing ends while a write is lost for so long, and it goes on when the port is mended.
+  void expect_patience(uint64_t for_ns) {
+    if (!fail(kClient, {.lose_sent = true, .lose_received = true})) {
+      GTEST_SKIP() << "no faults can be made on this rig";
+    }
+    ASSERT_EQ(post_send(client, work(client, server, IBV_WR_RDMA_WRITE, 1, 0, kBytes)), 0);
+    const uint64_t until_ns = rig->now_ns() + for_ns;
+    ASSERT_TRUE(run_until([&] { return rig->now_ns() >= until_ns; }));
+    EXPECT_EQ(state_of(client), IBV_QPS_RTS);
+    mend();
+    EXPECT_EQ(next_sent(client).status, IBV_WC_SUCCESS);
+  }
+
   void begin(const ConnectParameters& parameters) {
     client = End{};
     server = End{};
@@ -184,6 +210,42 @@ TEST_P(ConformanceFaults, WhatStaysLostEndsWithRetryExceededWhenItsTimeIsOver) {
   }
 }
 
+TEST_P(ConformanceFaults, ATimeOutThatIsChangedInSqdHolds) {
+  ConnectParameters parameters;
+  parameters.ack_timeout = 23;  // four minutes
+  begin(parameters);
+  if (!fail(kClient, {})) GTEST_SKIP() << "no faults can be made on this rig";
+  change_time_out(15, 1);
+  ASSERT_TRUE(fail(kClient, {.lose_sent = true, .lose_received = true}));
+  const uint64_t began_ns = rig->now_ns();
+  ASSERT_EQ(post_send(client, work(client, server, IBV_WR_RDMA_WRITE, 1, 0, kBytes)), 0);
+  EXPECT_EQ(next_sent(client).status, IBV_WC_RETRY_EXC_ERR);
+  EXPECT_GE(rig->now_ns() - began_ns, kImpatientNs);
+  if (GetParam().virtual_time) {
+    EXPECT_LT(rig->now_ns() - began_ns, kImpatientNs + kImpatientNs / 4);
+  }
+  mend();
+}
+
+TEST_P(ConformanceFaults, ATimeOutThatIsMadeLongerInSqdHolds) {
+  ConnectParameters parameters;
+  parameters.ack_timeout = 10;  // 8 ms
+  parameters.retry_count = 1;
+  begin(parameters);
+  if (!fail(kClient, {})) GTEST_SKIP() << "no faults can be made on this rig";
+  change_time_out(18, 7);
+  expect_patience(100 * base::kMillisecond);
+}
+
+TEST_P(ConformanceFaults, WithoutATimeOutNothingIsGivenUp) {
+  ConnectParameters parameters;
+  parameters.ack_timeout = 0;
+  parameters.retry_count = 0;
+  begin(parameters);
+  EXPECT_EQ(client.qp->query().timeout, 0);
+  expect_patience(100 * base::kMillisecond);
+}
+
 TEST_P(ConformanceFaults, ASleeperIsToldWhenTheTimeIsOver) {
   for (const Fault& fault : silent_faults()) {
     SCOPED_TRACE(fault.name);
@@ -263,6 +325,11 @@ TEST_P(ConformanceFaults, ADelayHoldsEachMessageButNotTheirNumber) {
     EXPECT_LT(rig->now_ns() - began_ns, 2 * kDelayNs);
   }
   for (uint64_t i = 0; i <= kMessages; ++i) EXPECT_EQ(next_received(server).wr_id, 70 + i);
+  // Also what is sent when the delay has been there for longer than itself.
+  const uint64_t posted_ns = rig->now_ns();
+  ASSERT_EQ(post_send(client, work(client, server, IBV_WR_RDMA_WRITE, 99, 0, kBytes)), 0);
+  EXPECT_EQ(next_sent(client).wr_id, 99u);
+  EXPECT_GE(rig->now_ns() - posted_ns, kDelayNs);
   mend();
 }
 

@@ -18,7 +18,7 @@ struct PortFaults {
   bool lose_received = false;  // what is sent to it is lost. With lose_sent: a black hole
   bool lose_answers = false;   // what its QPs answer is lost; the requests have been executed
   bool down = false;           // a black hole that the port knows of: query_port, PORT_ERR
-  bool duplicate = false;      // what passes comes twice
+  bool duplicate = false;      // what passes comes twice; not through shared memory
   uint64_t delay_ns = 0;       // what the port sends goes so much later, in order
 
   friend bool operator==(const PortFaults&, const PortFaults&) = default;
@@ -34,7 +34,7 @@ struct PortFaultCounts {
 
 /// Sets all of a port's faults; a default PortFaults mends it. They hold for what the port's QPs
 /// send and receive from now on. kNotSupported: a device whose ports are others' (hardware, the
-/// simulated network), or that was made without `port_faults`; kNotFound: no such port.
+/// simulated network), without `port_faults`, or with no such fault; kNotFound: no such port.
 base::Status set_port_faults(Device& device, uint8_t port, const PortFaults& faults);
 /// Errors as above. Counts are those that this side knows of.
 base::Result<PortFaultCounts> port_fault_counts(Device& device, uint8_t port);

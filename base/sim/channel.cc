@@ -62,6 +62,14 @@ void ChannelEnd::send(std::vector<std::byte> message) {
   arm_timer();
 }
 
+void ChannelEnd::set_retry_budget(RetryBudget budget) {
+  const bool other_wait = budget.ack_timeout_ns != budget_.ack_timeout_ns;
+  budget_ = budget;
+  if (!other_wait) return;
+  timer_armed_ = false;  // it may be far off, and armed for nothing any more
+  arm_timer();
+}
+
 void ChannelEnd::transmit(Pending& pending) {
   pending.sent_ns = fabric_.world().now_ns();
   if (peer_port_ == nullptr) return;

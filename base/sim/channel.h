@@ -31,7 +31,7 @@ class ChannelEnd : public std::enable_shared_from_this<ChannelEnd> {
   void connect(FabricPort* to_port, std::vector<std::byte> first_message);
   void send(std::vector<std::byte> message);
   void set_handler(ChannelHandler* handler);
-  void set_retry_budget(RetryBudget budget) { budget_ = budget; }
+  void set_retry_budget(RetryBudget budget);
   /// The user let go of it, or died. The peer is told unless `silent`.
   void close(bool silent);
 

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "vhca/connect_bounds.h"
 #include "vhca/ibv/connection.h"
 #include "vhca/ibv/words.h"
 

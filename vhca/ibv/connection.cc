@@ -64,7 +64,7 @@ Status to_rts(IbvQp& qp, rdma_cm_id& id, const ConnectParameters& parameters,
   BRAID_CHECK(qp.modify(attr, mask));
   BRAID_CHECK(attributes_for(library, id, IBV_QPS_RTS, attr, mask));
   // Each end's own choice; the CM would take the peer's.
-  attr.timeout = std::max(parameters.ack_timeout, kAckTimeoutMin);
+  attr.timeout = parameters.ack_timeout == 0 ? 0 : std::max(parameters.ack_timeout, kAckTimeoutMin);
   attr.retry_cnt = std::min(parameters.retry_count, kRetryCountMax);
   attr.rnr_retry = parameters.rnr_retry_count;
   attr.max_rd_atomic = initiator_depth;
@@ -72,19 +72,6 @@ Status to_rts(IbvQp& qp, rdma_cm_id& id, const ConnectParameters& parameters,
 }
 
 }  // namespace
-
-Status check_parameters(const ConnectParameters& parameters, size_t private_max) {
-  if (parameters.private_data.size() > private_max) {
-    return make_error(Errc::kInvalid, "{} bytes of private data; at most {} here",
-                      parameters.private_data.size(), private_max);
-  }
-  if (parameters.retry_count > 7 || parameters.rnr_retry_count > 7 || parameters.ack_timeout > 31) {
-    return make_error(Errc::kInvalid,
-                      "retry_count {}, rnr_retry_count {}, ack_timeout {}; at most 7, 7, 31",
-                      parameters.retry_count, parameters.rnr_retry_count, parameters.ack_timeout);
-  }
-  return base::ok_status();
-}
 
 Result<IbvQp*> connectable(IbvDevice& device, Qp& qp) {
   auto* const ours = dynamic_cast<IbvQp*>(&qp);

@@ -22,9 +22,6 @@ inline constexpr size_t kRejectPrivateMax = 148;
 // A physical QP with 7 retries may retry for ever on some devices (rxe: no completion within 12 s).
 inline constexpr uint8_t kRetryCountMax = 6;
 
-/// Within the bounds of the CM; else kInvalid naming the value.
-base::Status check_parameters(const ConnectParameters& parameters, size_t private_max);
-
 /// The QP, if it is of this device and in a state to be connected.
 base::Result<IbvQp*> connectable(IbvDevice& device, Qp& qp);
 

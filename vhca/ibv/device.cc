@@ -208,11 +208,22 @@ void IbvDevice::async_readable(base::Watch& watch) {
 void IbvDevice::fetch_async_events() {
   ibv_async_event raw{};
   while (library_->verbs.get_async_event(context_, &raw) == 0) {
-    async_events_.push_back(translate(raw));
+    keep_event(translate(raw));
     if (raw.event_type == IBV_EVENT_COMM_EST) heard_of_peer(*raw.element.qp);
     library_->verbs.ack_async_event(&raw);
     async_event_->signal();
   }
+}
+
+/// What waits of a QP, CQ or SRQ goes with it. What is told of a port or the device would stay, in
+/// whatever number, where nobody asks: of those one of each kind waits, in the order of the latest.
+void IbvDevice::keep_event(const AsyncEvent& event) {
+  if (event.qp == nullptr && event.cq == nullptr && event.srq == nullptr) {
+    std::erase_if(async_events_, [&](const AsyncEvent& each) {
+      return each.type == event.type && each.port == event.port;
+    });
+  }
+  async_events_.push_back(event);
 }
 
 /// The peer sends already: if its confirmation was lost, the CM hears of it from us.

@@ -80,6 +80,7 @@ class IbvDevice final : public Device {
   base::Status start();
   static void async_readable(base::Watch& watch);
   void fetch_async_events();
+  void keep_event(const AsyncEvent& event);
   void heard_of_peer(const ibv_qp& qp);
 
   base::Host& host_;

@@ -365,6 +365,38 @@ TEST_F(IbvFakes, ThePeersFirstMessageConfirmsAConnection) {
   EXPECT_EQ(made.notified.size(), 1u) << "nobody waits";
 }
 
+// A cable that comes and goes for weeks under a program that never asks.
+TEST_F(IbvFakes, PortEventsThatNobodyTakesDoNotPileUp) {
+  make_qp();
+  ibv_async_event event{};
+  event.element.port_num = 1;
+  for (int i = 0; i < 5000; ++i) {
+    for (const auto type : {IBV_EVENT_PORT_ERR, IBV_EVENT_PORT_ACTIVE}) {
+      event.event_type = type;
+      made.events.push_back(event);
+    }
+  }
+  event.element.port_num = 2;
+  event.event_type = IBV_EVENT_PORT_ERR;
+  made.events.push_back(event);
+  const auto next = [&] { return device->next_async_event().value_or(AsyncEvent{}); };
+  EXPECT_EQ(next().type, IBV_EVENT_PORT_ERR);
+  const AsyncEvent last = next();
+  EXPECT_EQ(last.type, IBV_EVENT_PORT_ACTIVE) << "the last one is what holds";
+  EXPECT_EQ(last.port, 1);
+  EXPECT_EQ(next().port, 2) << "each port has its own";
+  EXPECT_FALSE(device->next_async_event().has_value());
+}
+
+TEST_F(IbvFakes, ARefusedPostNeedsNoPlaceForTheRequest) {
+  make_qp();
+  SendWr send{};
+  RecvWr receive{};
+  made.qp.state = IBV_QPS_RESET;
+  EXPECT_EQ(qp->post_send(&send, nullptr), EINVAL);
+  EXPECT_EQ(qp->post_recv(&receive, nullptr), EINVAL);
+}
+
 // A client that gave up right after its request: both events may wait when the listener looks.
 TEST_F(IbvFakes, WhatHappensToARequestIsItsOwn) {
   auto listening = std::move(*CmChannel::create(library));

@@ -3,6 +3,7 @@
 #include <cerrno>
 
 #include "base/log.h"
+#include "vhca/connect_bounds.h"
 #include "vhca/ibv/connection.h"
 #include "vhca/ibv/words.h"
 #include "vhca/soft/request_queue.h"

@@ -100,6 +100,8 @@ IbvQp::~IbvQp() {
 }
 
 int IbvQp::post_send(const SendWr* wr, const SendWr** bad) {
+  const SendWr* nobody_asks = nullptr;
+  if (bad == nullptr) bad = &nobody_asks;  // drivers write it
   // Not every driver looks at the state. This is the library's copy: it does not know of errors,
   // after which posting is allowed anyway.
   if (qp_->state < IBV_QPS_RTS) {
@@ -141,6 +143,8 @@ int IbvQp::post_with_binds(const SendWr* wr, const SendWr** bad) {
 }
 
 int IbvQp::post_recv(const RecvWr* wr, const RecvWr** bad) {
+  const RecvWr* nobody_asks = nullptr;
+  if (bad == nullptr) bad = &nobody_asks;  // drivers write it
   if (qp_->state == IBV_QPS_RESET || qp_->srq != nullptr) {
     *bad = wr;
     return EINVAL;

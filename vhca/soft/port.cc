@@ -4,7 +4,12 @@
 
 namespace braid::vhca::soft {
 
-void Port::set_faults(const PortFaults& faults) {
+base::Status Port::set_faults(const PortFaults& faults) {
+  if (faults.duplicate && !can_repeat_) {
+    return base::make_error(base::Errc::kNotSupported,
+                            "nothing comes twice in shared memory: a ring has no wire that could "
+                            "repeat what it carries");
+  }
   const auto bit = [](bool set, uint32_t value) { return set ? value : 0u; };
   const std::lock_guard guard(mutex_);
   const uint32_t trouble = bit(faults.lose_sent || faults.down, kLosesSent) |
@@ -18,6 +23,7 @@ void Port::set_faults(const PortFaults& faults) {
     each->port_changed();
   }
   if (was_down != faults.down && on_state_ != nullptr) on_state_(!faults.down);
+  return base::ok_status();
 }
 
 void Port::join(PortUser& user) {
@@ -67,8 +73,7 @@ base::Result<soft::Port*> port_of(Device& device, uint8_t number) {
 
 base::Status set_port_faults(Device& device, uint8_t port, const PortFaults& faults) {
   BRAID_TRY(soft::Port* const found, port_of(device, port));
-  found->set_faults(faults);
-  return base::ok_status();
+  return found->set_faults(faults);
 }
 
 base::Result<PortFaultCounts> port_fault_counts(Device& device, uint8_t port) {

@@ -10,6 +10,7 @@
 
 #include "base/intrusive_list.h"
 #include "base/reactor.h"
+#include "base/result.h"
 #include "base/task.h"
 #include "vhca/port_faults.h"
 
@@ -34,7 +35,8 @@ class Port {
   /// A peer's requests may end without an answer.
   static constexpr uint32_t kConcernsPeers = kLosesSent | kLosesReceived | kLosesAnswers;
 
-  Port() = default;
+  /// `can_repeat`: what passes can come twice.
+  explicit Port(bool can_repeat = true) : can_repeat_(can_repeat) {}
   Port(const Port&) = delete;
   Port& operator=(const Port&) = delete;
 
@@ -44,7 +46,8 @@ class Port {
   /// Not made to be down. The link below it is another matter.
   bool up() const { return !down_.load(std::memory_order_relaxed); }
 
-  void set_faults(const PortFaults& faults);
+  /// kNotSupported: nothing can come twice here. Nothing was changed then.
+  base::Status set_faults(const PortFaults& faults);
   /// Runs when up() changes, on the thread that changes it. Set before the port is used.
   void on_state(std::function<void(bool up)> callback) { on_state_ = std::move(callback); }
 
@@ -61,6 +64,7 @@ class Port {
   PortFaultCounts counts() const;
 
  private:
+  const bool can_repeat_;
   std::atomic<uint32_t> trouble_{0};
   std::atomic<uint64_t> delay_ns_{0};
   std::atomic<bool> down_{false};
@@ -74,9 +78,11 @@ class Port {
 base::Task<bool> pass_port(base::Reactor& reactor, const Port* port);
 
 /// How long a request may stay without an answer; 0, as in verbs: for ever.
+inline uint64_t retry_ns(uint8_t ack_timeout, uint8_t retry_count) {
+  return ack_timeout == 0 ? 0 : (4096ull << ack_timeout) * (retry_count + 1u);
+}
 inline uint64_t retry_ns(const ConnectParameters& parameters) {
-  if (parameters.ack_timeout == 0) return 0;
-  return (4096ull << parameters.ack_timeout) * (parameters.retry_count + 1u);
+  return retry_ns(parameters.ack_timeout, parameters.retry_count);
 }
 
 }  // namespace braid::vhca::soft

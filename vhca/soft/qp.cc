@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 #include <mutex>
 
 #include "vhca/qp_state.h"
@@ -378,7 +379,23 @@ void SoftQp::check_drained() {
   device_.async_events().raise(drained_event_, {.type = IBV_EVENT_SQ_DRAINED, .qp = this});
 }
 
+/// Of a QP that is connected: its link goes where the connection manager took it.
+Status SoftQp::check_way(const QpAttr& attr, int mask) const {
+  const bool port = (mask & IBV_QP_PORT) != 0 && attr.port_num != attr_.port_num;
+  const ibv_ah_attr& now = attr_.ah_attr;
+  const ibv_ah_attr& then = attr.ah_attr;
+  const bool av =
+      (mask & IBV_QP_AV) != 0 &&
+      (then.port_num != now.port_num || then.dlid != now.dlid || then.is_global != now.is_global ||
+       std::memcmp(&then.grh.dgid, &now.grh.dgid, sizeof now.grh.dgid) != 0);
+  if (!port && !av) return base::ok_status();
+  return make_error(Errc::kNotSupported,
+                    "another {} of QP {:#x}: the software HCA keeps a connection's way",
+                    qp_attr_mask_text((port ? IBV_QP_PORT : 0) | (av ? IBV_QP_AV : 0)), number_);
+}
+
 Status SoftQp::check_values(const QpAttr& attr, int mask) const {
+  if (state_ == IBV_QPS_SQD) BRAID_CHECK(check_way(attr, mask));
   if ((mask & IBV_QP_ALT_PATH) != 0 ||
       ((mask & IBV_QP_PATH_MIG_STATE) != 0 && attr.path_mig_state != IBV_MIG_MIGRATED)) {
     return make_error(Errc::kNotSupported, "the software HCA has no {}",
@@ -441,6 +458,9 @@ void SoftQp::apply(const QpAttr& attr, int mask) {
   constexpr int kPublished = IBV_QP_ACCESS_FLAGS | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
   if (link_ != nullptr && (mask & kPublished) != 0) {
     link_->qp_changed(remote_access(), attr_.min_rnr_timer);
+  }
+  if (link_ != nullptr && (mask & (IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT)) != 0) {
+    link_->retries_changed(attr_.timeout, attr_.retry_cnt);
   }
 }
 

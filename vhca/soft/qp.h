@@ -175,6 +175,7 @@ class SoftQp final : public Qp, public LinkEnd, private LockedEnd, public Stalle
 
   // --- qp.cc: all under the lock
   base::Status modify_locked(const QpAttr& attr, int mask);
+  base::Status check_way(const QpAttr& attr, int mask) const;
   base::Status check_values(const QpAttr& attr, int mask) const;
   void apply(const QpAttr& attr, int mask);
   void set_state(ibv_qp_state next, std::string_view cause);

@@ -278,7 +278,9 @@ TEST_P(ThreadsExchange, FaultsOfPortsThatComeAndGoLoseNothing) {
   size_t round = 0;
   const auto fail_and_mend = [&] {
     Device& device = *sides[round % 2].device;
-    EXPECT_TRUE(set_port_faults(device, 1, faults[round / 2 % std::size(faults)]).ok());
+    const PortFaults& fault = faults[round / 2 % std::size(faults)];
+    const base::Status set = set_port_faults(device, 1, fault);
+    EXPECT_TRUE(set.ok() || fault.duplicate);  // which not every wire has
     for (int i = 0; i < 5; ++i) std::this_thread::yield();
     EXPECT_TRUE(set_port_faults(device, 1, {}).ok());
     for (int i = 0; i < 5; ++i) std::this_thread::yield();

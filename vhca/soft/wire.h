@@ -14,9 +14,9 @@
 // Threads: calls of Link come under the QP's lock or from its Td thread. Calls of LinkEnd take the
 // lock themselves: any thread, with a Td that one; never from inside a call of Link. News that come
 // on another thread wait in the link until next_arrival(); LinkEnd::wake() makes the owner look.
-// No call of Link allocates, blocks or makes system calls, but for close(), waking a sleeper,
-// foreign memory, the first access to a segment, a longer message in fragments than any before, and
-// the sends and receives of stream links (which never block).
+// No call of Link allocates, blocks or makes system calls, but for close(), retries_changed(),
+// waking a sleeper, foreign memory, the first access to a segment, a longer message in fragments
+// than any before, and the sends and receives of stream links (which never block).
 #pragma once
 
 #include <atomic>
@@ -269,6 +269,11 @@ class Link {
   /// for reads and atomics if the QP has no responder resources. Called when the link is given,
   /// too.
   virtual void qp_changed(uint32_t access, uint8_t min_rnr_timer) = 0;
+  /// How long a request may stay without an answer from now on, also one that waits already; both
+  /// as in ConnectParameters.
+  virtual void retries_changed(uint8_t ack_timeout, uint8_t retry_count) {
+    (void)ack_timeout, (void)retry_count;
+  }
 
   /// Ends the link: what the peer begins from now on is refused. True: nothing of it lands in our
   /// memory through this link any more. False: a copy of a direct link's peer is under way; call
@@ -306,7 +311,8 @@ class Wire {
   virtual void on_port_state(uint8_t number, std::function<void(bool up)> callback) {
     if (Port* const made = port(number); made != nullptr) made->on_state(std::move(callback));
   }
-  /// 24 bits, unique on the host, random; 0 when there is none left.
+  /// 24 bits, random; 0 when there is none left. Unique on the wire: among the processes of a host
+  /// in-host, among the QPs of one device elsewhere.
   virtual uint32_t allocate_qp_number() = 0;
   virtual void release_qp_number(uint32_t number) = 0;
 

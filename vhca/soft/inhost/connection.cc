@@ -139,19 +139,6 @@ std::string peer_text_of(const base::PeerIdentity& identity) {
   return fmt::format("process {} on this host", identity.pid);
 }
 
-Status check_parameters(const ConnectParameters& parameters, size_t private_max) {
-  if (parameters.private_data.size() > private_max) {
-    return make_error(Errc::kInvalid, "{} bytes of private data; at most {} here",
-                      parameters.private_data.size(), private_max);
-  }
-  if (parameters.retry_count > 7 || parameters.rnr_retry_count > 7 || parameters.ack_timeout > 31) {
-    return make_error(Errc::kInvalid,
-                      "retry_count {}, rnr_retry_count {}, ack_timeout {}; at most 7, 7, 31",
-                      parameters.retry_count, parameters.rnr_retry_count, parameters.ack_timeout);
-  }
-  return {};
-}
-
 Result<LinkEnd*> link_end_of(SoftDevice& device, Qp& qp) {
   auto* const soft = dynamic_cast<SoftQp*>(&qp);
   if (soft == nullptr || &soft->device() != &device) {

@@ -80,9 +80,6 @@ class InHostConnection final : public Connection {
 /// "process 123 on this host"
 std::string peer_text_of(const base::PeerIdentity& identity);
 
-/// Private data within the bound, counts that the protocol can carry; else kInvalid naming it.
-base::Status check_parameters(const ConnectParameters& parameters, size_t private_max);
-
 /// The end of a QP of this device; kInvalid if the QP is another device's.
 base::Result<LinkEnd*> link_end_of(SoftDevice& device, Qp& qp);
 

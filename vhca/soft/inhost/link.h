@@ -51,6 +51,9 @@ class InHostLink final : public Link, public ChannelUser, public PortUser {
   void arm(bool armed, bool solicited_only) override;
   bool arm_sends(bool armed) override;
   void qp_changed(uint32_t access, uint8_t min_rnr_timer) override;
+  void retries_changed(uint8_t ack_timeout, uint8_t retry_count) override {
+    retry_ns_ = retry_ns(ack_timeout, retry_count);
+  }
   bool close() override;
 
   void peer_gone() override;
@@ -111,7 +114,7 @@ class InHostLink final : public Link, public ChannelUser, public PortUser {
   const bool peer_shares_receives_;
 
   Port& port_;
-  const uint64_t retry_ns_;
+  uint64_t retry_ns_;
   Unanswered unanswered_;
   struct {
     uint64_t sequence = UINT64_MAX;

@@ -63,12 +63,6 @@ Execution InHostLink::execute_hindered(const Request& request) {
   }
   if (!answered) return unanswered(request, now_ns);
   unanswered_ = {};
-  if ((own & Port::kDuplicates) != 0 && execution.outcome == Outcome::kDone &&
-      needs_receive(request.opcode)) {
-    outbound_.repeat_last();
-    (void)pushed(request.solicited);
-    port_.duplicated.fetch_add(1, std::memory_order_relaxed);
-  }
   return execution;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "vhca/connect_bounds.h"
 #include "vhca/soft/inhost/connection.h"
 
 namespace braid::vhca::soft::inhost {

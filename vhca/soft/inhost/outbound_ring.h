@@ -88,13 +88,6 @@ class OutboundRing {
   /// `for_receive` is the status of its next receive, or SUCCESS. At most once; always has room.
   void push_fault(ibv_wc_status status, ibv_wc_status for_receive);
 
-  /// The slot that was pushed last is stored once more: the owner's past, by its sequence.
-  void repeat_last() {
-    if (tail_ == 0) return;
-    SharedWord<uint64_t>& word = view_.slot_at(tail_ - 1).word;
-    word.store(word.load(std::memory_order_relaxed), std::memory_order_release);
-  }
-
   /// After a push: whether the peer sleeps and must be signalled for it.
   bool must_signal(bool solicited) {
     light_fence(heavy_fence_exists_);

@@ -42,8 +42,8 @@ Result<std::vector<std::string>> listener_names(base::Host& host, const Address&
   if (address.port == 0) return make_error(Errc::kInvalid, "port 0 of {}; 1 to 65535", ip);
   if (!host.is_local_address(ip)) {
     return make_error(Errc::kNotSupported,
-                      "{} is not an address of this host; this version's software HCA connects "
-                      "processes of one host (TCP between hosts is not in it)",
+                      "{} is not an address of this host, and shared memory connects processes "
+                      "of one host: others are reached by TCP",
                       ip);
   }
   std::vector<std::string> names{listener_name(ip, address.port)};

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "vhca/connect_bounds.h"
 #include "vhca/soft/inhost/access.h"
 #include "vhca/soft/inhost/connection.h"
 #include "vhca/soft/inhost/listener.h"
@@ -25,7 +26,7 @@ constexpr uint64_t kBacklogRetryNs = base::kMillisecond;
 InHostWire::InHostWire(base::Host& host, const Options& options, std::shared_ptr<Port> port)
     : host_(host),
       options_(options),
-      port_(port != nullptr ? std::move(port) : std::make_shared<Port>()),
+      port_(port != nullptr ? std::move(port) : std::make_shared<Port>(/*can_repeat=*/false)),
       qp_numbers_(host),
       exports_(host),
       peers_(host) {

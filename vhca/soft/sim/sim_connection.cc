@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/sim.h"
+#include "vhca/connect_bounds.h"
 #include "vhca/qp_state.h"
 #include "vhca/soft/qp.h"
 #include "vhca/soft/sim/messages.h"
@@ -13,12 +14,6 @@ namespace braid::vhca::soft::sim {
 using base::Errc;
 using base::make_error;
 using base::Result;
-
-base::Status check_private_data(std::span<const std::byte> data, size_t max, const char* where) {
-  if (data.size() <= max) return base::ok_status();
-  return make_error(Errc::kInvalid, "{} bytes of private data on {}: at most {}", data.size(),
-                    where, max);
-}
 
 base::Status check_connectable(const SoftQp& qp) {
   const ibv_qp_state state = qp.query().qp_state;
@@ -57,7 +52,7 @@ std::string SimConnectRequest::peer_text() const {
 
 base::Task<Result<std::unique_ptr<Connection>>> SimConnectRequest::accept(
     base::Reactor& reactor, Qp& qp, ConnectParameters parameters) {
-  BRAID_CO_CHECK(check_private_data(parameters.private_data, kAcceptDataMax, "accept"));
+  BRAID_CO_CHECK(check_parameters(parameters, kAcceptDataMax));
   auto& soft_qp = static_cast<SoftQp&>(qp);
   BRAID_CO_CHECK(check_connectable(soft_qp));
   if (end_ == nullptr) co_return make_error(Errc::kInvalid, "the request was answered before");

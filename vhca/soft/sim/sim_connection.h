@@ -20,7 +20,6 @@ namespace braid::vhca::soft::sim {
 
 class SimWire;
 
-base::Status check_private_data(std::span<const std::byte> data, size_t max, const char* where);
 /// kInvalid unless the QP is in RESET or INIT.
 base::Status check_connectable(const SoftQp& qp);
 

@@ -1,11 +1,19 @@
 #include "vhca/soft/sim/sim_end.h"
 
+#include <climits>
+
 #include "vhca/soft/remote_check.h"
 
 namespace braid::vhca::soft::sim {
 namespace {
 
 using base::Errc;
+
+base::sim::RetryBudget retry_budget(uint8_t ack_timeout, uint8_t retry_count) {
+  // Nothing is given up, and what was lost goes on once the way is mended, as on the other wires.
+  if (ack_timeout == 0) return {.ack_timeout_ns = 4096ull << 12, .retry_count = UINT_MAX};
+  return {.ack_timeout_ns = 4096ull << ack_timeout, .retry_count = retry_count};
+}
 
 /// The QP's way to its end.
 class SimLink final : public Link {
@@ -23,6 +31,9 @@ class SimLink final : public Link {
   void receive_posted(uint32_t, bool, std::span<const uint32_t>) override {}
   void arm(bool, bool) override {}
   void qp_changed(uint32_t, uint8_t) override {}
+  void retries_changed(uint8_t ack_timeout, uint8_t retry_count) override {
+    end_->set_retries(retry_budget(ack_timeout, retry_count));
+  }
   bool close() override {
     end_->stop_responding();
     return true;
@@ -35,8 +46,7 @@ class SimLink final : public Link {
 }  // namespace
 
 base::sim::RetryBudget retry_budget(const ConnectParameters& parameters) {
-  return {.ack_timeout_ns = 4096ull << parameters.ack_timeout,
-          .retry_count = parameters.retry_count};
+  return retry_budget(parameters.ack_timeout, parameters.retry_count);
 }
 
 // --- making
@@ -111,6 +121,10 @@ void SimEnd::send_operation(const Request& request) {
   if (channel_ == nullptr) return;
   channel_->send(encode_operation(request));
   sent_.push_back({.operation = true, .sequence = request.sequence});
+}
+
+void SimEnd::set_retries(const base::sim::RetryBudget& budget) {
+  if (channel_ != nullptr) channel_->set_retry_budget(budget);
 }
 
 void SimEnd::forget_qp() {

@@ -63,6 +63,7 @@ class SimEnd final : public base::sim::ChannelHandler, public std::enable_shared
 
   // --- for the QP's link
   void send_operation(const Request& request);
+  void set_retries(const base::sim::RetryBudget& budget);
   /// The QP, or its link, is no more: its requests get no answer of ours.
   void forget_qp();
   /// The QP went to ERR: the peer's requests are refused from now on.

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/sim.h"
+#include "vhca/connect_bounds.h"
 #include "vhca/soft/device.h"
 #include "vhca/soft/qp.h"
 #include "vhca/soft/sim/messages.h"
@@ -135,7 +136,7 @@ base::Error connect_error(const SimEnd& end, const Address& peer, bool in_time) 
 base::Task<Result<ConnectResult>> SimWire::connect(SoftDevice&, base::Reactor& reactor, SoftQp& qp,
                                                    Address peer, ConnectParameters parameters,
                                                    uint64_t timeout_ns) {
-  BRAID_CO_CHECK(check_private_data(parameters.private_data, kConnectDataMax, "connect"));
+  BRAID_CO_CHECK(check_parameters(parameters, kConnectDataMax));
   Attempt attempt(std::make_shared<SimEnd>(reactor));
   const std::string& local_ip = ports_.front();
   const base::sim::FabricAddress to{.ip = peer.ip, .port = peer.port};

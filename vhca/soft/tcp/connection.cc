@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "vhca/connect_bounds.h"
 #include "vhca/qp_state.h"
 #include "vhca/soft/qp.h"
 
@@ -69,15 +70,7 @@ Status send_cm(base::StreamSocket& socket, std::span<const std::byte> frame) {
 }
 
 Status check_connect(const SoftQp& qp, const ConnectParameters& parameters, size_t private_max) {
-  if (parameters.private_data.size() > private_max) {
-    return make_error(Errc::kInvalid, "{} bytes of private data; at most {} here",
-                      parameters.private_data.size(), private_max);
-  }
-  if (parameters.retry_count > 7 || parameters.rnr_retry_count > 7 || parameters.ack_timeout > 31) {
-    return make_error(Errc::kInvalid,
-                      "retry_count {}, rnr_retry_count {}, ack_timeout {}; at most 7, 7, 31",
-                      parameters.retry_count, parameters.rnr_retry_count, parameters.ack_timeout);
-  }
+  BRAID_CHECK(check_parameters(parameters, private_max));
   const ibv_qp_state state = qp.query().qp_state;
   if (state == IBV_QPS_RESET || state == IBV_QPS_INIT) return base::ok_status();
   return make_error(Errc::kInvalid, "a QP must be in RESET or INIT to be connected, not in {}",

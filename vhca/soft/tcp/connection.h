@@ -47,7 +47,7 @@ class CmReader {
 
 /// All of the frame, or an error: there is always room in a socket that has carried nothing.
 base::Status send_cm(base::StreamSocket& socket, std::span<const std::byte> frame);
-/// kInvalid: too much private data, counts that no header holds, a QP that is not in RESET or INIT.
+/// kInvalid: parameters beyond their bounds, a QP that is not in RESET or INIT.
 base::Status check_connect(const SoftQp& qp, const ConnectParameters& parameters,
                            size_t private_max);
 

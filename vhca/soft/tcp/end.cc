@@ -43,6 +43,9 @@ class TcpLink final : public Link {
     if (armed) stream_.sleep();
   }
   void qp_changed(uint32_t, uint8_t) override {}
+  void retries_changed(uint8_t ack_timeout, uint8_t retry_count) override {
+    end_->set_retries(retry_ns(ack_timeout, retry_count));
+  }
   bool close() override {
     stream_.close();
     return true;
@@ -103,6 +106,11 @@ Status TcpEnd::establish(LinkEnd& qp, uint32_t peer_qp_number, const ConnectPara
     if (port_->trouble() != 0) port_changed();
   }
   return done;
+}
+
+void TcpEnd::set_retries(uint64_t retry_ns) {
+  stream_.set_retry_ns(retry_ns);
+  socket_->set_user_timeout(retry_ns);
 }
 
 base::Task<bool> TcpEnd::decided() {

@@ -55,6 +55,7 @@ class TcpEnd final : public StreamEvents,
 
   // --- for the QP's link, under the QP's lock; any thread
   TcpStream& stream() { return stream_; }
+  void set_retries(uint64_t retry_ns);
   /// The QP, or its link, is no more. Not under the lock.
   void forget_qp();
 

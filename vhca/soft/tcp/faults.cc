@@ -65,7 +65,7 @@ void TcpStream::judge_silence(uint32_t own, uint64_t now_ns) {
     waits_for_ = answered_;
     return;
   }
-  if (options_.retry_ns != 0 && now_ns - waits_since_ns_ >= options_.retry_ns) {
+  if (retry_ns_ != 0 && now_ns - waits_since_ns_ >= retry_ns_) {
     fail(Errc::kTimedOut);
     events_.want_read();  // told by the next run()
   }

@@ -101,7 +101,7 @@ TEST_F(TcpPortWords, BeforeThePeerIsReadyAndBesideALongResponse) {
   party.run();
   PortFaults faults;
   faults.lose_answers = true;
-  port->set_faults(faults);
+  ASSERT_TRUE(port->set_faults(faults).ok());
   party.stream.port_changed();
   party.run();
   flood(party);

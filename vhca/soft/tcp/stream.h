@@ -59,7 +59,8 @@ class TcpStream {
     bool awaits_ready = false;   // the acceptor
     std::string peer_text;       // for the log
     std::shared_ptr<Port> port;  // ours; null: no port has faults, whatever the peer says of his
-    uint64_t retry_ns = 0;       // how long a port may keep a request without answer; 0: for ever
+    uint64_t retry_ns = 0;       // how long a port may keep a request without answer; 0: for ever.
+                                 // set_retry_ns() changes it
   };
   TcpStream(base::Host& host, base::StreamSocket& socket, StreamEvents& events,
             std::shared_ptr<Activity> activity, const Options& options);
@@ -70,6 +71,7 @@ class TcpStream {
     end_ = &end;
     flush();
   }
+  void set_retry_ns(uint64_t retry_ns) { retry_ns_ = retry_ns; }
   /// Sends and receives. `end` null: the QP is gone. `woken`: the socket is said to be ready; else
   /// the owner polls, and a socket that was silent for long is looked at now and then only.
   void run(LockedEnd* end, bool woken);
@@ -229,6 +231,7 @@ class TcpStream {
   std::atomic<bool> looks_{false};
   bool port_told_ = false;  // the peer knows that ours may keep answers back
   bool peer_port_loses_ = false;
+  uint64_t retry_ns_ = options_.retry_ns;
   uint64_t waits_for_ = 0;          // the request without answer that a port may have lost, and
   uint64_t waits_since_ns_ = 0;     // since when; 0: there is none
   std::vector<Withheld> withheld_;  // in order
