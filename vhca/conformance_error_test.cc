@@ -84,6 +84,24 @@ TEST_P(ConformanceErrors, WriteWithImmediateWithoutReceiveMovesNoDataBeforeItsTu
   EXPECT_EQ(server.buffer[8192], std::byte{0});
 }
 
+// --- the order of checks: what the QP allows, then a receive, then the key
+
+TEST_P(ConformanceErrors, AMissingReceiveIsToldBeforeABadKey) {
+  connect({}, {}, rnr_retries(0));
+  SendWr wr = work(client, server, IBV_WR_RDMA_WRITE_WITH_IMM, 1, 0, 64, 8192);
+  wr.wr.rdma.rkey ^= 1u << 31;
+  ASSERT_EQ(post_send(client, wr), 0);
+  EXPECT_EQ(next_sent(client).status, IBV_WC_RNR_RETRY_EXC_ERR);
+  EXPECT_TRUE(no_events()) << "nothing was refused";
+}
+
+TEST_P(ConformanceErrors, WhatTheQpDoesNotAllowIsToldBeforeAMissingReceive) {
+  connect({}, {.qp_access = IBV_ACCESS_REMOTE_READ}, rnr_retries(0));
+  ASSERT_EQ(post_send(client, work(client, server, IBV_WR_RDMA_WRITE_WITH_IMM, 1, 0, 64, 8192)), 0);
+  EXPECT_EQ(next_sent(client).status, IBV_WC_REM_INV_REQ_ERR);
+  EXPECT_EQ(state_of(server), IBV_QPS_ERR);
+}
+
 // --- refused by the peer
 
 struct Access {
