@@ -26,10 +26,10 @@ class ForeignWord {
       : host_(host), peer_(peer), address_(address), claims_wait_(claims_wait) {}
 
   Execution claim() {
-    claim_ = claim_word(host_, peer_.device(), address_, claims_wait_);
+    claim_ = claim_word(host_, peer_.mr_table(), address_, claims_wait_);
     // Who is at it lets go in microseconds, a descriptor comes some day: so does the request.
     if (claim_.claimed) return {.outcome = Outcome::kFull};
-    return claim_.name != nullptr ? Execution{} : failed(IBV_WC_LOC_QP_OP_ERR);
+    return claim_.lock != nullptr ? Execution{} : failed(IBV_WC_LOC_QP_OP_ERR);
   }
   Execution read(uint64_t& value) {
     const std::array<std::span<std::byte>, 1> into = {std::as_writable_bytes(std::span(&value, 1))};

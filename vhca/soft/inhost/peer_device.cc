@@ -7,11 +7,13 @@ using base::Status;
 
 PeerDevice::PeerDevice(base::Host& host, base::PeerIdentity identity, const DeviceId& device,
                        std::unique_ptr<base::Segment> mr_table, uint32_t mr_capacity,
-                       std::unique_ptr<base::PeerProcess> process)
+                       std::unique_ptr<base::PeerProcess> process,
+                       std::unique_ptr<base::Handle> mr_table_handle)
     : host_(host),
       identity_(identity),
       device_(device),
       mr_table_(std::move(mr_table)),
+      mr_table_handle_(std::move(mr_table_handle)),
       entries_(reinterpret_cast<const MrEntry*>(mr_table_->data())),
       mr_mask_(mr_capacity - 1),
       process_(std::move(process)) {}
@@ -84,10 +86,11 @@ Result<std::shared_ptr<PeerDevice>> PeerTable::find_or_open(
     if (auto peer = found->second.lock()) return peer;
   }
   const size_t table_bytes = size_t{end.mr_capacity} * sizeof(MrEntry);
+  BRAID_TRY(auto handle, mr_table->duplicate());
   BRAID_TRY(auto mapped, host_.map_segment(std::move(mr_table), table_bytes));
   BRAID_TRY(auto process, host_.open_process(identity));
   auto peer = std::make_shared<PeerDevice>(host_, identity, end.device, std::move(mapped),
-                                           end.mr_capacity, std::move(process));
+                                           end.mr_capacity, std::move(process), std::move(handle));
   peers_[key] = peer;
   return peer;
 }

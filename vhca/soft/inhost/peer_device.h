@@ -35,7 +35,8 @@ class PeerDevice {
   /// `mr_table` holds `mr_capacity` entries (a power of two).
   PeerDevice(base::Host& host, base::PeerIdentity identity, const DeviceId& device,
              std::unique_ptr<base::Segment> mr_table, uint32_t mr_capacity,
-             std::unique_ptr<base::PeerProcess> process);
+             std::unique_ptr<base::PeerProcess> process,
+             std::unique_ptr<base::Handle> mr_table_handle = nullptr);
   ~PeerDevice();
   PeerDevice(const PeerDevice&) = delete;
   PeerDevice& operator=(const PeerDevice&) = delete;
@@ -49,6 +50,8 @@ class PeerDevice {
   base::PeerProcess& process() const { return *process_; }
   const base::PeerIdentity& identity() const { return identity_; }
   const DeviceId& device() const { return device_; }
+  /// The memory of its table. Needs the constructor's handle: a mapping keeps none.
+  const base::Handle& mr_table() const { return *mr_table_handle_; }
   /// False once the process is known to have ended.
   bool alive() const { return process_->alive(); }
 
@@ -69,6 +72,7 @@ class PeerDevice {
   const base::PeerIdentity identity_;
   const DeviceId device_;
   const std::unique_ptr<base::Segment> mr_table_;
+  const std::unique_ptr<base::Handle> mr_table_handle_;
   const MrEntry* const entries_;
   const uint32_t mr_mask_;
   const std::unique_ptr<base::PeerProcess> process_;

@@ -79,9 +79,10 @@ Wire::WordChange InHostWire::change_word(const Request& request, const MrView& m
   if (mr.place.segment != kForeignMemory) return Wire::change_word(request, mr, before);
   const auto change = [&] { (void)Wire::change_word(request, mr, before); };
   if (copies_.while_nobody_copies(change)) return WordChange::kDone;
-  const WordClaim claim = claim_word(host_, id_, request.remote_address, claims_wait_);
+  const WordClaim claim =
+      claim_word(host_, *mr_table_handle(), request.remote_address, claims_wait_);
   if (claim.claimed) return WordChange::kBusy;
-  if (claim.name == nullptr) return WordChange::kFailed;
+  if (claim.lock == nullptr) return WordChange::kFailed;
   change();
   return WordChange::kDone;
 }
