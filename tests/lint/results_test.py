@@ -15,8 +15,8 @@ SUITES = """<testsuite>
 <testcase name="layer:Crashed" status="fail"><failure/><system-out>SEGV</system-out></testcase>
 <testcase name="layer:Leaks" status="fail"><failure/>
 <system-out>LeakSanitizer</system-out></testcase>
-<testcase name="other:Single.test" status="run"/>
-</testsuite>"""
+<testcase name="other:Single.test/0  # GetParam() = 300-byte object LONG" status="run"/>
+</testsuite>""".replace("LONG", "<00-00 ".replace("<", "&lt;") * 60)
 TOLD = {
     "layer.A.Good.1.xml": """<testsuites><testsuite name="A/Good">
 <testcase name="holds/x" status="run" result="completed" time="1" classname="A/Good"/>
