@@ -13,7 +13,8 @@ struct Words {
   std::string_view text;
 };
 
-/// A peer makes some happen as often as it likes; TRS tells of those, and its limits hold.
+/// What a peer makes happen as often as it likes, IBV_EVENT_QP_FATAL too, is left to TRS, which
+/// tells of the connection that failed, in bounds.
 Words words_for(ibv_event_type type) {
   switch (type) {
     case IBV_EVENT_DEVICE_FATAL:
@@ -24,8 +25,6 @@ Words words_for(ibv_event_type type) {
       return {LogLevel::kInfo, "its link is up"};
     case IBV_EVENT_CQ_ERR:
       return {LogLevel::kError, "a completion queue was overrun: its connections fail"};
-    case IBV_EVENT_QP_FATAL:
-      return {LogLevel::kWarning, "a queue pair has failed: its connection begins anew"};
     case IBV_EVENT_SRQ_ERR:
       return {LogLevel::kError, "a queue of shared receives has failed"};
     case IBV_EVENT_GID_CHANGE:
