@@ -141,6 +141,19 @@ TEST_F(RawPeer, a_flood_of_bad_requests_does_not_flood_the_log) {
   const std::byte bad[4] = {std::byte{9}};
   for (int i = 0; i < 200; ++i) EXPECT_EQ(send(Direction::kWrite, bad, 0), Errc::kInvalid);
   EXPECT_EQ(server->statistics().requests_refused, 200u);
+  EXPECT_GT(log->lines, 0u);
+  EXPECT_LT(log->lines, 40u);
+}
+
+TEST_F(RawPeer, who_opens_and_closes_for_ever_does_not_flood_the_log) {
+  for (int i = 0; i < 1000; ++i) {
+    wire::Close close;
+    close.header.type = uint16_t{5};
+    close.device_id = open_plain("disk.img", AccessMode::kReadWrite);
+    ASSERT_EQ(admin(Direction::kWrite, wire::bytes_of(close), 0), Errc::kOk);
+  }
+  EXPECT_GT(log->lines, 200u) << "a burst is told";
+  EXPECT_LT(log->lines, 600u) << "and not four lines of each";
 }
 
 /// A request of which the client takes no notice any more.

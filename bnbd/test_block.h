@@ -135,8 +135,17 @@ class Process {
 };
 
 /// A world without accidents: a test adds those that it is about.
-inline base::sim::SimWorldOptions calm(uint64_t seed = 1) {
+/// Counts the lines of all processes' logs.
+class LineCounter : public base::LogSink {
+ public:
+  void write(base::LogLevel, std::string_view, std::string_view) override { ++lines; }
+  uint64_t lines = 0;
+};
+
+inline base::sim::SimWorldOptions calm(uint64_t seed = 1,
+                                       std::shared_ptr<base::LogSink> log = nullptr) {
   base::sim::SimWorldOptions options;
+  options.log_sink = std::move(log);
   options.seed = seed;
   options.timing.late_per_million = 0;
   return options;

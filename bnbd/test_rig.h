@@ -75,7 +75,8 @@ class ClientNode final : public Node {
 /// The installation: one server machine with /exports/disk.img, clients on machines of their own.
 class Rig : public testing::Test {
  protected:
-  explicit Rig(uint64_t seed = 1) : world(calm(seed)), server_machine(world.add_machine("server")) {
+  explicit Rig(uint64_t seed = 1)
+      : world(calm(seed, log)), server_machine(world.add_machine("server")) {
     world.fabric().add_port(server_machine, kServerIp);
     disk = &server_machine.add_disk("/exports/disk.img", {.size_bytes = 4 << 20});
     exports.root = "/exports";
@@ -212,6 +213,7 @@ class Rig : public testing::Test {
     return world.run_until(done, 60 * base::kSecond);
   }
 
+  const std::shared_ptr<LineCounter> log = std::make_shared<LineCounter>();
   base::sim::SimWorld world;
   base::sim::SimMachine& server_machine;
   base::sim::SimDisk* disk = nullptr;

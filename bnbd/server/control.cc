@@ -136,8 +136,8 @@ Result<SessionDevice*> ServerImpl::add_device(Session& session, const wire::Open
   if (request.mode != wire::AccessMode::kReadOnly) exports_.take_tenure(device, request.tenure);
   exports_.forgive(exported, session.name());
   ++statistics_.opened;
-  log_.info("session '{}' from {} opened '{}' in mode {}", session.name(), session.peer(),
-            exported.name, wire::to_string(request.mode));
+  comings_.info("session '{}' from {} opened '{}' in mode {}", session.name(), session.peer(),
+                exported.name, wire::to_string(request.mode));
   return &device;
 }
 
@@ -194,10 +194,8 @@ void ServerImpl::refuse_open(RequestSlot& slot, const base::Error& why) {
   ++statistics_.opens_refused;
   const Errc code = why.code();
   const Session& session = slot.pool->session;
-  if (log_limit_.allow(home_.now_ns())) {
-    log_.warning("session '{}' from {}: open beneath '{}' refused: {}", session.name(),
-                 session.peer(), options_.root, why.message());
-  }
+  refusals_.warning("session '{}' from {}: open beneath '{}' refused: {}", session.name(),
+                    session.peer(), options_.root, why.message());
   const std::span<std::byte> data = slot.request->data;
   if (session.braid_peer() && data.size() >= sizeof(wire::ExtendedOpenAnswer)) {
     const int status = code == Errc::kCanceled ? static_cast<int>(wire::kStatusRevoked)
@@ -220,8 +218,8 @@ base::Task<void> ServerImpl::close(RequestSlot& slot) {
   if (found != nullptr) {
     // Out of the table first: requests that come from now on are for an unknown device.
     session.retire(*found);
-    log_.info("session '{}' from {} closed '{}'", session.name(), session.peer(),
-              found->exported.name);
+    comings_.info("session '{}' from {} closed '{}'", session.name(), session.peer(),
+                  found->exported.name);
     base::Task<bool> last_request = idle(*found);
     co_await home_.with_timeout(std::move(last_request), kClosePatienceNs);
     end_retired(session, *found);

@@ -74,6 +74,7 @@ ExportTable::ExportTable(base::Reactor& reactor, const ExportServerOptions& opti
     : reactor_(reactor),
       options_(options),
       log_(reactor.log().child("export")),
+      comings_(reactor, log_, {.burst = 200, .per_second = 10}),
       tenures_(reactor),
       look_timer_(&ExportTable::look_due, this),
       revoked_(kRevokedMax),
@@ -231,8 +232,8 @@ base::Task<Status> ExportTable::open_file(Export& made) {
   }
   const BlockInfo& info = made.device->info();
   made.flushes_failed = &flushes_failed_[info.identity];
-  log_.info("{}: opened, {} bytes in blocks of {}, {}", made.name, info.size_bytes,
-            info.logical_block_bytes, info.identity);
+  comings_.info("{}: opened, {} bytes in blocks of {}, {}", made.name, info.size_bytes,
+                info.logical_block_bytes, info.identity);
   co_return base::ok_status();
 }
 
@@ -263,12 +264,12 @@ void ExportTable::take_tenure(SessionDevice& holder, uint64_t claimed) {
   tenure.vacant = false;
   tenure.writer = fmt::format("{} ({})", holder.session.name(), holder.session.peer());
   holder.tenure = tenure.number;
-  if (claimed == 0) log_.info("{}: {} is its writer now", holder.exported.name, tenure.writer);
+  if (claimed == 0) comings_.info("{}: {} is its writer now", holder.exported.name, tenure.writer);
 }
 
 void ExportTable::release(Export& found) {
   if (found.permanent || found.opening || found.waiters > 0 || !found.holders.empty()) return;
-  if (found.device) log_.info("{}: closed", found.name);
+  if (found.device) comings_.info("{}: closed", found.name);
   std::erase_if(exports_, [&](const auto& each) { return each.get() == &found; });
 }
 

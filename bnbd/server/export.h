@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/limited_log.h"
 #include "base/reactor.h"
 #include "bnbd/block.h"
 #include "bnbd/server.h"
@@ -115,6 +116,7 @@ class ExportTable {
   base::Reactor& reactor_;
   const ExportServerOptions& options_;
   base::Logger log_;
+  base::LimitedLog comings_;  // what clients open and close
   ExportRoot root_;
   TenureTable tenures_;
   std::vector<std::unique_ptr<Export>> exports_;

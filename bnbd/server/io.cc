@@ -206,13 +206,9 @@ void ServerImpl::answer(RequestSlot& slot) {
 
 void ServerImpl::refuse(RequestSlot& slot, Errc status, std::string_view why) {
   ++statistics_.requests_refused;
-  if (log_limit_.allow(home_.now_ns())) {
-    const Session& session = slot.pool->session;
-    const uint64_t unsaid = log_limit_.take_suppressed();
-    log_.warning("session '{}' from {}: request refused ({}): {}{}", session.name(), session.peer(),
-                 to_string(status), why,
-                 unsaid == 0 ? std::string() : fmt::format("; {} more not logged", unsaid));
-  }
+  const Session& session = slot.pool->session;
+  refusals_.warning("session '{}' from {}: request refused ({}): {}", session.name(),
+                    session.peer(), to_string(status), why);
   finish(slot, status);
 }
 

@@ -17,7 +17,9 @@ namespace server {
 
 namespace {
 
-constexpr unsigned kLogLinesPerSecond = 10;
+// Lines of the log that clients cause: requests that are refused, and what comes and goes.
+constexpr base::LimitedLog::Limits kRefusals{.burst = 10, .per_second = 10};
+constexpr base::LimitedLog::Limits kComings{.burst = 200, .per_second = 10};
 
 }  // namespace
 
@@ -37,7 +39,8 @@ ServerImpl::ServerImpl(ExportServerOptions options)
     : options_(std::move(options)),
       home_(*options_.transport.reactors.front()),
       log_(home_.log().child("server")),
-      log_limit_(kLogLinesPerSecond),
+      refusals_(home_, log_, kRefusals),
+      comings_(home_, log_, kComings),
       exports_(home_, options_) {
   statistics_.requests.resize(options_.transport.reactors.size());
 }
@@ -71,15 +74,15 @@ std::string ServerImpl::unanswered() const {
 void ServerImpl::session_opened(trs::ServerSession& session) {
   sessions_.push_back(std::make_unique<Session>(*this, session, options_.transport.reactors));
   session.context = sessions_.back().get();
-  log_.info("session '{}' from {} opened{}", session.name(), session.peer_text(),
-            session.braid_peer() ? "" : " (not a Braid client)");
+  comings_.info("session '{}' from {} opened{}", session.name(), session.peer_text(),
+                session.braid_peer() ? "" : " (not a Braid client)");
 }
 
 void ServerImpl::session_closed(trs::ServerSession& transport) {
   auto* const session = static_cast<Session*>(transport.context);
   transport.context = nullptr;
-  log_.info("session '{}' from {} closed with {} devices open", session->name(), session->peer(),
-            session->devices().size());
+  comings_.info("session '{}' from {} closed with {} devices open", session->name(),
+                session->peer(), session->devices().size());
   while (!session->devices().empty()) release(session->remove(*session->devices().back()));
   BRAID_ASSERT(session->retired().empty());
   std::erase_if(sessions_, [&](const auto& each) { return each.get() == session; });

@@ -11,8 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/limited_log.h"
 #include "bnbd/server/export.h"
-#include "bnbd/server/log_limit.h"
 #include "bnbd/server/session.h"
 #include "bnbd/wire.h"
 
@@ -85,7 +85,7 @@ class ServerImpl final : public ExportServer, private trs::ServerUser {
   const ExportServerOptions options_;
   base::Reactor& home_;
   base::Logger log_;
-  LogLimit log_limit_;
+  base::LimitedLog refusals_, comings_;
   ExportServerStatistics statistics_;
   ExportTable exports_;
   std::vector<std::unique_ptr<Session>> sessions_;  // goes before exports_: it holds them

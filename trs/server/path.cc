@@ -193,8 +193,9 @@ base::Status Path::make_landing() {
   const LandingOptions options{session_.queue_depth(), session_.server().chunk_bytes()};
   auto made = Landing::create(home_.host(), *pd_, guard_, options);
   if (!made.ok() && guard_ == ChunkGuard::kWindows) {
-    log_.warning("session '{}' from {}: chunks are copied instead of closed: {}", session_.name(),
-                 peer_text_, made.error().message());
+    session_.server().complain(
+        fmt::format("session '{}' from {}: chunks are copied instead of closed: {}",
+                    session_.name(), peer_text_, made.error().message()));
     guard_ = ChunkGuard::kCopy;
     made = Landing::create(home_.host(), *pd_, guard_, options);
   }
@@ -296,8 +297,9 @@ void Path::close(const std::string& why) {
   if (!live()) return;
   const bool was_connected = connected();
   state_.set(ServerPathState::kClosing, why);
-  log_.log(proven_ && !session_.evicted() ? base::LogLevel::kInfo : base::LogLevel::kDebug,
-           "path of session '{}' from {} ends: {}", session_.name(), peer_text_, why);
+  session_.server().comings().log(
+      proven_ && !session_.evicted() ? base::LogLevel::kInfo : base::LogLevel::kDebug,
+      "path of session '{}' from {} ends: {}", session_.name(), peer_text_, why);
   home_.cancel(half_open_timer_);
   changed_.notify_all();
   for (auto& queue : queues_) {

@@ -33,7 +33,9 @@ namespace {
 
 constexpr int kBacklog = 128;
 constexpr uint64_t kAcceptPauseNs = 100 * base::kMillisecond;  // after a failure of the listener
-constexpr unsigned kComplaintsPerSecond = 10;
+// Lines of the log that peers cause: about those that misbehave, and about what comes and goes.
+constexpr base::LimitedLog::Limits kComplaints{.burst = 10, .per_second = 10};
+constexpr base::LimitedLog::Limits kComings{.burst = 200, .per_second = 10};
 
 }  // namespace
 
@@ -44,7 +46,8 @@ ServerImpl::ServerImpl(vhca::Device& device, ServerOptions options, ServerUser& 
       keys_(options_.keys),
       user_(user),
       home_(*options_.reactors.front()),
-      log_(home_.log().child("trs-server")),
+      complaints_(home_, home_.log().child("trs-server"), kComplaints),
+      comings_(home_, home_.log().child("trs-server"), kComings),
       changed_(std::make_shared<base::Signal>(home_)) {}
 
 ServerImpl::~ServerImpl() = default;
@@ -198,22 +201,6 @@ void ServerImpl::session_ended(Session& session) {
     std::erase_if(sessions_, [ended](const auto& each) { return each.get() == ended; });
     changed_->notify_all();
   });
-}
-
-void ServerImpl::complain(const std::string& line) {
-  const uint64_t now_ns = home_.now_ns();
-  if (now_ns - complaints_since_ns_ >= base::kSecond) {
-    if (complaints_swallowed_ > 0)
-      log_.warning("{} more lines of this kind", complaints_swallowed_);
-    complaints_since_ns_ = now_ns;
-    complaints_ = 0;
-    complaints_swallowed_ = 0;
-  }
-  if (++complaints_ > kComplaintsPerSecond) {
-    ++complaints_swallowed_;
-  } else {
-    log_.warning("{}", line);
-  }
 }
 
 std::vector<ServerSession*> ServerImpl::sessions() {

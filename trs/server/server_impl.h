@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/limited_log.h"
 #include "trs/server.h"
 #include "trs/server/lent.h"
 #include "trs/server/session.h"
@@ -57,7 +58,9 @@ class ServerImpl final : public Server {
   const std::array<LentMemory*, kLentMax>& lent() const { return lent_; }
   void take_back(uint32_t slot);
   /// A line about a peer that misbehaves; at most a few per second are written.
-  void complain(const std::string& line);
+  void complain(const std::string& line) { complaints_.warning("{}", line); }
+  /// For lines about sessions and paths that come and go, as often as their clients like.
+  base::LimitedLog& comings() { return comings_; }
 
  private:
   struct Endpoint {
@@ -92,7 +95,7 @@ class ServerImpl final : public Server {
   std::shared_ptr<const KeyRing> keys_;
   ServerUser& user_;
   base::Reactor& home_;
-  base::Logger log_;
+  base::LimitedLog complaints_, comings_;
   std::array<LentMemory*, kLentMax> lent_{};
   std::vector<std::unique_ptr<Worker>> workers_;
   size_t spreads_ = 0;
@@ -101,9 +104,6 @@ class ServerImpl final : public Server {
   bool stopping_ = false;
   bool workers_stopping_ = false;
   size_t stops_due_ = 0;
-  uint64_t complaints_since_ns_ = 0;
-  unsigned complaints_ = 0;
-  uint64_t complaints_swallowed_ = 0;
   // Shared with stop(), which may be destroyed after the server when a simulated process dies.
   const std::shared_ptr<base::Signal> changed_;
   std::vector<std::unique_ptr<Session>> sessions_;  // the newest last

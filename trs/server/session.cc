@@ -28,7 +28,6 @@ Session::Session(ServerImpl& server, const wire::ConnReq& request, std::string p
                  bool proof_due)
     : server_(server),
       home_(server.home()),
-      log_(home_.log().child("trs-session")),
       peer_text_(std::move(peer_text)),
       paths_uuid_(request.paths_uuid),
       cid_num_(request.cid_num),
@@ -244,8 +243,8 @@ void Session::answer_fences() {
 }
 
 void Session::path_connected(Path& path) {
-  log_.info("session '{}' of {} open by {} paths: {} connections each", name_, path.peer_text(),
-            paths(), cid_num_);
+  server_.comings().info("session '{}' of {} open by {} paths: {} connections each", name_,
+                         path.peer_text(), paths(), cid_num_);
   if (notice_raised_) path.send_notice();
 }
 
@@ -285,8 +284,8 @@ void Session::path_ended(Path& path) {
 void Session::close(const std::string& why) {
   if (state_ == State::kClosing || state_ == State::kEnded) return;
   state_ = State::kClosing;
-  log_.log(proven_ && !evicted_ ? base::LogLevel::kInfo : base::LogLevel::kDebug,
-           "session '{}' of {} ends: {}", name_, peer_text_, why);
+  server_.comings().log(proven_ && !evicted_ ? base::LogLevel::kInfo : base::LogLevel::kDebug,
+                        "session '{}' of {} ends: {}", name_, peer_text_, why);
   for (size_t i = 0; i < paths_.size(); ++i) paths_[i]->close(why);
   for (const auto& slice : slices_) {
     ++quiet_due_;

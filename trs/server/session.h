@@ -149,7 +149,6 @@ class Session final : public ServerSession {
 
   ServerImpl& server_;
   base::Reactor& home_;
-  base::Logger log_;
   State state_ = State::kBeginning;
   std::string name_;
   const std::string peer_text_;
