@@ -44,6 +44,35 @@ TEST_F(HostileClient, HalfOpenPathIsClosedAfterATime) {
   EXPECT_TRUE(until([&] { return cid0->lost() && cid1->lost(); }, 2 * kSecond));
 }
 
+TEST_F(HostileClient, WhoIsNotAdmittedYetIsAskedForNoSignOfLife) {
+  handshake();
+  world.run_for(5 * kSecond);
+  EXPECT_FALSE(cid0->lost() || cid1->lost());
+  EXPECT_TRUE(cid0->immediates().empty());
+  EXPECT_TRUE(cid1->immediates().empty());
+}
+
+TEST_F(HostileClient, WhoLeavesAtAnyStepOfTheSetUpLeavesNothing) {
+  enum Step { kOneConnection, kBothConnections, kAsked, kAnswered, kSteps };
+  for (int step = kOneConnection; step < kSteps; ++step) {
+    SCOPED_TRACE(step);
+    cid0 = try_connect(wire::bytes_of(conn_req(0)));
+    if (step >= kBothConnections) cid1 = try_connect(wire::bytes_of(conn_req(1)));
+    if (step >= kAsked) send_info();
+    if (step >= kAnswered) {
+      ASSERT_TRUE(until([&] {
+        cid0->poll();
+        return cid0->completions.size() >= 2;
+      }));
+    }
+    cid0.reset();
+    cid1.reset();
+    EXPECT_TRUE(until([&] { return server->server->sessions().size() == 1; }, 12 * kSecond));
+  }
+  open_session();
+  EXPECT_EQ(server->server->sessions().size(), 2u);
+}
+
 TEST_F(HostileClient, InfoRequestDoesNotKeepAnIncompletePathOpen) {
   cid0 = try_connect(wire::bytes_of(conn_req(0)));  // and never connection 1
   ASSERT_TRUE(cid0->connection);
