@@ -43,6 +43,7 @@ class HostileServer final : public Node, private trs::ServerUser {
   bool holds_all = false;
   bool floods = false;           // a notice with each session, each request and each answer
   uint64_t size_told_bytes = 0;  // if not 0: of whatever was opened, to whoever asks for news
+  bool nameless = false;         // what it opened last has an id of which no news can tell
   NewsJudge news;
   std::unique_ptr<trs::Server> transport;
 
@@ -99,6 +100,8 @@ class HostileServer final : public Node, private trs::ServerUser {
   void tell_opening(const trs::ServerRequest& request) {
     auto told = wire::parse_open_answer(request.data);
     if (!told.ok()) return;
+    nameless = told->device_id == 0;
+    if (told->device_id != 0) ids_told_.push_back(told->device_id);
     if (told->device_id != device_id_ || told->incarnation != incarnation_ ||
         told->identity.empty()) {
       return judge_.give_up();
@@ -160,8 +163,8 @@ class HostileServer final : public Node, private trs::ServerUser {
   /// Of the last openings: what the client uses may be an older one than the last.
   wire::NewsList sizes() const {
     wire::NewsList told;
-    for (uint32_t id = device_id_; id > kNoDeviceYet && told.items.size() < 8; --id)
-      told.items.push_back({id, wire::NewsKind::kResized, size_told_bytes});
+    for (auto id = ids_told_.rbegin(); id != ids_told_.rend() && told.items.size() < 8; ++id)
+      told.items.push_back({*id, wire::NewsKind::kResized, size_told_bytes});
     return told;
   }
   std::vector<std::byte> opened() {
@@ -189,9 +192,9 @@ class HostileServer final : public Node, private trs::ServerUser {
   FlushJudge& judge_;
   const bool pushes_;
   std::vector<trs::ServerRequest*> held_;
-  static constexpr uint32_t kNoDeviceYet = 6;
-  uint32_t device_id_ = kNoDeviceYet;  // of the last opening
-  uint64_t incarnation_ = 0;           // that it told
+  uint32_t device_id_ = 6;          // of the last opening
+  uint64_t incarnation_ = 0;        // that it told
+  std::vector<uint32_t> ids_told_;  // bent or not, of all openings
 };
 
 }  // namespace braid::bnbd::two_party

@@ -108,7 +108,7 @@ class ServerGame {
       const RemoteState state = honest_->device->state();
       if (state == RemoteState::kLost) return true;  // and so is the session
       server_->home().post([server = server_] { server->give_notice(); });
-      const bool heard = state != RemoteState::kOpen ||
+      const bool heard = state != RemoteState::kOpen || server_->nameless ||
                          honest_->device->info().size_bytes == server_->size_told_bytes;
       return heard && server_->news.questions() > before;
     };
