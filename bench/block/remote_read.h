@@ -4,11 +4,20 @@
 // Main thread.
 #pragma once
 
+#include <memory>
+#include <string>
+
 #include "bench/rounds.h"
 
 namespace braid::bench {
 
+struct RemoteRead {
+  std::string name = "braid remote device, in-host software HCA";
+  uint64_t pause_ns = 0;       // after each answer
+  bool beside_clears = false;  // another client of the same server clears all the time
+};
+
 /// Random 4 KiB reads at depth 1, IOPS. Both sides poll.
-std::unique_ptr<Candidate> braid_remote_read();
+std::unique_ptr<Candidate> braid_remote_read(const RemoteRead& read = {});
 
 }  // namespace braid::bench
