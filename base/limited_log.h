@@ -48,7 +48,8 @@ class LimitedLog {
     refilled_ns_ += more * line_ns;
     lines_left_ = std::min<uint64_t>(limits_.burst, lines_left_ + more);
     if (lines_left_ == 0) return ++swallowed_, false;
-    if (swallowed_ > 0) log_.warning("{} lines like the next were not logged", swallowed_);
+    if (swallowed_ > 0)
+      log_.warning("{} lines of this kind were not logged before this one", swallowed_);
     swallowed_ = 0;
     return --lines_left_, true;
   }

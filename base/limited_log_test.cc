@@ -41,7 +41,7 @@ TEST_F(LimitedLogTest, a_burst_is_logged_and_then_so_many_a_second) {
   pass(1);
   log.warning("in time");
   ASSERT_EQ(lines->all.size(), 5u);
-  EXPECT_EQ(lines->all[3], "8 lines like the next were not logged");
+  EXPECT_EQ(lines->all[3], "8 lines of this kind were not logged before this one");
   EXPECT_EQ(lines->all[4], "in time");
 }
 

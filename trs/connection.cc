@@ -202,19 +202,19 @@ bool Connection::post_imm(uint32_t imm) {
   return post(wr);
 }
 
-bool Connection::poll() {
-  if (state_ == State::kDrained) return false;
+size_t Connection::poll(size_t most) {
+  if (state_ == State::kDrained) return 0;
   std::array<vhca::Wc, kPollBurst> burst;
-  const int count = cq_->poll(burst);
+  const int count = cq_->poll(std::span(burst).first(std::min(most, kPollBurst)));
   if (count < 0) {
     if (state_ == State::kDraining) state_ = State::kDrained;  // its markers are lost
     fail(make_error(Errc::kIo, "a completion queue was overrun"));
-    return true;
+    return 1;
   }
   for (int i = 0; i < count; ++i) complete(burst[static_cast<size_t>(i)]);
   const bool repost = receives_used_ >= kRepostThreshold && state_ == State::kOpen;
   if (repost && !repost_receives()) fail(make_error(Errc::kIo, "receives cannot be posted"));
-  return count > 0;
+  return static_cast<size_t>(count);
 }
 
 void Connection::complete(const vhca::Wc& wc) {

@@ -103,8 +103,8 @@ class Connection {
   bool post_local(vhca::SendWr& wr);
   /// An RDMA WRITE_WITH_IMM without data.
   bool post_imm(uint32_t imm);
-  /// Polls once. True if there was anything.
-  bool poll();
+  /// Polls once, for at most 32 completions, or as many as are given. How many there were.
+  size_t poll(size_t most = SIZE_MAX);
   void arm() { cq_->arm(); }
   uint64_t arrived_bytes() const { return qp_->arrived_bytes(); }
   bool open() const { return state_ == State::kOpen; }

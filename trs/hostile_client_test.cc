@@ -57,7 +57,10 @@ TEST_F(HostileClient, WhoLeavesAtAnyStepOfTheSetUpLeavesNothing) {
   for (int step = kOneConnection; step < kSteps; ++step) {
     SCOPED_TRACE(step);
     cid0 = try_connect(wire::bytes_of(conn_req(0)));
+    ASSERT_TRUE(cid0->connection);
     if (step >= kBothConnections) cid1 = try_connect(wire::bytes_of(conn_req(1)));
+    ASSERT_TRUE(step < kBothConnections || cid1->connection);
+    ASSERT_EQ(server->server->statistics().sessions, 2u);
     if (step >= kAsked) send_info();
     if (step >= kAnswered) {
       ASSERT_TRUE(until([&] {
@@ -67,7 +70,7 @@ TEST_F(HostileClient, WhoLeavesAtAnyStepOfTheSetUpLeavesNothing) {
     }
     cid0.reset();
     cid1.reset();
-    EXPECT_TRUE(until([&] { return server->server->sessions().size() == 1; }, 12 * kSecond));
+    EXPECT_TRUE(until([&] { return server->server->statistics().sessions == 1; }, 12 * kSecond));
   }
   open_session();
   EXPECT_EQ(server->server->sessions().size(), 2u);

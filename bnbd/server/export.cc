@@ -109,6 +109,7 @@ Status ExportTable::create_one(const NamedExport& named) {
     auto device = create_memory_device(host, options);
     if (!device.ok()) return device.error().with("export '{}'", name);
     made->kind = "memory";
+    made->works_inside_submit = true;
     made->device = std::move(device).value();
   } else {
     NullDeviceOptions options;

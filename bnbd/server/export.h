@@ -38,8 +38,10 @@ struct Export {
   base::Status open_status;             // how
   unsigned waiters = 0;                 // tasks between find and hold
   std::unique_ptr<BlockDevice> device;  // null while opening
-  std::unique_ptr<vhca::Mr> lendable;   // registration of device->lendable_memory(), if any
-  uint64_t* flushes_failed = nullptr;   // the table's, of this device; set with `device`
+  /// What is asked of the device is done when submit() returns, and takes its time there.
+  bool works_inside_submit = false;
+  std::unique_ptr<vhca::Mr> lendable;  // registration of device->lendable_memory(), if any
+  uint64_t* flushes_failed = nullptr;  // the table's, of this device; set with `device`
   std::vector<SessionDevice*> holders;
   base::Task<void> looking;  // at its size
   base::Timer unclaimed;     // it was opened when nobody waited any more: kept until then

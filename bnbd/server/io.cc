@@ -34,8 +34,9 @@ void ServerImpl::request(trs::ServerRequest& request) {
 
 void ServerImpl::message_at_home(base::Message& message) {
   auto& slot = static_cast<RequestSlot&>(message);
-  ++slot.pool->server.statistics_.handed_over;
-  slot.pool->server.dispatch(slot);
+  ServerImpl& server = slot.pool->server;
+  ++server.statistics_.handed_over;
+  if (!server.door_.keeps_handed_over(slot)) server.dispatch(slot);
 }
 
 void ServerImpl::dispatch(RequestSlot& slot) {
@@ -43,9 +44,12 @@ void ServerImpl::dispatch(RequestSlot& slot) {
   if (slot.request->follows) slot.pool->session.answer_seen(*slot.request);
   auto type = wire::request_type(slot.request->user_header);
   if (!type.ok()) return refuse(slot, Errc::kInvalid, type.error().message());
-  switch (*type) {
-    case wire::MessageType::kIo:
-      return begin_io(slot);
+  if (*type == wire::MessageType::kIo) return begin_io(slot);
+  if (!door_.keeps_control(slot)) do_control(slot);
+}
+
+void ServerImpl::do_control(RequestSlot& slot) {
+  switch (wire::request_type(slot.request->user_header).value()) {
     case wire::MessageType::kSessionInfo:
       return session_info(slot);
     case wire::MessageType::kNews:
@@ -56,6 +60,7 @@ void ServerImpl::dispatch(RequestSlot& slot) {
     case wire::MessageType::kClose:
       slot.control = close(slot);
       return slot.control.start();
+    case wire::MessageType::kIo:
     case wire::MessageType::kSessionInfoAnswer:
     case wire::MessageType::kOpenAnswer:
     case wire::MessageType::kNewsAnswer:
@@ -83,6 +88,7 @@ void ServerImpl::begin_io(RequestSlot& slot) {
   }
   slot.flushes_failed = *device->exported.flushes_failed;
   ++device->in_flight;
+  if (door_.keeps_long(slot)) return;
   backend.submit(slot.block);
 }
 
@@ -101,6 +107,7 @@ const char* ServerImpl::fill_block(RequestSlot& slot, const wire::Io& io) const 
   const bool has_priority = slot.pool->session.version >= wire::kVersionMajor;
   block.priority = has_priority ? wire::heeded_priority(io.priority) : uint16_t{0};
   block.may_lend = false;
+  block.lent = nullptr;
   block.buffer = {nullptr, data.data()};
   block.context = &slot;
   block.done = &ServerImpl::io_done;

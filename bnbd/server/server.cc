@@ -41,7 +41,8 @@ ServerImpl::ServerImpl(ExportServerOptions options)
       log_(home_.log().child("server")),
       refusals_(home_, log_, kRefusals),
       comings_(home_, log_, kComings),
-      exports_(home_, options_) {
+      exports_(home_, options_),
+      door_(home_, *this) {
   statistics_.requests.resize(options_.transport.reactors.size());
 }
 
@@ -74,6 +75,7 @@ std::string ServerImpl::unanswered() const {
 void ServerImpl::session_opened(trs::ServerSession& session) {
   sessions_.push_back(std::make_unique<Session>(*this, session, options_.transport.reactors));
   session.context = sessions_.back().get();
+  door_.set_sessions(sessions_.size());
   comings_.info("session '{}' from {} opened{}", session.name(), session.peer_text(),
                 session.braid_peer() ? "" : " (not a Braid client)");
 }
@@ -86,6 +88,7 @@ void ServerImpl::session_closed(trs::ServerSession& transport) {
   while (!session->devices().empty()) release(session->remove(*session->devices().back()));
   BRAID_ASSERT(session->retired().empty());
   std::erase_if(sessions_, [&](const auto& each) { return each.get() == session; });
+  door_.set_sessions(sessions_.size());
 }
 
 /// The device gives its export back; the last one of a file closes it.

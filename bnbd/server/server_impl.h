@@ -12,13 +12,14 @@
 #include <vector>
 
 #include "base/limited_log.h"
+#include "bnbd/server/door.h"
 #include "bnbd/server/export.h"
 #include "bnbd/server/session.h"
 #include "bnbd/wire.h"
 
 namespace braid::bnbd::server {
 
-class ServerImpl final : public ExportServer, private trs::ServerUser {
+class ServerImpl final : public ExportServer, private trs::ServerUser, private DoorUser {
  public:
   static base::Result<std::unique_ptr<ServerImpl>> create(vhca::Device& device,
                                                           ExportServerOptions options);
@@ -52,6 +53,8 @@ class ServerImpl final : public ExportServer, private trs::ServerUser {
   static base::Errc disk_status(base::Errc status);
   static void io_done(BlockRequest& block, base::Errc status);
   void dispatch(RequestSlot& slot);
+  void do_control(RequestSlot& slot) override;
+  void do_handed_over(RequestSlot& slot) override { dispatch(slot); }
   void begin_io(RequestSlot& slot);
   const char* fill_block(RequestSlot& slot, const wire::Io& io) const;
   /// Ends a slot on the reactor it came on.
@@ -88,6 +91,7 @@ class ServerImpl final : public ExportServer, private trs::ServerUser {
   base::LimitedLog refusals_, comings_;
   ExportServerStatistics statistics_;
   ExportTable exports_;
+  Door door_;
   std::vector<std::unique_ptr<Session>> sessions_;  // goes before exports_: it holds them
   std::unique_ptr<trs::Server> transport_;          // goes before the others: it calls us
 };

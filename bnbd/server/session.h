@@ -51,7 +51,14 @@ struct RequestSlot : base::Message, base::ListNode {
   trs::DataBuffer source;  // what a read is answered from, if not from its chunk
   BlockRequest block;
   uint64_t flushes_failed = 0;  // of the export, when the request began
+  uint64_t left_bytes = 0;      // of a long request at the door
   base::Task<void> control;     // of SESS_INFO, OPEN and CLOSE; done before the slot is free
+};
+
+/// A session's place at the door (door.h).
+struct DoorPlace : base::ListNode {
+  bool empty() const { return control.empty() && handed_over.empty() && in_parts.empty(); }
+  base::IntrusiveList<RequestSlot> control, handed_over, in_parts;
 };
 
 /// The free slots of one reactor.
@@ -112,6 +119,7 @@ class Session {
   const std::vector<std::unique_ptr<SessionDevice>>& retired() const { return retired_; }
 
   Openings& openings() { return openings_; }
+  DoorPlace door;
 
   /// A flush ends that tells of failures: from now on it matters which chunks are used again.
   void expect_answer_seen() { expects_seen_ = true; }

@@ -38,6 +38,8 @@ std::string reject_text(int sys_errno) {
       return "the server has no room for another session";
     case EDQUOT:
       return "the server has as many sessions or connections from our address as one may have";
+    case EAGAIN:
+      return "the server takes no more from our address for now, as too many connect from there";
     case ENOKEY:
       return "the server lets in only clients with a key, and we have none for it";
     case EKEYREJECTED:

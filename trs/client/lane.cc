@@ -97,7 +97,7 @@ void Lane::failed(Connection&, base::Error why) {
 }
 
 bool Lane::poll() {
-  bool did = connection_ && connection_->poll();
+  bool did = connection_ && connection_->poll() > 0;
   if (fencing_ && connection_ && connection_->drained()) {
     fenced();
     did = true;

@@ -61,6 +61,7 @@ void Queue::received_imm(Connection& connection, uint32_t value, uint32_t) {
   const Imm imm = decode_imm(value);
   switch (imm.type) {
     case ImmType::kRequest:
+      turn_share_.asked = true;
       request_arrived(session_.codec().decode(imm.payload));
       return;
     case ImmType::kHeartbeat:
@@ -241,11 +242,17 @@ std::span<std::byte> Queue::data_of(const Request& request, const wire::ParsedRe
 
 void Queue::answer(Request& request) {
   request.unlink();
+  request.sent_bytes = 0;
   if (closing_ || !connection_->open()) {
     request.give_back();
   } else if (request.repeats && request.connection != number()) {
     request.follows = false;
     give_to_user(request);
+  } else if (goes_in_parts(request)) {
+    request.state = Request::State::kWaiting;
+    request.queue = this;
+    long_.push_back(request);
+    worker_.long_answer_waits();
   } else if (waiting_.empty() && room_for_answer()) {
     send_answer(request);
   } else {
@@ -255,25 +262,58 @@ void Queue::answer(Request& request) {
   }
 }
 
+/// A device in software copies what it sends, here and now. A Braid client checks the length of
+/// what comes with the answer, which is that of all data or of an answer slot.
+bool Queue::goes_in_parts(const Request& request) const {
+  if (request.source.length_bytes <= kPartBytes || !worker_.several()) return false;
+  return path_.answers().has_value() || !session_.braid_peer();
+}
+
+bool Queue::can_send_part() const {
+  return !long_.empty() && !closing_ && connection_->open() && room_for_answer();
+}
+
+void Queue::send_part() {
+  Request& request = *long_.front();
+  const uint32_t left_bytes = request.source.length_bytes - request.sent_bytes;
+  if (left_bytes <= kPartBytes || request.deferred_to != nullptr) {
+    long_.pop_front();
+    worker_.long_answer_went();
+    return send_waiting(request);
+  }
+  AnswerChain chain;
+  vhca::Sge data = data_to_send(request);
+  data.length = kPartBytes;
+  chain.add_write(data, request.target.address + request.sent_bytes, request.target.key);
+  request.sent_bytes += kPartBytes;
+  connection_->post(chain.requests());
+}
+
+/// What of a read's data has not been sent yet.
+vhca::Sge Queue::data_to_send(const Request& request) const {
+  const DataBuffer& source = request.source;
+  return {reinterpret_cast<uint64_t>(source.address) + request.sent_bytes,
+          source.length_bytes - request.sent_bytes,
+          source.mr != nullptr ? path_.lent_lkey(*source.mr) : path_.chunk_lkey()};
+}
+
 /// One RDMA WRITE_WITH_IMM: the data of a read, if there is any, and the status. The data goes
 /// ahead, in a write of its own, where more has to be said after it: the invalidation of its key,
 /// which the client asked for, or an answer slot. The chunk is the client's as soon as it is
 /// posted: a request for it can only be an answer to this.
 void Queue::send_answer(Request& request) {
-  const DataBuffer& source = request.source;
-  const bool with_data = source.length_bytes > 0;
+  const bool with_data = request.source.length_bytes > 0;
   const bool invalidate = request.invalidate && path_.invalidates();
-  const bool with_slot =
-      path_.answers() && (request.status != Errc::kOk || request.has_answer_words);
+  const bool needs_slot =
+      request.status != Errc::kOk || request.has_answer_words || request.sent_bytes > 0;
+  const bool with_slot = path_.answers() && needs_slot;
   AnswerChain chain;
   if (path_.guard() == ChunkGuard::kWindows) chain.add(open_window(request.index));
   vhca::SendWr* last = nullptr;
   vhca::Sge data{}, said{};
   if (with_data) {
-    data.addr = reinterpret_cast<uint64_t>(source.address);
-    data.length = source.length_bytes;
-    data.lkey = source.mr != nullptr ? path_.lent_lkey(*source.mr) : path_.chunk_lkey();
-    last = &chain.add_write(data, request.target.address, request.target.key);
+    data = data_to_send(request);
+    last = &chain.add_write(data, request.target.address + request.sent_bytes, request.target.key);
   }
   if (invalidate) {
     vhca::SendWr& wr = chain.add(IBV_WR_SEND_WITH_INV);

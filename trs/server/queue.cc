@@ -26,6 +26,7 @@ Queue::Queue(Path& path, Worker& worker, uint16_t cid)
     : path_(path),
       session_(path.session()),
       worker_(worker),
+      turn_share_(session_.turn_share(worker)),
       cid_(cid),
       heartbeat_(worker.reactor(), session_.server().options().heartbeat, *this) {}
 
@@ -171,6 +172,10 @@ void Queue::begin_close() {
 /// What is at the user stays there, and its answer waits to be asked for by another path.
 void Queue::forget_requests() {
   while (Request* const request = waiting_.pop_front()) Slice::let_go(*request);
+  while (Request* const request = long_.pop_front()) {
+    worker_.long_answer_went();
+    Slice::let_go(*request);
+  }
   while (Request* const request = running_.pop_front()) {
     request->queue = nullptr;
     if (!request->memory) request->memory = path_.landing_memory();
@@ -194,24 +199,24 @@ void Queue::report_quiet() {
   path_.post_home([this] { path_.queue_quiet(); });
 }
 
-bool Queue::poll() {
-  if (!connection_) return false;
-  const bool did = connection_->poll();
+size_t Queue::poll(size_t most) {
+  if (!connection_) return 0;
+  const size_t did = connection_->poll(most);
   if (closing_) {
     report_quiet();
     return did;
   }
   while (!waiting_.empty() && room_for_answer() && !closing_) {
-    Request& request = *waiting_.pop_front();
-    // Its client does not listen here any more, and has asked again by another path.
-    if (request.deferred_to != nullptr) {
-      Slice::let_go(request);
-    } else {
-      send_answer(request);
-    }
+    send_waiting(*waiting_.pop_front());
   }
   if (notice_due_) send_due_notice();
   return did;
+}
+
+void Queue::send_waiting(Request& request) {
+  // Its client may not listen here any more, and have asked again by another path.
+  if (request.deferred_to != nullptr) return Slice::let_go(request);
+  send_answer(request);
 }
 
 void Queue::arm() {

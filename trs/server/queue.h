@@ -18,6 +18,7 @@
 #include "trs/imm.h"
 #include "trs/server/landing.h"
 #include "trs/server/request.h"
+#include "trs/server/turns.h"
 #include "trs/wire.h"
 
 namespace braid::trs::server {
@@ -34,7 +35,8 @@ class Queue final : public base::ListNode, private ConnectionUser, private Heart
   uint16_t cid() const { return cid_; }
   /// ServerRequest::connection.
   uint64_t number() const;
-  static constexpr uint32_t kAnswerSends = 4;  // work requests of one answer, at most
+  static constexpr uint32_t kAnswerSends = 4;       // work requests of one answer, at most
+  static constexpr uint32_t kPartBytes = 32 << 10;  // of a long answer, if sessions share the turns
 
   // --- from the home reactor
   /// Ends in Path::queue_accepted.
@@ -60,7 +62,14 @@ class Queue final : public base::ListNode, private ConnectionUser, private Heart
   void answer(Request& request);
   /// Takes up a request that was deferred.
   void resume(Request& request);
-  bool poll();
+  /// At most so many completions. How many there were.
+  size_t poll(size_t most = SIZE_MAX);
+  TurnShare& turn_share() { return turn_share_; }
+  bool closing() const { return closing_; }
+  /// Whether a part of a long answer waits, and there is a send slot for it.
+  bool can_send_part() const;
+  /// Only if can_send_part(). With its last part the answer is sent.
+  void send_part();
   void arm();
 
  private:
@@ -90,6 +99,9 @@ class Queue final : public base::ListNode, private ConnectionUser, private Heart
   void begin(Request& request, const wire::ParsedRequest& parsed);
   void give_to_user(Request& request);
   std::span<std::byte> data_of(const Request& request, const wire::ParsedRequest& parsed);
+  bool goes_in_parts(const Request& request) const;
+  vhca::Sge data_to_send(const Request& request) const;
+  void send_waiting(Request& request);
   void send_answer(Request& request);
   void count(const Request& request);
   static void fill_slot(const Request& request, wire::AnswerSlot& slot);
@@ -108,6 +120,7 @@ class Queue final : public base::ListNode, private ConnectionUser, private Heart
   Path& path_;
   Session& session_;
   Worker& worker_;
+  TurnShare& turn_share_;  // the session's at this reactor
   const uint16_t cid_;
   std::atomic<uint64_t> received_{0};
   wire::ConnRsp answer_;
@@ -125,6 +138,7 @@ class Queue final : public base::ListNode, private ConnectionUser, private Heart
   base::IntrusiveList<Window> leaving_;   // LOCAL_INV is posted
   base::IntrusiveList<Request> running_;  // at the user
   base::IntrusiveList<Request> waiting_;  // answered, without a send slot yet
+  base::IntrusiveList<Request> long_;     // answered; their data goes in parts
   ServedStatistics served_;               // single_writer.h; on lines that only this thread writes
   std::array<std::byte, wire::kUserHeaderBytesMax> arriving_{};  // a user header that is judged
   const std::shared_ptr<char> alive_ = std::make_shared<char>();

@@ -37,7 +37,7 @@ class Request final : public ServerRequest, public base::ListNode {
   enum class State : uint8_t {
     kFree,     // the chunk belongs to the client
     kAtUser,   // the chunk belongs to the server's user; in Queue::running_, if it has a queue
-    kWaiting,  // answered; waits for a send slot in Queue::waiting_
+    kWaiting,  // answered; in Queue::waiting_ for a send slot, or in Queue::long_
   };
   State state = State::kFree;
   /// Where permits are lent: the connection number that had the chunk last, and kBusy while the
@@ -55,7 +55,8 @@ class Request final : public ServerRequest, public base::ListNode {
   std::shared_ptr<base::Segment> memory;  // that `data` lies in, once the path it came by is lost
   // The answer. It is kept until the next request, as it may be asked for again.
   base::Errc status = base::Errc::kOk;
-  DataBuffer source;  // what is sent of a read
+  DataBuffer source;        // what is sent of a read
+  uint32_t sent_bytes = 0;  // of it, in parts
   // Of a peer without numbers: a request that came for the chunk while its former one, whose path
   // is lost, was still running, or its answer waiting. It begins when that ends: Slice::let_go().
   // One that comes by a third path meanwhile takes its place.

@@ -48,13 +48,14 @@ ServerImpl::ServerImpl(vhca::Device& device, ServerOptions options, ServerUser& 
       home_(*options_.reactors.front()),
       complaints_(home_, home_.log().child("trs-server"), kComplaints),
       comings_(home_, home_.log().child("trs-server"), kComings),
+      connect_rate_(2 * options_.sessions_max),
       changed_(std::make_shared<base::Signal>(home_)) {}
 
 ServerImpl::~ServerImpl() = default;
 
 base::Status ServerImpl::start() {
   for (base::Reactor* reactor : options_.reactors) {
-    workers_.push_back(std::make_unique<Worker>(*reactor));
+    workers_.push_back(std::make_unique<Worker>(*reactor, workers_.size(), session_count_));
   }
   BRAID_CHECK(add_endpoint(device_, options_.listen));
   for (const ServerEndpoint& more : options_.endpoints) {
@@ -84,9 +85,13 @@ std::vector<vhca::Address> ServerImpl::addresses() const {
 }
 
 base::Task<void> ServerImpl::accept_loop(size_t endpoint) {
+  uint64_t turn_ns = 0;  // of the last that was handled
   for (;;) {
     auto request = co_await endpoints_[endpoint]->listener->next();
     if (request.ok()) {
+      // One in a turn: what is open is not to wait for a crowd that comes.
+      if (home_.now_ns() == turn_ns) co_await home_.sleep_ns(0);
+      turn_ns = home_.now_ns();
       handle(endpoint, std::move(*request));
       continue;
     }
@@ -99,6 +104,10 @@ void ServerImpl::handle(size_t endpoint, std::unique_ptr<vhca::ConnectRequest> r
   auto parsed = wire::parse_conn_req(request->private_data());
   if (!parsed.ok()) {
     reject(*request, ECONNRESET, parsed.error().message());
+    return;
+  }
+  if (parsed->cid == 0 && !connect_rate_.allow(address_of(request->peer_text()), home_.now_ns())) {
+    reject(*request, EAGAIN, "paths from this address begin too fast");
     return;
   }
   Session* const session = newest(parsed->paths_uuid);
@@ -143,8 +152,7 @@ void ServerImpl::take(size_t endpoint, const wire::ConnReq& asked, Session* sess
   }
   if (kind == Kind::kReplace) session->close("its client came back");
   if (kind == Kind::kNew || kind == Kind::kReplace) {
-    sessions_.push_back(std::make_unique<Session>(*this, asked, request->peer_text(), false));
-    session = sessions_.back().get();
+    session = &add_session(std::make_unique<Session>(*this, asked, request->peer_text(), false));
   }
   Path* const former = session->live_path(asked.sess_uuid);
   Path& path = session->add_path(endpoint, std::move(*pd), asked, request->peer_text());
@@ -194,11 +202,18 @@ bool ServerImpl::has_predecessor(const Session& session) const {
   return false;
 }
 
+Session& ServerImpl::add_session(std::unique_ptr<Session> session) {
+  sessions_.push_back(std::move(session));
+  session_count_.store(sessions_.size(), std::memory_order_relaxed);
+  return *sessions_.back();
+}
+
 /// The session may be in the middle of a call, so it goes in the next turn.
 void ServerImpl::session_ended(Session& session) {
   home_.post([this, alive = std::weak_ptr<char>(alive_), ended = &session] {
     if (alive.expired()) return;
     std::erase_if(sessions_, [ended](const auto& each) { return each.get() == ended; });
+    session_count_.store(sessions_.size(), std::memory_order_relaxed);
     changed_->notify_all();
   });
 }

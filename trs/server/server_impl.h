@@ -3,11 +3,13 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <memory>
 #include <vector>
 
 #include "base/limited_log.h"
 #include "trs/server.h"
+#include "trs/server/connect_rate.h"
 #include "trs/server/lent.h"
 #include "trs/server/session.h"
 #include "trs/server/worker.h"
@@ -84,6 +86,7 @@ class ServerImpl final : public Server {
   size_t proven_sessions() const;
   Session* newest(const wire::Uuid& paths_uuid);
   size_t lives_of(const wire::Uuid& paths_uuid) const;
+  Session& add_session(std::unique_ptr<Session> session);
   void reject(vhca::ConnectRequest& request, int sys_errno, const std::string& why);
   void begin_stop();
   void stop_workers();
@@ -97,10 +100,12 @@ class ServerImpl final : public Server {
   base::Reactor& home_;
   base::LimitedLog complaints_, comings_;
   std::array<LentMemory*, kLentMax> lent_{};
+  std::atomic<size_t> session_count_{0};  // of sessions_, for the workers
   std::vector<std::unique_ptr<Worker>> workers_;
   size_t spreads_ = 0;
   ServerStatistics statistics_;
   uint64_t paths_made_ = 0;
+  ConnectRate connect_rate_;
   bool stopping_ = false;
   bool workers_stopping_ = false;
   size_t stops_due_ = 0;

@@ -38,7 +38,8 @@ Session::Session(ServerImpl& server, const wire::ConnReq& request, std::string p
       epoch_(random_epoch(home_.host())),
       recon_cnt_(request.recon_cnt),
       proven_(!proof_due),
-      codec_(server.options().queue_depth) {}
+      codec_(server.options().queue_depth),
+      turn_shares_(std::make_unique<TurnShare[]>(server.options().reactors.size())) {}
 
 Session::~Session() = default;
 

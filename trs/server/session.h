@@ -23,6 +23,7 @@
 #include "trs/server/path.h"
 #include "trs/server/request.h"
 #include "trs/server/slice.h"
+#include "trs/server/worker.h"
 
 namespace braid::trs::server {
 
@@ -113,6 +114,7 @@ class Session final : public ServerSession {
   ServerImpl& server() { return server_; }
   bool has(uint32_t feature) const { return (features_ & feature) != 0; }
   bool lends() const { return lends_; }
+  TurnShare& turn_share(const Worker& worker) { return turn_shares_[worker.index()]; }
   Slice& slice(uint16_t cid) { return *slices_[cid]; }
   bool is_admin(uint32_t chunk) const { return chunk < admin_permits_; }
   bool sequenced() const { return has(wire::kFeatureSequenced); }
@@ -166,9 +168,10 @@ class Session final : public ServerSession {
   const ImmCodec codec_;
 
   std::shared_ptr<base::Segment> chunks_;
-  std::unique_ptr<Request[]> requests_;         // by chunk index
-  std::vector<std::unique_ptr<Slice>> slices_;  // by cid; one if the client pins nothing
-  std::vector<std::unique_ptr<Path>> paths_;    // those that end included
+  std::unique_ptr<Request[]> requests_;             // by chunk index
+  const std::unique_ptr<TurnShare[]> turn_shares_;  // by worker
+  std::vector<std::unique_ptr<Slice>> slices_;      // by cid; one if the client pins nothing
+  std::vector<std::unique_ptr<Path>> paths_;        // those that end included
   std::vector<PendingFence> fences_;
   bool user_knows_ = false;
   bool evicted_ = false;

@@ -64,8 +64,7 @@ void ServerImpl::take_unproven(size_t endpoint, const wire::ConnReq& asked, Sess
   auto pd = device(endpoint).alloc_pd();
   if (!pd.ok()) return reject(*request, ENOMEM, pd.error().message());
   if (kind != Admission::Kind::kPath) {
-    sessions_.push_back(std::make_unique<Session>(*this, asked, request->peer_text(), true));
-    session = sessions_.back().get();
+    session = &add_session(std::make_unique<Session>(*this, asked, request->peer_text(), true));
   }
   session->add_path(endpoint, std::move(*pd), asked, request->peer_text())
       .join(asked, std::move(request));

@@ -46,14 +46,66 @@ void Worker::channel_ready(base::Watch& watch) {
 }
 
 bool Worker::poll() {
-  bool did = false;
+  turns_.begin(reactor_.now_ns(), sessions_.load(std::memory_order_relaxed));
+  size_t did = 0;
   // A queue may leave the list while it is polled, but no other.
   for (Queue* queue = queues_.front(); queue != nullptr;) {
     Queue* const next = queues_.next(*queue);
-    did |= queue->poll();
+    did += poll_its_part(*queue);
+    queue = next;
+  }
+  if (turns_.rest() > 0) did += use_rest();
+  if (long_answers_ > 0) did += send_part();
+  return did > 0;
+}
+
+size_t Worker::poll_its_part(Queue& queue) {
+  if (queue.closing()) return queue.poll();  // is soon drained, and asks for nothing any more
+  TurnShare& share = queue.turn_share();
+  const size_t left = turns_.left(share);
+  if (left == 0) return 0;
+  const size_t took = queue.poll(left);
+  turns_.took(share, took);
+  // Others of its session come before it in the next turn.
+  if (took == left) to_the_end(queue);
+  return took;
+}
+
+/// What some have left of the turn is for those that want more than their part.
+size_t Worker::use_rest() {
+  size_t did = 0;
+  for (Queue* queue = queues_.front(); queue != nullptr && turns_.rest() > 0;) {
+    Queue* const next = queues_.next(*queue);
+    if (!queue->closing() && turns_.left(queue->turn_share()) == 0) {
+      const size_t took = queue->poll(turns_.rest());
+      turns_.took(queue->turn_share(), took);
+      if (turns_.rest() == 0) to_the_end(*queue);
+      did += took;
+    }
     queue = next;
   }
   return did;
+}
+
+/// One part of a long answer in each turn, of the session that has waited longest.
+size_t Worker::send_part() {
+  Queue* chosen = nullptr;
+  for (Queue* queue = queues_.front(); queue != nullptr; queue = queues_.next(*queue)) {
+    if (!queue->can_send_part()) continue;
+    if (chosen == nullptr || queue->turn_share().part_turn < chosen->turn_share().part_turn) {
+      chosen = queue;
+    }
+  }
+  if (chosen == nullptr) return 0;
+  chosen->turn_share().part_turn = turns_.turn();
+  chosen->send_part();
+  to_the_end(*chosen);
+  return 1;
+}
+
+void Worker::to_the_end(Queue& queue) {
+  queue.base::ListNode::unlink();
+  queues_.push_back(queue);
 }
 
 bool Worker::arm() {

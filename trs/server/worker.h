@@ -2,6 +2,7 @@
 // channel, and a poller over the connections that live there. Thread: its reactor.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -21,15 +22,23 @@ class Worker final : private base::Poller {
     base::Watch watch;
   };
 
-  explicit Worker(base::Reactor& reactor) : reactor_(reactor) {}
+  /// `sessions`: how many the server has; outlives it.
+  Worker(base::Reactor& reactor, size_t index, const std::atomic<size_t>& sessions)
+      : reactor_(reactor), index_(index), sessions_(sessions) {}
   ~Worker() override;
   /// Before start().
   base::Status add_endpoint(vhca::Device& device);
 
   base::Reactor& reactor() { return reactor_; }
+  size_t index() const { return index_; }
   Share& share(size_t endpoint) { return *shares_[endpoint]; }
 
   void add(Queue& queue) { queues_.push_back(queue); }
+  /// Whether sessions have to share the turns: then long answers go in parts.
+  bool several() const { return turns_.several(); }
+  /// A queue has one long answer more that goes in parts, or one less.
+  void long_answer_waits() { ++long_answers_; }
+  void long_answer_went() { --long_answers_; }
   /// From the home reactor. `stopped` runs here, when nothing of the worker is in use any more.
   void start();
   void stop(std::function<void()> stopped);
@@ -37,13 +46,21 @@ class Worker final : private base::Poller {
  private:
   bool poll() override;
   bool arm() override;
+  size_t poll_its_part(Queue& queue);
+  size_t use_rest();
+  size_t send_part();
+  void to_the_end(Queue& queue);
   void unwatch();
   static void channel_ready(base::Watch& watch);
 
   base::Reactor& reactor_;
+  const size_t index_;
+  const std::atomic<size_t>& sessions_;
   std::vector<std::unique_ptr<Share>> shares_;  // by endpoint
   bool watching_ = false;
-  base::IntrusiveList<Queue> queues_;
+  base::IntrusiveList<Queue> queues_;  // who has had its part of a turn goes to the end
+  Turns turns_;
+  size_t long_answers_ = 0;
   const std::shared_ptr<char> alive_ = std::make_shared<char>();
 };
 

@@ -1,0 +1,325 @@
+// What clients cost each other whose requests are all in order: beside others that ask for as much
+// as they can, an honest client keeps 90 % of what it has alone, as long as that is no more than
+// its part of the server's processor, and who wants more gets its part.
+//
+// A turn of the server's reactor takes here as long as what was done in it; how fast the flood is
+// made costs nothing. Simulated time, so it is the same in each run.
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "base/sim_charge.h"
+#include "bnbd/test_load.h"
+#include "bnbd/test_raw_client.h"
+
+namespace braid::bnbd {
+namespace {
+
+using base::Errc;
+using test::ClientNode;
+using test::Load;
+using test::LoadShape;
+using test::RawClient;
+using test::RawCrowd;
+using trs::testing::RawPeer;
+
+// What things cost the server's processor, by their order of magnitude: a round trip with both
+// sides' work takes 2.1 us (docs/performance.md).
+constexpr uint64_t kRequestNs = 1000;
+constexpr uint64_t kOpenNs = 10'000;   // an OPEN or a CLOSE
+constexpr uint64_t kBytesPerNs = 10;   // memory that is written or cleared
+constexpr uint64_t kPathNs = 100'000;  // a queue pair and what belongs to it
+constexpr uint64_t kRefusalNs = 5000;
+constexpr uint64_t kConnectNs = 20'000;  // who connects has work with it, too
+
+constexpr uint32_t kQueueDepth = 32;
+constexpr uint32_t kMaxIoBytes = 1 << 20;
+constexpr uint64_t kPartBytes = 32 << 10;  // in which the server does what is long
+constexpr uint64_t kMemoryBytes = 64 << 20;
+
+class NoisyLoad : public test::Rig {
+ protected:
+  explicit NoisyLoad(uint32_t null_devices = 0, size_t reactor_count = 1) {
+    exports.transport.queue_depth = kQueueDepth;
+    exports.transport.max_io_bytes = kMaxIoBytes;
+    for (const char* name : {"memory", "other-memory", "third-memory"})
+      exports.named.push_back({NamedExport::Kind::kMemory, name, kMemoryBytes});
+    for (uint32_t i = 0; i < null_devices; ++i)
+      exports.named.push_back({NamedExport::Kind::kNull, "null" + std::to_string(i), 1 << 20});
+    start_server(reactor_count);
+    base::sim::charge_turns(server_node->home(), [this] { return work_since_last_turn(); });
+  }
+  ~NoisyLoad() override {
+    for (auto& load : loads) load->stop();
+    for (auto& load : loads) EXPECT_TRUE(until([&] { return load->idle(); }));
+    EXPECT_TRUE(until([&] { return !crowd || crowd->decided(); }));
+  }
+
+  uint64_t work_since_last_turn() {
+    const ExportServerStatistics s = server->statistics();
+    uint64_t work_ns = (s.opened + s.closed + s.opens_refused) * kOpenNs;
+    for (const uint64_t requests : s.requests) work_ns += requests * kRequestNs;
+    if (crowd) work_ns += crowd->accepted * kPathNs;
+    work_ns += server->transport_statistics().connects_refused * kRefusalNs;
+    for (const ExportStatus& each : server->exports()) {
+      if (each.kind != "memory") continue;
+      work_ns += (each.statistics.write_bytes + cleared_bytes(each)) / kBytesPerNs;
+    }
+    const uint64_t before_ns = worked_ns;
+    worked_ns = std::max(worked_ns, work_ns);
+    return worked_ns - before_ns;
+  }
+  /// By requests of a mebibyte of one client: its own counters count requests, the backend's those
+  /// that it was asked for, which may be parts.
+  static uint64_t cleared_bytes(const ExportStatus& memory) {
+    const auto clears = [](const BlockStatistics& s) { return s.write_zeroes + s.discards; };
+    uint64_t requests = 0;
+    for (const HolderStatus& holder : memory.holders) requests += clears(holder.statistics);
+    const uint64_t asked = clears(memory.statistics);
+    constexpr uint64_t kParts = kMaxIoBytes / kPartBytes;
+    const uint64_t in_parts = std::min(asked, requests * kParts);
+    const uint64_t whole = (requests * kParts - in_parts + kParts - 2) / (kParts - 1);
+    return whole * kMaxIoBytes + (asked - std::min(asked, whole)) * kPartBytes;
+  }
+  /// A client that asks for as much as it may; it has a device of its own.
+  Load& add_load(const std::string& client, const std::string& name, const LoadShape& shape) {
+    ClientNode& node = add_client(client);
+    return *loads.emplace_back(std::make_unique<Load>(node, open(node, name), shape));
+  }
+  /// What an honest client gets done in a window with the others, which act on each event.
+  uint64_t measure(const Load& load, const std::function<void()>& act = {}) {
+    run(window_ns / 4, act);  // until it flows
+    const uint64_t before = load.done();
+    run(window_ns, act);
+    return load.done() - before;
+  }
+  void run(uint64_t for_ns, const std::function<void()>& act) {
+    const uint64_t end_ns = world.now_ns() + for_ns;
+    (void)world.run_until(
+        [&] {
+          if (act) act();
+          return world.now_ns() >= end_ns;
+        },
+        for_ns);
+  }
+  /// An honest client with two requests at a time on a file of its own, and what it does alone.
+  void begin_honest(uint64_t done_at_least = 300) {
+    honest = &add_load("honest", "disk.img", {});
+    alone = measure(*honest);
+    EXPECT_GT(alone, done_at_least);
+  }
+  void expect_its_share(const std::function<void()>& act = {}) {
+    const uint64_t beside = measure(*honest, act);
+    EXPECT_GE(beside * 10, alone * 9) << "it did " << alone << " alone";
+    EXPECT_EQ(honest->failed(), 0u);
+    RecordProperty("share_percent", static_cast<int>(beside * 100 / alone));
+  }
+  /// How much of the window the server's processor was busy.
+  uint64_t busy_percent(const std::function<void()>& body) {
+    const uint64_t work_before = worked_ns, began_ns = world.now_ns();
+    body();
+    return (worked_ns - work_before) * 100 / (world.now_ns() - began_ns);
+  }
+  void expect_its_share_of_a_busy_server(const std::function<void()>& act = {}) {
+    const uint64_t busy = busy_percent([&] { expect_its_share(act); });
+    EXPECT_GE(busy, 60u) << "it was no flood";
+  }
+  RawPeer& add_peer() {
+    auto& machine = world.add_machine("raw");
+    world.fabric().add_port(machine, "10.0.2.1");
+    auto& host = machine.start_process("raw");
+    auto program = std::make_unique<RawPeer>(host, "10.0.2.1");
+    RawPeer& peer = *program;
+    host.run(std::move(program));
+    return peer;
+  }
+  RawClient& add_raw(RawClient::Kind kind = RawClient::Kind::kBraid) {
+    raw = std::make_unique<RawClient>(add_peer(), kQueueDepth, 2 * kMaxIoBytes, kind);
+    EXPECT_TRUE(until([&] { return raw->has_session(); }));
+    return *raw;
+  }
+
+  static constexpr uint64_t kWindowNs = 20 * base::kMillisecond;
+  uint64_t window_ns = kWindowNs;
+  uint64_t worked_ns = 0;
+  std::vector<std::unique_ptr<Load>> loads;
+  Load* honest = nullptr;
+  uint64_t alone = 0;
+  std::unique_ptr<RawClient> raw;
+  std::unique_ptr<RawCrowd> crowd;
+  uint64_t connects_charged = 0;
+};
+
+TEST_F(NoisyLoad, small_requests_at_full_depth_leave_others_theirs) {
+  begin_honest();
+  const Load& flood = add_load("noisy", "memory", {.depth = kQueueDepth});
+  expect_its_share();
+  EXPECT_GT(flood.done(), 10 * alone) << "nor is it kept from what is left";
+}
+
+TEST_F(NoisyLoad, several_clients_at_full_depth_leave_others_theirs) {
+  begin_honest();
+  for (const char* name : {"memory", "other-memory", "third-memory"})
+    add_load(name, name, {.depth = kQueueDepth});
+  expect_its_share_of_a_busy_server();
+}
+
+TEST_F(NoisyLoad, writes_of_a_mebibyte_to_memory_leave_others_theirs) {
+  begin_honest();
+  add_load("noisy", "memory", {.depth = kQueueDepth, .bytes = kMaxIoBytes, .op = BlockOp::kWrite});
+  expect_its_share_of_a_busy_server();
+}
+
+TEST_F(NoisyLoad, clears_of_a_mebibyte_leave_others_theirs) {
+  begin_honest();
+  add_load("noisy", "memory",
+           {.depth = kQueueDepth, .bytes = kMaxIoBytes, .op = BlockOp::kWriteZeroes});
+  add_load("discarding", "other-memory",
+           {.depth = kQueueDepth, .bytes = kMaxIoBytes, .op = BlockOp::kDiscard});
+  expect_its_share_of_a_busy_server();
+}
+
+TEST_F(NoisyLoad, two_who_clear_get_half_each_whatever_their_depth) {
+  const LoadShape shape = {.depth = kQueueDepth, .bytes = kMaxIoBytes, .op = BlockOp::kWriteZeroes};
+  const Load& noisy = add_load("noisy", "memory", shape);
+  LoadShape modest = shape;
+  modest.depth = 2;
+  const Load& its = add_load("modest", "other-memory", modest);
+  run(kWindowNs / 4, {});
+  const uint64_t before = noisy.done();
+  const uint64_t its_before = its.done();
+  run(kWindowNs, {});
+  const uint64_t done = its.done() - its_before;
+  EXPECT_GE(done * 100, (noisy.done() - before + done) * 45);
+}
+
+TEST_F(NoisyLoad, who_waits_for_a_slow_disk_has_its_share_beside_clears) {
+  disk->faults.slow_factor = 150;  // about 10 ms a request: seldom there to be seen
+  window_ns = 20 * kWindowNs;
+  begin_honest(40);
+  add_load("noisy", "memory",
+           {.depth = kQueueDepth, .bytes = kMaxIoBytes, .op = BlockOp::kWriteZeroes});
+  expect_its_share_of_a_busy_server();
+}
+
+// What came before the last part is seen by the memory only.
+TEST_F(NoisyLoad, long_reads_are_sent_in_parts_if_there_are_others) {
+  constexpr uint32_t kBytes = 256 << 10;
+  RawClient& linux_client = add_raw(RawClient::Kind::kLinux);
+  const auto ask = [&](const auto& message, std::span<std::byte> place) {
+    linux_client.ask(1, message, place);
+    ASSERT_TRUE(until([&] { return !linux_client.take_answers().empty(); }));
+  };
+  ask(wire::make_open("memory", wire::AccessMode::kReadOnly).value(), linux_client.answer(1));
+  wire::Io io;
+  io.header.type = static_cast<uint16_t>(wire::MessageType::kIo);
+  std::memcpy(&io.device_id, linux_client.answer(1).data() + 4, sizeof(io.device_id));
+  io.length_bytes = kBytes;
+  const std::span<std::byte> place = linux_client.block(kBytes);
+  for (const bool others : {false, true}) {
+    if (others) add_client("other");
+    std::memset(place.data(), 0xee, place.size());
+    ask(io, place);
+    EXPECT_EQ(linux_client.last_answer_bytes(), others ? kPartBytes : kBytes);
+    const auto clear = [](std::byte byte) { return byte == std::byte{0}; };
+    EXPECT_TRUE(std::all_of(place.begin(), place.end(), clear));
+  }
+}
+
+TEST_F(NoisyLoad, reads_of_a_mebibyte_are_answered_in_parts) {
+  const Load& reader = add_load("reader", "memory",
+                                {.depth = kQueueDepth, .bytes = kMaxIoBytes, .op = BlockOp::kRead});
+  const Load& its = add_load("small", "other-memory", {.depth = 1});
+  run(kWindowNs, {});
+  EXPECT_GT(reader.done(), kQueueDepth);
+  EXPECT_GT(its.done(), 100u);
+  EXPECT_EQ(reader.failed() + its.failed(), 0u);
+}
+
+class NoisyReactor : public NoisyLoad {
+ protected:
+  NoisyReactor() : NoisyLoad(0, 2) {}
+};
+
+TEST_F(NoisyReactor, who_floods_from_another_reactor_leaves_others_theirs) {
+  client_reactors = 2;  // the connection of the second is served by the server's second
+  begin_honest();
+  for (const char* name : {"memory", "other-memory", "third-memory"})
+    add_load(name, name, {.depth = kQueueDepth - 2, .reactor = 1});
+  expect_its_share_of_a_busy_server();
+  EXPECT_GT(server->statistics().handed_over, 10 * alone);
+}
+
+TEST_F(NoisyLoad, who_wants_more_than_its_part_gets_its_part_whatever_the_others_depth) {
+  const Load& noisy = add_load("noisy", "memory", {.depth = kQueueDepth});
+  const Load& its = add_load("modest", "other-memory", {.depth = 10});
+  run(kWindowNs / 4, {});
+  const uint64_t before = noisy.done();
+  const uint64_t its_before = its.done();
+  run(kWindowNs, {});
+  const uint64_t done = its.done() - its_before;
+  EXPECT_GE(done * 100, (noisy.done() - before + done) * 45);
+}
+
+class NoisyOpener : public NoisyLoad {
+ protected:
+  NoisyOpener() : NoisyLoad(kQueueDepth) {}
+};
+
+TEST_F(NoisyOpener, who_opens_and_closes_without_end_leaves_others_theirs) {
+  begin_honest();
+  RawClient& flood = add_raw();
+  std::vector<bool> opening(kQueueDepth, true);
+  const auto open_null = [&](uint32_t chunk) {
+    const auto mode = wire::AccessMode::kReadOnly;
+    flood.ask(chunk, wire::make_open("null" + std::to_string(chunk), mode).value());
+  };
+  const auto act = [&] {
+    for (const uint32_t chunk : flood.take_answers()) {
+      if (opening[chunk]) {
+        wire::Close close;
+        close.header.type = static_cast<uint16_t>(wire::MessageType::kClose);
+        std::memcpy(&close.device_id, flood.answer(chunk).data() + 4, sizeof(close.device_id));
+        flood.ask(chunk, close);
+      } else {
+        open_null(chunk);
+      }
+      opening[chunk] = !opening[chunk];
+    }
+  };
+  for (uint32_t chunk = 1; chunk < kQueueDepth; ++chunk) open_null(chunk);
+  expect_its_share_of_a_busy_server(act);
+  EXPECT_GT(server->statistics().closed, 100u);
+  EXPECT_FALSE(flood.lost());
+}
+
+TEST_F(NoisyLoad, who_asks_for_news_without_end_leaves_others_theirs) {
+  begin_honest();
+  RawClient& flood = add_raw();
+  for (uint32_t chunk = 1; chunk < kQueueDepth; ++chunk) flood.ask(chunk, wire::make_news(0));
+  const uint64_t before = server->statistics().requests[0];
+  expect_its_share([&] {
+    for (const uint32_t chunk : flood.take_answers()) flood.ask(chunk, wire::make_news(0));
+  });
+  EXPECT_GT(server->statistics().requests[0] - before, 10 * alone) << "it was no flood";
+  EXPECT_FALSE(flood.lost());
+}
+
+TEST_F(NoisyLoad, who_connects_without_end_leaves_others_theirs) {
+  begin_honest();
+  RawPeer& peer = add_peer();
+  crowd = std::make_unique<RawCrowd>(peer);
+  base::sim::charge_turns(peer.home(), [this] {
+    return (crowd->begun - std::exchange(connects_charged, crowd->begun)) * kConnectNs;
+  });
+  const auto act = [&] { crowd->go_on(); };
+  run(5 * kWindowNs, act);  // so many may come at once
+  const uint64_t before = crowd->begun;
+  expect_its_share(act);
+  EXPECT_GT(crowd->begun - before, 500u) << "it was no flood";
+  EXPECT_EQ(crowd->refusal, EAGAIN);
+}
+
+}  // namespace
+}  // namespace braid::bnbd

@@ -1,0 +1,85 @@
+// Turns: how much of a turn of one reactor each session may have, so that who asks for as much as
+// it can keeps nobody else waiting for long.
+//
+// While the server has one session, that one has all it can take. Of several, each has an equal
+// part of a turn that is short: a request waits for one turn before it is taken, and for one more
+// before it is answered. Counted are completions, by session and not by connection; what one leaves
+// of its part others may have. Parts are equal among those that have asked for something lately, in
+// windows of time, since an honest client with few requests is busy in few turns.
+//
+// Thread: the reactor's.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "base/host.h"
+
+namespace braid::trs::server {
+
+/// A session's at one reactor. On a line of its own, as others are other reactors'.
+struct alignas(64) TurnShare {
+  uint64_t turn = 0;       // to which `left` belongs
+  size_t left = 0;         // completions
+  bool asked = false;      // a request has come since the last took(): set by who takes it
+  uint64_t window = 0;     // the last one in which the session asked for anything
+  uint64_t part_turn = 0;  // the last turn in which it sent a part of a long answer
+};
+
+class Turns {
+ public:
+  /// All sessions together, if there are several; each that asks has at least one.
+  static constexpr size_t kCompletionsMax = 8;
+  static constexpr uint64_t kWindowNs = base::kMillisecond;
+
+  /// `sessions`: how many the server has.
+  void begin(uint64_t now_ns, size_t sessions) {
+    ++turn_;
+    several_ = sessions > 1;
+    if (!several_) return;
+    if (now_ns - window_began_ns_ >= kWindowNs) {
+      window_began_ns_ = now_ns;
+      ++window_;
+      busy_before_ = busy_;
+      busy_ = 0;
+    }
+    rest_ = kCompletionsMax;
+    share_ = std::max<size_t>(kCompletionsMax / std::max<size_t>({busy_, busy_before_, 1}), 1);
+  }
+  uint64_t turn() const { return turn_; }
+  /// Whether sessions have to share the present turn.
+  bool several() const { return several_; }
+  /// How many completions the session may take now.
+  size_t left(TurnShare& its) const {
+    if (!several_) return SIZE_MAX;
+    if (its.turn != turn_) {
+      its.turn = turn_;
+      its.left = share_;
+    }
+    return its.left;
+  }
+  /// What nobody has taken yet: for those with nothing left, when all had their part.
+  size_t rest() const { return several_ ? rest_ : 0; }
+  void took(TurnShare& its, size_t completions) {
+    if (!several_) return;
+    its.left -= std::min(its.left, completions);
+    rest_ -= std::min(rest_, completions);
+    if (!std::exchange(its.asked, false) || its.window == window_) return;
+    its.window = window_;
+    ++busy_;
+  }
+
+ private:
+  uint64_t turn_ = 0;
+  uint64_t window_ = 1;
+  uint64_t window_began_ns_ = 0;
+  size_t busy_ = 0;         // sessions, in this window so far
+  size_t busy_before_ = 0;  // in the last one
+  bool several_ = false;
+  size_t share_ = kCompletionsMax;
+  size_t rest_ = 0;
+};
+
+}  // namespace braid::trs::server
