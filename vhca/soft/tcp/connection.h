@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/limited_log.h"
 #include "base/reactor.h"
 #include "base/stream_socket.h"
 #include "vhca/soft/request_queue.h"
@@ -130,6 +131,8 @@ class TcpListener final : public Listener {
   bool watched_ = false;
   base::Timer pause_;                                 // after a failed accept, or many
   std::list<std::unique_ptr<Candidate>> candidates_;  // the oldest first
+  base::LimitedLog refusals_;                         // of who is no peer
+  base::LimitedLog failures_;                         // to accept
   const std::shared_ptr<RequestQueue> requests_;
 };
 

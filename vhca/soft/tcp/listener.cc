@@ -18,6 +18,8 @@ constexpr size_t kSilentOfOneAddress = 128;
 constexpr int kAcceptsPerTurn = 32;
 constexpr uint64_t kCandidateBoundNs = 5 * base::kSecond;
 constexpr uint64_t kAcceptPauseNs = 20 * base::kMillisecond;
+// Whoever reaches the port can cause these lines. Apart: the one kind must not hide the other.
+constexpr base::LimitedLog::Limits kLines{.burst = 10, .per_second = 10};
 }  // namespace
 
 TcpListener::Candidate::Candidate(TcpListener& owner, std::unique_ptr<base::StreamSocket> s)
@@ -44,6 +46,8 @@ TcpListener::TcpListener(TcpWire& wire, SoftDevice& device, base::Reactor& react
       listener_(std::move(listener)),
       backlog_(static_cast<size_t>(std::clamp(backlog, 1, 4096))),
       pause_(&TcpListener::pause_over, this),
+      refusals_(reactor, wire.host().log(), kLines),
+      failures_(reactor, wire.host().log(), kLines),
       requests_(std::move(requests)) {
   watch_.ready = &TcpListener::somebody_connects;
   watch_.context = this;
@@ -108,8 +112,8 @@ void TcpListener::accept_sockets() {
       continue;
     }
     if (socket.code() == Errc::kWouldBlock) return;
-    wire_.host().log().warning("listener at {} port {}: {}", address().ip, address().port,
-                               socket.error().message());
+    failures_.warning("listener at {} port {}: {}", address().ip, address().port,
+                      socket.error().message());
     // Out of descriptors, most likely: whoever waits stays in the kernel's backlog meanwhile.
     watch_socket(false);
     return reactor_.schedule_after(pause_, kAcceptPauseNs);
@@ -139,8 +143,8 @@ void TcpListener::take_request(Candidate& candidate) {
   }
   if (cm.code() != Errc::kProtocol && !cm.ok()) return;  // gone
   const base::SocketAddress peer = gone->socket->peer();
-  wire_.host().log().warning("refused a connection from {}:{}: {}", peer.ip, peer.port,
-                             cm.ok() ? "not a request" : cm.error().message());
+  refusals_.warning("refused a connection from {}:{}: {}", peer.ip, peer.port,
+                    cm.ok() ? "not a request" : cm.error().message());
   reject(*gone->socket, RejectReason::kInvalid);
 }
 

@@ -1,0 +1,120 @@
+// What a listener writes about peers that break its rules as often as they like, in a simulated
+// world.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/log.h"
+#include "base/sim.h"
+#include "base/stream_socket.h"
+#include "vhca/soft/device.h"
+#include "vhca/soft/tcp/connection.h"
+
+namespace braid::vhca::soft::tcp {
+namespace {
+
+using base::Errc;
+using base::kMillisecond;
+using base::kSecond;
+
+constexpr const char* kIp = "10.0.0.1";
+constexpr const char* kPeerIp = "10.0.0.2";
+
+class Lines final : public base::LogSink {
+ public:
+  void write(base::LogLevel, std::string_view, std::string_view line) override {
+    all.emplace_back(line);
+  }
+  size_t with(std::string_view words) const {
+    return static_cast<size_t>(std::count_if(all.begin(), all.end(), [words](const auto& line) {
+      return line.find(words) != std::string::npos;
+    }));
+  }
+  std::vector<std::string> all;
+};
+
+/// For want of descriptors, say, nobody is accepted.
+class FullListener final : public base::StreamListener {
+ public:
+  FullListener(std::unique_ptr<base::StreamListener> inner, int& refusals)
+      : inner_(std::move(inner)), refusals_(refusals) {}
+  base::Result<std::unique_ptr<base::StreamSocket>> accept() override {
+    ++refusals_;
+    return base::make_error(Errc::kNoMemory, "no descriptor is left");
+  }
+  base::SocketAddress address() const override { return inner_->address(); }
+  const base::Handle& handle() const override { return inner_->handle(); }
+
+ private:
+  const std::unique_ptr<base::StreamListener> inner_;
+  int& refusals_;
+};
+
+class TcpListeners : public testing::Test {
+ protected:
+  TcpListeners() {
+    world.fabric().add_port(host.machine(), kIp);
+    world.fabric().add_port(peer.machine(), kPeerIp);
+    host.drive(*reactor);
+    auto made = std::make_unique<TcpWire>(host, kIp);
+    wire = made.get();
+    device = std::move(*SoftDevice::create(host, *reactor, "tcp0", std::move(made)));
+  }
+  std::unique_ptr<base::StreamSocket> connect(uint16_t port) {
+    auto socket = std::move(*peer.connect_stream(kPeerIp, {.ip = kIp, .port = port}));
+    EXPECT_TRUE(world.run_until([&] { return socket->connected() == Errc::kOk; }, kSecond));
+    return socket;
+  }
+
+  std::shared_ptr<Lines> lines = std::make_shared<Lines>();
+  base::sim::SimWorld world{{.seed = 1, .timing = {}, .log_sink = lines}};
+  base::sim::SimHost& host = world.add_machine("host").start_process("host");
+  base::sim::SimHost& peer = world.add_machine("peer").start_process("peer");
+  std::unique_ptr<base::Reactor> reactor = std::move(*base::Reactor::create(host, {}));
+  TcpWire* wire = nullptr;
+  std::unique_ptr<Device> device;
+};
+
+TEST_F(TcpListeners, who_talks_nonsense_for_ever_does_not_flood_the_log) {
+  const auto listener = std::move(*device->listen(*reactor, {.ip = kIp}, 8));
+  const uint64_t begun_ns = world.now_ns();
+  const auto talk_nonsense = [&] {
+    const auto socket = connect(listener->address().port);
+    std::array<std::byte, sizeof(FrameHeader)> nonsense{};
+    for (size_t said = 0; said < nonsense.size();) {
+      const iovec piece{nonsense.data() + said, nonsense.size() - said};
+      size_t sent = 0;
+      ASSERT_EQ(socket->send({&piece, 1}, sent), Errc::kOk);
+      said += sent;
+    }
+    world.run_for(kMillisecond);
+  };
+  for (int i = 0; i < 500; ++i) talk_nonsense();
+  EXPECT_GE(lines->with("refused a connection from"), 10u) << "a burst is told";
+  EXPECT_LE(lines->with("refused a connection from"),
+            11 + (world.now_ns() - begun_ns) * 10 / kSecond);
+  world.run_for(kSecond);
+  talk_nonsense();
+  EXPECT_GE(lines->with("lines like the next were not logged"), 1u) << "and how many are not";
+}
+
+TEST_F(TcpListeners, who_waits_while_nobody_can_be_accepted_does_not_flood_the_log) {
+  auto inner = std::move(*host.listen_stream({.ip = kIp}, 8));
+  const uint16_t port = inner->address().port;
+  int refusals = 0;
+  TcpListener listener(*wire, dynamic_cast<SoftDevice&>(*device), *reactor,
+                       std::make_unique<FullListener>(std::move(inner), refusals), 8,
+                       std::make_shared<RequestQueue>(*reactor));
+  const auto socket = connect(port);
+  world.run_for(10 * kSecond);
+  EXPECT_GT(refusals, 400) << "it tries again and again";
+  EXPECT_GE(lines->with("no descriptor is left"), 10u);
+  EXPECT_LE(lines->with("no descriptor is left"), 10u + 10u * 10u + 1u);
+}
+
+}  // namespace
+}  // namespace braid::vhca::soft::tcp
