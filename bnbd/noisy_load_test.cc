@@ -28,7 +28,7 @@ using trs::testing::RawPeer;
 // sides' work takes 2.1 us (docs/performance.md).
 constexpr uint64_t kRequestNs = 1000;
 constexpr uint64_t kOpenNs = 10'000;   // an OPEN or a CLOSE
-constexpr uint64_t kBytesPerNs = 10;   // memory that is written or cleared
+constexpr uint64_t kBytesPerNs = 10;   // memory that is written, cleared or sent
 constexpr uint64_t kPathNs = 100'000;  // a queue pair and what belongs to it
 constexpr uint64_t kRefusalNs = 5000;
 constexpr uint64_t kConnectNs = 20'000;  // who connects has work with it, too
@@ -36,6 +36,7 @@ constexpr uint64_t kConnectNs = 20'000;  // who connects has work with it, too
 constexpr uint32_t kQueueDepth = 32;
 constexpr uint32_t kMaxIoBytes = 1 << 20;
 constexpr uint64_t kPartBytes = 32 << 10;  // in which the server does what is long
+constexpr uint64_t kSentBytes = 16 << 10;  // in which it sends it
 constexpr uint64_t kMemoryBytes = 64 << 20;
 
 class NoisyLoad : public test::Rig {
@@ -66,9 +67,19 @@ class NoisyLoad : public test::Rig {
       if (each.kind != "memory") continue;
       work_ns += (each.statistics.write_bytes + cleared_bytes(each)) / kBytesPerNs;
     }
+    work_ns += sent_bytes() / kBytesPerNs;
     const uint64_t before_ns = worked_ns;
     worked_ns = std::max(worked_ns, work_ns);
     return worked_ns - before_ns;
+  }
+  /// Of reads, in parts as they are sent.
+  uint64_t sent_bytes() const {
+    uint64_t bytes = 0;
+    for (const trs::ServerSession* session : server->sessions()) {
+      for (const auto& path : session->path_statistics())
+        for (const trs::ServedStatistics& connection : path) bytes += connection.read_bytes;
+    }
+    return bytes;
   }
   /// By requests of a mebibyte of one client: its own counters count requests, the backend's those
   /// that it was asked for, which may be parts.
@@ -123,7 +134,7 @@ class NoisyLoad : public test::Rig {
   }
   void expect_its_share_of_a_busy_server(const std::function<void()>& act = {}) {
     const uint64_t busy = busy_percent([&] { expect_its_share(act); });
-    EXPECT_GE(busy, 60u) << "it was no flood";
+    EXPECT_GE(busy, 50u) << "it was no flood";
   }
   RawPeer& add_peer() {
     auto& machine = world.add_machine("raw");
@@ -165,11 +176,27 @@ TEST_F(NoisyLoad, several_clients_at_full_depth_leave_others_theirs) {
   expect_its_share_of_a_busy_server();
 }
 
-TEST_F(NoisyLoad, writes_of_a_mebibyte_to_memory_leave_others_theirs) {
+/// (operation, bytes of a request): all that a client may send of one kind.
+class NoisyLoadOfEachSize : public NoisyLoad,
+                            public testing::WithParamInterface<std::tuple<BlockOp, uint32_t>> {};
+
+TEST_P(NoisyLoadOfEachSize, leaves_others_theirs) {
+  const auto [op, bytes] = GetParam();
   begin_honest();
-  add_load("noisy", "memory", {.depth = kQueueDepth, .bytes = kMaxIoBytes, .op = BlockOp::kWrite});
+  add_load("noisy", "memory", {.depth = kQueueDepth, .bytes = bytes, .op = op});
   expect_its_share_of_a_busy_server();
 }
+
+std::string size_name(const testing::TestParamInfo<std::tuple<BlockOp, uint32_t>>& info) {
+  const char* const op = std::get<0>(info.param) == BlockOp::kRead ? "Read" : "Write";
+  return op + std::to_string(std::get<1>(info.param) >> 10) + "KiB";
+}
+
+INSTANTIATE_TEST_SUITE_P(Operations, NoisyLoadOfEachSize,
+                         testing::Combine(testing::Values(BlockOp::kRead, BlockOp::kWrite),
+                                          testing::Values(4 << 10, 8 << 10, 16 << 10, 32 << 10,
+                                                          64 << 10, 1 << 20)),
+                         size_name);
 
 TEST_F(NoisyLoad, clears_of_a_mebibyte_leave_others_theirs) {
   begin_honest();
@@ -221,20 +248,10 @@ TEST_F(NoisyLoad, long_reads_are_sent_in_parts_if_there_are_others) {
     if (others) add_client("other");
     std::memset(place.data(), 0xee, place.size());
     ask(io, place);
-    EXPECT_EQ(linux_client.last_answer_bytes(), others ? kPartBytes : kBytes);
+    EXPECT_EQ(linux_client.last_answer_bytes(), others ? kSentBytes : kBytes);
     const auto clear = [](std::byte byte) { return byte == std::byte{0}; };
     EXPECT_TRUE(std::all_of(place.begin(), place.end(), clear));
   }
-}
-
-TEST_F(NoisyLoad, reads_of_a_mebibyte_are_answered_in_parts) {
-  const Load& reader = add_load("reader", "memory",
-                                {.depth = kQueueDepth, .bytes = kMaxIoBytes, .op = BlockOp::kRead});
-  const Load& its = add_load("small", "other-memory", {.depth = 1});
-  run(kWindowNs, {});
-  EXPECT_GT(reader.done(), kQueueDepth);
-  EXPECT_GT(its.done(), 100u);
-  EXPECT_EQ(reader.failed() + its.failed(), 0u);
 }
 
 class NoisyReactor : public NoisyLoad {

@@ -23,6 +23,7 @@ DeviceImpl::DeviceImpl(SessionImpl& session, uint64_t serial, RemoteDeviceOption
       serial_(serial),
       options_(std::move(options)),
       log_(session.log().child("device")),
+      sizes_(session.home(), log_, {.burst = 10, .per_second = 1}),
       give_up_timer_(&DeviceImpl::give_up, this),
       close_timer_(&DeviceImpl::close_due, this),
       ledger_(session.reactors(), session.home().host().mutant("era-stuck")),
@@ -88,8 +89,8 @@ void DeviceImpl::set_state(RemoteState state, std::string why) {
 void DeviceImpl::set_size(uint64_t size_bytes) {
   size_bytes -= size_bytes % info_.logical_block_bytes;
   if (size_bytes == info_.size_bytes) return;
-  log_.info("{}: {} from {} to {} bytes", options_.name,
-            size_bytes > info_.size_bytes ? "grew" : "shrank", info_.size_bytes, size_bytes);
+  sizes_.info("{}: {} from {} to {} bytes", options_.name,
+              size_bytes > info_.size_bytes ? "grew" : "shrank", info_.size_bytes, size_bytes);
   info_.size_bytes = size_bytes;
   tell_queues();
   if (changed_) changed_();

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/limited_log.h"
 #include "bnbd/client/device_queue.h"
 #include "bnbd/client/durability.h"
 #include "bnbd/client/session_impl.h"
@@ -114,6 +115,7 @@ class DeviceImpl final : public RemoteDevice {
   const uint64_t serial_;
   const RemoteDeviceOptions options_;
   base::Logger log_;
+  base::LimitedLog sizes_;  // lines about these, as often as the server says another one
   RemoteState state_ = RemoteState::kOpen;
   std::string why_;                       // it is not open
   base::Errc refusal_ = base::Errc::kOk;  // the server's last, in kUnavailable

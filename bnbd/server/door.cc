@@ -1,6 +1,7 @@
 #include "bnbd/server/door.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace braid::bnbd::server {
 
@@ -23,7 +24,10 @@ bool Door::keeps_handed_over(RequestSlot& slot) {
 bool Door::keeps_long(RequestSlot& slot) {
   const BlockRequest& block = slot.block;
   if (!several_ || !slot.device->exported.works_inside_submit) return false;
-  if (block.length_bytes <= kPartBytes || block.op == BlockOp::kRead) return false;
+  if (block.op == BlockOp::kRead || block.op == BlockOp::kFlush) return false;
+  begin_turn();
+  const uint64_t pages = pages_of(block.length_bytes);
+  if (pages <= left_ && slot.pool->session.door.in_parts.empty()) return spend(pages), false;
   slot.left_bytes = block.length_bytes;
   slot.status = Errc::kOk;
   put(slot, slot.pool->session.door.in_parts);
@@ -37,18 +41,24 @@ void Door::put(RequestSlot& slot, base::IntrusiveList<RequestSlot>& where) {
   if (!base::Poller::linked()) home_.add(*this);
 }
 
-bool Door::poll() {
-  bool did = false;
-  for (unsigned left = several_ ? kTurn : kTurnsOfOne * kTurn; left > 0; did = true) {
-    DoorPlace* const place = places_.pop_front();
-    if (place == nullptr) break;
-    left -= std::min(left, serve(*place));
-  }
-  return did;
+void Door::begin_turn() {
+  if (turn_ns_ == home_.now_ns()) return;
+  turn_ns_ = home_.now_ns();
+  left_ = several_ ? kTurn : kTurnsOfOne * kTurn;
 }
 
-/// All is in order before anything is done: its end may bring the session's. What it is worth.
-unsigned Door::serve(DoorPlace& place) {
+bool Door::poll() {
+  begin_turn();
+  DoorPlace* place = places_.pop_front();  // one at least, or who waits might wait for ever
+  if (place == nullptr) return false;
+  do {
+    serve(*place);
+  } while (left_ > 0 && (place = places_.pop_front()) != nullptr);
+  return true;
+}
+
+/// All is in order before anything is done: its end may bring the session's.
+void Door::serve(DoorPlace& place) {
   RequestSlot* const control = place.control.pop_front();
   RequestSlot* const whole = control != nullptr ? nullptr : place.handed_over.pop_front();
   RequestSlot* part = nullptr;
@@ -58,13 +68,20 @@ unsigned Door::serve(DoorPlace& place) {
   }
   if (!place.empty()) places_.push_back(place);
   if (places_.empty()) base::Poller::unlink();
-  if (whole != nullptr) return user_.do_handed_over(*whole), 1;
   if (control != nullptr) {
+    spend(kTurn);
     user_.do_control(*control);
+  } else if (whole != nullptr) {
+    spend(1);
+    user_.do_handed_over(*whole);
   } else {
+    spend(pages_of(std::min(part->left_bytes, kPartBytes)));
     do_part(*part);
   }
-  return kTurn;
+}
+
+uint64_t Door::pages_of(uint64_t bytes) {
+  return (bytes + kPageBytes - 1) / kPageBytes;
 }
 
 void Door::do_part(RequestSlot& slot) {

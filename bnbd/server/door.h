@@ -9,6 +9,7 @@
 // Thread: the home reactor.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "base/intrusive_list.h"
@@ -41,23 +42,30 @@ class Door final : private base::Poller {
   // True: the request waits here, and comes back by `user`, or ends. False: it is the caller's.
   bool keeps_control(RequestSlot& slot);
   bool keeps_handed_over(RequestSlot& slot);
-  /// For slot.block, checked. It ends with slot.block.done.
+  /// For slot.block, checked, if it is not to be done at once. It ends with slot.block.done.
   bool keeps_long(RequestSlot& slot);
 
  private:
-  // What is done in a turn, in requests that are handed over. All else counts as a whole turn.
-  static constexpr unsigned kTurn = 8;
-  static constexpr unsigned kTurnsOfOne = 32;  // that a session has at once when it is alone
+  // What is done in a turn: requests that are handed over, or pages that are written or cleared. A
+  // control request counts as a whole turn.
+  static constexpr uint64_t kTurn = 8;
+  static constexpr uint64_t kPageBytes = 4096;
+  static constexpr uint64_t kTurnsOfOne = 32;  // that a session has at once when it is alone
 
   void put(RequestSlot& slot, base::IntrusiveList<RequestSlot>& where);
   bool poll() override;
   bool arm() override { return places_.empty(); }
-  unsigned serve(DoorPlace& place);
+  void begin_turn();
+  void spend(uint64_t units) { left_ -= std::min(left_, units); }
+  void serve(DoorPlace& place);
   void do_part(RequestSlot& slot);
+  static uint64_t pages_of(uint64_t bytes);
 
   base::Reactor& home_;
   DoorUser& user_;
   bool several_ = false;
+  uint64_t turn_ns_ = 0;
+  uint64_t left_ = 0;                      // of this turn
   base::IntrusiveList<DoorPlace> places_;  // of sessions with requests that wait, in turn
 };
 

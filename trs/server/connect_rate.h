@@ -7,8 +7,6 @@
 // Thread: the home reactor.
 #pragma once
 
-#include <arpa/inet.h>
-
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -28,9 +26,9 @@ class ConnectRate {
   /// `at_once`: after a loss all sessions of a host come back, by several paths each.
   explicit ConnectRate(uint64_t at_once) : at_once_(std::max<uint64_t>(at_once, 1)) {}
 
-  /// Whether a path may begin now; counts it if so.
+  /// Whether a path may begin now; counts it if so. `address`: as of address_of().
   bool allow(const std::string& address, uint64_t now_ns) {
-    Bucket& bucket = bucket_of(network_of(address));
+    Bucket& bucket = bucket_of(address);
     const uint64_t begin_ns = std::max(bucket.full_at_ns, now_ns);
     if (begin_ns - now_ns > (at_once_ - 1) * kIntervalNs) return false;
     bucket.full_at_ns = begin_ns + kIntervalNs;
@@ -40,22 +38,16 @@ class ConnectRate {
  private:
   static constexpr uint64_t kIntervalNs = base::kSecond / kPerSecond;
   struct Bucket {
-    std::string network;
+    std::string address;
     uint64_t full_at_ns = 0;
   };
-  /// Of IPv6 the first 64 bits: the others a host chooses for itself.
-  static std::string network_of(const std::string& address) {
-    std::array<char, sizeof(in6_addr)> bytes{};
-    if (inet_pton(AF_INET6, address.c_str(), bytes.data()) != 1) return address;
-    return {bytes.data(), bytes.size() / 2};
-  }
-  Bucket& bucket_of(const std::string& network) {
+  Bucket& bucket_of(const std::string& address) {
     Bucket* soonest = &buckets_.front();
     for (Bucket& each : buckets_) {
-      if (each.network == network) return each;
+      if (each.address == address) return each;
       if (each.full_at_ns < soonest->full_at_ns) soonest = &each;
     }
-    soonest->network = network;
+    soonest->address = address;
     soonest->full_at_ns = 0;
     return *soonest;
   }

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "trs/server/session.h"
+
 namespace braid::trs::server {
 namespace {
 
@@ -30,14 +32,6 @@ TEST(ConnectRate, OneAddressTakesNothingFromAnother) {
   EXPECT_FALSE(rate.allow("a", kBeginNs));
 }
 
-TEST(ConnectRate, AllAddressesOfAnIpv6NetworkAreOne) {
-  ConnectRate rate(2);
-  EXPECT_TRUE(rate.allow("2001:db8:1:2::1", kBeginNs));
-  EXPECT_TRUE(rate.allow("2001:db8:1:2:ffff::9", kBeginNs));
-  EXPECT_FALSE(rate.allow("2001:db8:1:2::3", kBeginNs));
-  EXPECT_TRUE(rate.allow("2001:db8:1:3::1", kBeginNs));
-}
-
 TEST(ConnectRate, WhoHasBeenQuietMayComeInNumbersAgain) {
   ConnectRate rate(kAtOnce);
   while (rate.allow("a", kBeginNs)) {
@@ -53,6 +47,17 @@ TEST(ConnectRate, ManyAddressesThatComeOnceDoNotLetABusyOneOff) {
   }
   for (int i = 0; i < 5000; ++i) EXPECT_TRUE(rate.allow(std::to_string(i), kBeginNs));
   EXPECT_FALSE(rate.allow("busy", kBeginNs));
+}
+
+// As each wire says who its peer is.
+TEST(AddressOf, IsThatOfTheNetwork) {
+  EXPECT_EQ(address_of("10.1.0.2:40312"), "10.1.0.2");
+  EXPECT_EQ(address_of("10.1.0.2:40312 through rxe_b0"), "10.1.0.2");
+  EXPECT_EQ(address_of("10.1.0.2:40312 (process client of machine client)"), "10.1.0.2");
+  EXPECT_EQ(address_of("process 12 on this host"), "process 12 on this host");
+  // The other 64 bits a host chooses for itself.
+  EXPECT_EQ(address_of("2001:db8:1:2::1:40312"), "2001:db8:1:2::/64");
+  EXPECT_EQ(address_of("[2001:db8:1:2:ffff::9]:40312 through mlx5_0"), "2001:db8:1:2::/64");
 }
 
 }  // namespace

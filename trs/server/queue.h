@@ -36,7 +36,7 @@ class Queue final : public base::ListNode, private ConnectionUser, private Heart
   /// ServerRequest::connection.
   uint64_t number() const;
   static constexpr uint32_t kAnswerSends = 4;       // work requests of one answer, at most
-  static constexpr uint32_t kPartBytes = 32 << 10;  // of a long answer, if sessions share the turns
+  static constexpr uint32_t kPartBytes = 16 << 10;  // of a long answer, if sessions share the turns
 
   // --- from the home reactor
   /// Ends in Path::queue_accepted.
@@ -66,7 +66,7 @@ class Queue final : public base::ListNode, private ConnectionUser, private Heart
   size_t poll(size_t most = SIZE_MAX);
   TurnShare& turn_share() { return turn_share_; }
   bool closing() const { return closing_; }
-  /// Whether a part of a long answer waits, and there is a send slot for it.
+  /// Whether data of an answer waits for its turn, and there is a send slot for it.
   bool can_send_part() const;
   /// Only if can_send_part(). With its last part the answer is sent.
   void send_part();
@@ -99,7 +99,7 @@ class Queue final : public base::ListNode, private ConnectionUser, private Heart
   void begin(Request& request, const wire::ParsedRequest& parsed);
   void give_to_user(Request& request);
   std::span<std::byte> data_of(const Request& request, const wire::ParsedRequest& parsed);
-  bool goes_in_parts(const Request& request) const;
+  bool waits_for_turn(const Request& request) const;
   vhca::Sge data_to_send(const Request& request) const;
   void send_waiting(Request& request);
   void send_answer(Request& request);
@@ -138,7 +138,7 @@ class Queue final : public base::ListNode, private ConnectionUser, private Heart
   base::IntrusiveList<Window> leaving_;   // LOCAL_INV is posted
   base::IntrusiveList<Request> running_;  // at the user
   base::IntrusiveList<Request> waiting_;  // answered, without a send slot yet
-  base::IntrusiveList<Request> long_;     // answered; their data goes in parts
+  base::IntrusiveList<Request> long_;     // answered; their data waits for its turn
   ServedStatistics served_;               // single_writer.h; on lines that only this thread writes
   std::array<std::byte, wire::kUserHeaderBytesMax> arriving_{};  // a user header that is judged
   const std::shared_ptr<char> alive_ = std::make_shared<char>();

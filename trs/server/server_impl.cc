@@ -204,7 +204,6 @@ bool ServerImpl::has_predecessor(const Session& session) const {
 
 Session& ServerImpl::add_session(std::unique_ptr<Session> session) {
   sessions_.push_back(std::move(session));
-  session_count_.store(sessions_.size(), std::memory_order_relaxed);
   return *sessions_.back();
 }
 
@@ -213,7 +212,6 @@ void ServerImpl::session_ended(Session& session) {
   home_.post([this, alive = std::weak_ptr<char>(alive_), ended = &session] {
     if (alive.expired()) return;
     std::erase_if(sessions_, [ended](const auto& each) { return each.get() == ended; });
-    session_count_.store(sessions_.size(), std::memory_order_relaxed);
     changed_->notify_all();
   });
 }

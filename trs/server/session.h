@@ -29,7 +29,8 @@ namespace braid::trs::server {
 
 class ServerImpl;
 
-/// Of a ConnectRequest's peer_text(): who shares it comes from the same place.
+/// Of a ConnectRequest's peer_text(): who shares it comes from the same place. Of IPv6 the network,
+/// 64 bits: the others a host chooses for itself.
 std::string address_of(const std::string& peer_text);
 
 class Session final : public ServerSession {

@@ -4,8 +4,9 @@
 // While the server has one session, that one has all it can take. Of several, each has an equal
 // part of a turn that is short: a request waits for one turn before it is taken, and for one more
 // before it is answered. Counted are completions, by session and not by connection; what one leaves
-// of its part others may have. Parts are equal among those that have asked for something lately, in
-// windows of time, since an honest client with few requests is busy in few turns.
+// of its part others may have. The data of answers has a bound of its own. Parts are equal among
+// those that have asked for something lately, in windows of time, since an honest client with few
+// requests is busy in few turns.
 //
 // Thread: the reactor's.
 #pragma once
@@ -32,9 +33,11 @@ class Turns {
  public:
   /// All sessions together, if there are several; each that asks has at least one.
   static constexpr size_t kCompletionsMax = 8;
+  /// Data of answers that go at once; what is more waits, and goes in parts.
+  static constexpr size_t kBytesMax = 32 << 10;
   static constexpr uint64_t kWindowNs = base::kMillisecond;
 
-  /// `sessions`: how many the server has.
+  /// `sessions`: how many are open at the server.
   void begin(uint64_t now_ns, size_t sessions) {
     ++turn_;
     several_ = sessions > 1;
@@ -46,6 +49,7 @@ class Turns {
       busy_ = 0;
     }
     rest_ = kCompletionsMax;
+    bytes_left_ = kBytesMax;
     share_ = std::max<size_t>(kCompletionsMax / std::max<size_t>({busy_, busy_before_, 1}), 1);
   }
   uint64_t turn() const { return turn_; }
@@ -62,6 +66,13 @@ class Turns {
   }
   /// What nobody has taken yet: for those with nothing left, when all had their part.
   size_t rest() const { return several_ ? rest_ : 0; }
+  /// Whether so much data may go at once; counts it if so.
+  bool takes_bytes(size_t bytes) {
+    if (!several_) return true;
+    if (bytes > bytes_left_) return false;
+    bytes_left_ -= bytes;
+    return true;
+  }
   void took(TurnShare& its, size_t completions) {
     if (!several_) return;
     its.left -= std::min(its.left, completions);
@@ -80,6 +91,7 @@ class Turns {
   bool several_ = false;
   size_t share_ = kCompletionsMax;
   size_t rest_ = 0;
+  size_t bytes_left_ = 0;
 };
 
 }  // namespace braid::trs::server

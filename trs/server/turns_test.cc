@@ -97,6 +97,18 @@ TEST_F(TurnsTest, WhatOneConnectionTookTheNextOfItsSessionHasNot) {
   EXPECT_EQ(turns.left(sessions[1]), kAll / 2);
 }
 
+TEST_F(TurnsTest, DataThatGoesAtOnceHasABound) {
+  turn(0, 1);
+  EXPECT_TRUE(turns.takes_bytes(1 << 20));
+  turn(1000);
+  EXPECT_FALSE(turns.takes_bytes(Turns::kBytesMax + 1));
+  EXPECT_TRUE(turns.takes_bytes(Turns::kBytesMax - 4096));
+  EXPECT_FALSE(turns.takes_bytes(8192));
+  EXPECT_TRUE(turns.takes_bytes(4096));
+  turn(2000);
+  EXPECT_TRUE(turns.takes_bytes(Turns::kBytesMax));
+}
+
 TEST_F(TurnsTest, EachOfVeryManyHasOne) {
   std::array<TurnShare, 40> many;
   turns.begin(0, many.size());

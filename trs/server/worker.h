@@ -22,7 +22,7 @@ class Worker final : private base::Poller {
     base::Watch watch;
   };
 
-  /// `sessions`: how many the server has; outlives it.
+  /// `sessions`: how many are open at the server; outlives it.
   Worker(base::Reactor& reactor, size_t index, const std::atomic<size_t>& sessions)
       : reactor_(reactor), index_(index), sessions_(sessions) {}
   ~Worker() override;
@@ -34,9 +34,9 @@ class Worker final : private base::Poller {
   Share& share(size_t endpoint) { return *shares_[endpoint]; }
 
   void add(Queue& queue) { queues_.push_back(queue); }
-  /// Whether sessions have to share the turns: then long answers go in parts.
-  bool several() const { return turns_.several(); }
-  /// A queue has one long answer more that goes in parts, or one less.
+  /// Whether the data of an answer may go at once (turns.h).
+  bool takes_bytes(size_t bytes) { return turns_.takes_bytes(bytes); }
+  /// A queue has one answer more whose data waits for its turn, or one less.
   void long_answer_waits() { ++long_answers_; }
   void long_answer_went() { --long_answers_; }
   /// From the home reactor. `stopped` runs here, when nothing of the worker is in use any more.

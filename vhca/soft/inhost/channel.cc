@@ -201,7 +201,7 @@ void Channel::settle() {
   settled_ = true;
   if (watching_) reactor_.io().unwatch(watch_);
   watching_ = false;
-  reactor_.log().info("connection to process {} ends: {}", identity_.pid, end_reason_);
+  reactor_.log().debug("connection to process {} ends: {}", identity_.pid, end_reason_);
   {
     const std::lock_guard lock(socket_mutex_);
     socket_.reset();  // tells the peer as well, if it was this side that gave up

@@ -18,6 +18,7 @@ namespace {
 // Peers that have connected a socket and said nothing yet, beyond the backlog.
 constexpr size_t kSilentCandidates = 64;
 constexpr uint64_t kAcceptPauseNs = 20 * base::kMillisecond;
+constexpr base::LimitedLog::Limits kLines{.burst = 10, .per_second = 10};
 }  // namespace
 
 void reject_peer(base::LocalSocket& socket, CmRejectReason reason,
@@ -105,6 +106,8 @@ InHostListener::InHostListener(InHostWire& wire, SoftDevice& device, base::React
       bound_(std::move(bound)),
       backlog_(static_cast<size_t>(std::clamp(backlog, 1, 4096))),
       pause_(&InHostListener::pause_over, this),
+      refusals_(reactor, wire.host().log(), kLines),
+      failures_(reactor, wire.host().log(), kLines),
       requests_(std::move(requests)) {
   watch_.ready = &InHostListener::somebody_connects;
   watch_.context = this;
@@ -147,8 +150,8 @@ void InHostListener::accept_sockets() {
       continue;
     }
     if (socket.code() == Errc::kWouldBlock) return;
-    wire_.host().log().warning("listener at {} port {}: {}", bound_.address.ip, bound_.address.port,
-                               socket.error().message());
+    failures_.warning("listener at {} port {}: {}", bound_.address.ip, bound_.address.port,
+                      socket.error().message());
     // Out of descriptors, most likely: whoever waits stays in the kernel's backlog meanwhile.
     watch_socket(false);
     return reactor_.schedule_after(pause_, kAcceptPauseNs);
@@ -157,7 +160,7 @@ void InHostListener::accept_sockets() {
 
 void InHostListener::admit(std::unique_ptr<base::LocalSocket> socket) {
   if (Status allowed = wire_.check_peer(socket->peer()); !allowed.ok()) {
-    wire_.host().log().warning("refused: {}", allowed.error().message());
+    refusals_.warning("refused: {}", allowed.error().message());
     return reject_peer(*socket, CmRejectReason::kInvalid);
   }
   if (candidates_.size() >= backlog_ + kSilentCandidates) return;  // hangs up
@@ -188,8 +191,8 @@ void InHostListener::take_request(Candidate& candidate) {
                                                            std::move(received).value()));
   }
   if (received.code() == Errc::kDisconnected) return;
-  wire_.host().log().warning("refused a connect request of process {}: {}", socket->peer().pid,
-                             received.ok() ? "not a request" : received.error().message());
+  refusals_.warning("refused a connect request of process {}: {}", socket->peer().pid,
+                    received.ok() ? "not a request" : received.error().message());
   reject_peer(*socket, CmRejectReason::kInvalid);
 }
 

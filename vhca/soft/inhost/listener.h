@@ -7,6 +7,7 @@
 #include <list>
 #include <memory>
 
+#include "base/limited_log.h"
 #include "base/reactor.h"
 #include "vhca/soft/inhost/channel.h"
 #include "vhca/soft/inhost/rendezvous.h"
@@ -77,6 +78,8 @@ class InHostListener final : public Listener {
   bool watched_ = false;
   base::Timer pause_;  // after a failed accept
   std::list<std::unique_ptr<Candidate>> candidates_;
+  base::LimitedLog refusals_;  // of who is no peer
+  base::LimitedLog failures_;  // to accept
   const std::shared_ptr<RequestQueue> requests_;
 };
 
