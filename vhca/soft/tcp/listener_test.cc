@@ -99,7 +99,7 @@ TEST_F(TcpListeners, who_talks_nonsense_for_ever_does_not_flood_the_log) {
             11 + (world.now_ns() - begun_ns) * 10 / kSecond);
   world.run_for(kSecond);
   talk_nonsense();
-  EXPECT_GE(lines->with("lines like the next were not logged"), 1u) << "and how many are not";
+  EXPECT_GE(lines->with("lines of this kind were not logged"), 1u) << "and how many are not";
 }
 
 TEST_F(TcpListeners, who_waits_while_nobody_can_be_accepted_does_not_flood_the_log) {
