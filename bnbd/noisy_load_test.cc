@@ -316,16 +316,6 @@ TEST_F(NoisyOpener, who_opens_and_closes_without_end_leaves_others_theirs) {
   EXPECT_GE(busy, 50u) << "it was no flood";
 }
 
-// What a worker thread and the disk do for it is not charged.
-TEST_F(NoisyOpener, who_opens_files_for_writing_without_end_leaves_others_theirs) {
-  for (uint32_t chunk = 1; chunk < kQueueDepth; ++chunk) {
-    server_machine.add_disk("/exports/file" + std::to_string(chunk) + ".img",
-                            {.size_bytes = 1 << 20});
-  }
-  begin_honest();
-  open_and_close_without_end("file", ".img", wire::AccessMode::kReadWrite);
-}
-
 TEST_F(NoisyLoad, who_asks_for_news_without_end_leaves_others_theirs) {
   begin_honest();
   RawClient& flood = add_raw();

@@ -15,14 +15,15 @@ set(braid_test_headers
     <mutex> <optional> <span> <string> <string_view> <thread> <utility> <variant> <vector>
     <fmt/format.h> <gtest/gtest.h>)
 
-# braid_layer(NAME [UNOPTIMIZED] [DIR dir] [SERIAL] [LOCK name] [TIMEOUT s] [TOGETHER n]
+# braid_layer(NAME [UNOPTIMIZED] [DIR dir] [LOCK name] [FIRST n] [TIMEOUT s] [TOGETHER n]
 #             [DEPENDS layer...] [LIBS target...] [PLAIN stem...])
 #   dir/**/*.cc but *_test.cc and *_main.cc -> library braid_NAME (dir defaults to NAME)
 #   dir/**/*_test.cc                        -> program NAME_test, each test a test of ctest; or,
 #                                              with TOGETHER, up to n tests of a suite
 #   dir/*_test.sh                           -> a test NAME:script each; exit code 77 means skipped
 # TIMEOUT: of each test, 300 without it.
-# SERIAL: while one of its tests runs, no other test does; LOCK: no other one with the same lock.
+# LOCK: while one of its tests runs, no other one with the same lock does. FIRST: those with the
+#   largest n begin first, as the longest that only one at a time may run would be last alone.
 # UNOPTIMIZED: nothing of it is in the data path. A Debug build leaves it so: optimized, it takes
 #   the compiler twice to three times as long under the sanitizers.
 # PLAIN: STEM.cc and STEM_test.cc also make a program of their own without sanitizers, which would
@@ -30,7 +31,7 @@ set(braid_test_headers
 #   part of NAME_test.
 # A folder without sources, tests/system say, has no code; it still passes its dependencies on.
 function(braid_layer name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "UNOPTIMIZED;SERIAL" "DIR;LOCK;TIMEOUT;TOGETHER"
+  cmake_parse_arguments(PARSE_ARGV 1 arg "UNOPTIMIZED" "DIR;LOCK;FIRST;TIMEOUT;TOGETHER"
                         "DEPENDS;LIBS;PLAIN")
   if(NOT arg_DIR)
     set(arg_DIR ${name})
@@ -66,8 +67,11 @@ function(braid_layer name)
   if(arg_TIMEOUT)
     set(timeout_s ${arg_TIMEOUT})
   endif()
-  set(properties TIMEOUT ${timeout_s} LABELS ${name} RUN_SERIAL ${arg_SERIAL}
+  set(properties TIMEOUT ${timeout_s} LABELS ${name}
                  ENVIRONMENT BRAID_BIN_DIR=${BRAID_BIN_DIR})
+  if(arg_FIRST)
+    list(APPEND properties COST ${arg_FIRST})
+  endif()
   if(arg_LOCK)
     list(APPEND properties RESOURCE_LOCK ${arg_LOCK})
   endif()
