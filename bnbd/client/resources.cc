@@ -44,16 +44,27 @@ void touch(base::Segment& segment) {
 
 }  // namespace
 
-/// Copy buffers, divided up among the reactors, and what else each has.
-base::Status SessionImpl::make_memory() {
-  const uint64_t each = limits().max_io_bytes;
-  const uint64_t pool_bytes =
-      std::max(options_.copy_pool_bytes, options_.guard_reads ? kGuardedPoolBytes : 0);
-  const uint64_t in_all = std::clamp(pool_bytes / each, kBuffersMin, kBuffersMax);
-  const uint64_t count = std::max(in_all / reactors(), kBuffersMin);
-  BRAID_TRY(memory_, home_.host().create_segment(reactors() * count * each, "remote session"));
+uint64_t SessionImpl::pool_bytes() const {
+  return std::max(options_.copy_pool_bytes, options_.guard_reads ? kGuardedPoolBytes : 0);
+}
+
+/// Copy buffers. Before there is a path, as a device may take long to register memory, and we say
+/// nothing meanwhile: more than its patience, for a server.
+base::Status SessionImpl::make_pool(uint64_t size_bytes) {
+  if (buffers_mr_) domain_->release(std::move(buffers_mr_), std::move(memory_));
+  BRAID_TRY(memory_, home_.host().create_segment(size_bytes, "remote session"));
   touch(*memory_);
   BRAID_TRY(buffers_mr_, domain_->register_memory(memory_->data(), memory_->size(), kAccess));
+  return {};
+}
+
+/// The copy buffers are divided up among the reactors; and what else each has.
+base::Status SessionImpl::make_queues() {
+  const uint64_t each = limits().max_io_bytes;
+  const uint64_t in_all = std::clamp(pool_bytes() / each, kBuffersMin, kBuffersMax);
+  const uint64_t count = std::max(in_all / reactors(), kBuffersMin);
+  const uint64_t due = reactors() * count * each;
+  if (memory_ == nullptr || memory_->size() < due) BRAID_CHECK(make_pool(due));
   for (size_t i = 0; i < reactors(); ++i) {
     const SessionQueue::Buffers buffers{memory_->data() + i * count * each, each,
                                         static_cast<uint32_t>(count), buffers_mr_.get(),

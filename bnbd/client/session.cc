@@ -103,8 +103,11 @@ base::Task<base::Status> SessionImpl::start() {
   BRAID_CO_TRY(domain_, trs::Domain::create(device_));
   base::Status added = add_paths();
   if (!added.ok()) co_return added;
+  base::Status status;
+  if (pool_bytes() > 0) status = make_pool(pool_bytes());
+  if (!status.ok()) co_return status;
   BRAID_CO_TRY(transport_, co_await trs::ClientSession::open(*domain_, options_.transport, *this));
-  base::Status status = make_memory();
+  status = make_queues();
   if (status.ok()) {
     path_up_ = transport_->state() == trs::SessionState::kConnected;
     status = co_await exchange_versions();

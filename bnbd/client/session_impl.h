@@ -99,7 +99,9 @@ class SessionImpl final : public RemoteSession, private trs::SessionUser {
   void notice() override;
 
   void choose_lost_after();
-  base::Status make_memory();
+  uint64_t pool_bytes() const;
+  base::Status make_pool(uint64_t size_bytes);
+  base::Status make_queues();
   base::Task<void> queues_passed();
   base::Result<trs::PathOptions> path_options(const RemotePath& path);
   base::Status add_paths();

@@ -37,7 +37,7 @@ inline constexpr std::array kMutants = {
     Mutant{"silence-ignored", "has not noticed", 38},
     Mutant{"tenure-ignored", "after another client had been let in for writing", 8002},
     Mutant{"path-fence-skipped", "broke the protocol", 226},
-    Mutant{"fence-answered-early", "broke the protocol", 262},
+    Mutant{"fence-answered-early", "broke the protocol", 484},
     Mutant{"epoch-stale", "broke the protocol", 2001},
     Mutant{"numbers-kept", "broke the protocol", 2001},
     Mutant{"chunk-reused", "broke the protocol", 4001},
