@@ -7,17 +7,10 @@
 #include <vector>
 
 #include "base/test_host.h"
+#include "base/test_lines.h"
 
 namespace braid::base {
 namespace {
-
-class Lines : public LogSink {
- public:
-  void write(LogLevel, std::string_view, std::string_view message) override {
-    all.emplace_back(message);
-  }
-  std::vector<std::string> all;
-};
 
 class LimitedLogTest : public testing::Test {
  protected:
@@ -28,7 +21,7 @@ class LimitedLogTest : public testing::Test {
 
   TestHost host;
   std::unique_ptr<Reactor> reactor = std::move(Reactor::create(host, {})).value();
-  std::shared_ptr<Lines> lines = std::make_shared<Lines>();
+  std::shared_ptr<TestLines> lines = std::make_shared<TestLines>();
   LimitedLog log{*reactor, Logger(lines, "test", LogLevel::kInfo), {.burst = 3, .per_second = 2}};
 };
 

@@ -43,15 +43,8 @@ class NoisyClients : public test::Rig {
     host.run(std::move(program));
     return raw.emplace(*raw_peer, kQueueDepth, kChunkBytes);
   }
-  /// Lets the time pass; `act` is called whenever anything has happened.
   void run(uint64_t for_ns, const std::function<void()>& act = {}) {
-    const uint64_t end_ns = world.now_ns() + for_ns;
-    (void)world.run_until(
-        [&] {
-          if (act) act();
-          return world.now_ns() >= end_ns;
-        },
-        for_ns);
+    test::run_acting(world, for_ns, act);
   }
   /// What the honest client gets done in a window.
   uint64_t measure(const std::function<void()>& act = {}) {

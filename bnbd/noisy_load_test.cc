@@ -106,13 +106,7 @@ class NoisyLoad : public test::Rig {
     return load.done() - before;
   }
   void run(uint64_t for_ns, const std::function<void()>& act) {
-    const uint64_t end_ns = world.now_ns() + for_ns;
-    (void)world.run_until(
-        [&] {
-          if (act) act();
-          return world.now_ns() >= end_ns;
-        },
-        for_ns);
+    test::run_acting(world, for_ns, act);
   }
   /// An honest client with two requests at a time on a file of its own, and what it does alone.
   void begin_honest(uint64_t done_at_least = 300) {
@@ -125,6 +119,13 @@ class NoisyLoad : public test::Rig {
     EXPECT_GE(beside * 10, alone * 9) << "it did " << alone << " alone";
     EXPECT_EQ(honest->failed(), 0u);
     RecordProperty("share_percent", static_cast<int>(beside * 100 / alone));
+  }
+  void expect_half_each(const Load& its, const Load& others) {
+    run(kWindowNs / 4, {});
+    const uint64_t its_before = its.done(), others_before = others.done();
+    run(kWindowNs, {});
+    const uint64_t done = its.done() - its_before;
+    EXPECT_GE(done * 100, (others.done() - others_before + done) * 45);
   }
   /// How much of the window the server's processor was busy.
   uint64_t busy_percent(const std::function<void()>& body) {
@@ -213,12 +214,7 @@ TEST_F(NoisyLoad, two_who_clear_get_half_each_whatever_their_depth) {
   LoadShape modest = shape;
   modest.depth = 2;
   const Load& its = add_load("modest", "other-memory", modest);
-  run(kWindowNs / 4, {});
-  const uint64_t before = noisy.done();
-  const uint64_t its_before = its.done();
-  run(kWindowNs, {});
-  const uint64_t done = its.done() - its_before;
-  EXPECT_GE(done * 100, (noisy.done() - before + done) * 45);
+  expect_half_each(its, noisy);
 }
 
 TEST_F(NoisyLoad, who_waits_for_a_slow_disk_has_its_share_beside_clears) {
@@ -271,12 +267,7 @@ TEST_F(NoisyReactor, who_floods_from_another_reactor_leaves_others_theirs) {
 TEST_F(NoisyLoad, who_wants_more_than_its_part_gets_its_part_whatever_the_others_depth) {
   const Load& noisy = add_load("noisy", "memory", {.depth = kQueueDepth});
   const Load& its = add_load("modest", "other-memory", {.depth = 10});
-  run(kWindowNs / 4, {});
-  const uint64_t before = noisy.done();
-  const uint64_t its_before = its.done();
-  run(kWindowNs, {});
-  const uint64_t done = its.done() - its_before;
-  EXPECT_GE(done * 100, (noisy.done() - before + done) * 45);
+  expect_half_each(its, noisy);
 }
 
 class NoisyOpener : public NoisyLoad {

@@ -3,12 +3,25 @@
 
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 
 #include "bnbd/test_rig.h"
 
 namespace braid::bnbd::test {
+
+/// Lets the time pass; `act`, if there is one, is called whenever anything has happened.
+inline void run_acting(base::sim::SimWorld& world, uint64_t for_ns,
+                       const std::function<void()>& act) {
+  const uint64_t end_ns = world.now_ns() + for_ns;
+  (void)world.run_until(
+      [&] {
+        if (act) act();
+        return world.now_ns() >= end_ns;
+      },
+      for_ns);
+}
 
 struct LoadShape {
   size_t depth = 2;

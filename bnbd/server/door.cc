@@ -44,7 +44,7 @@ void Door::put(RequestSlot& slot, base::IntrusiveList<RequestSlot>& where) {
 void Door::begin_turn() {
   if (turn_ns_ == home_.now_ns()) return;
   turn_ns_ = home_.now_ns();
-  left_ = several_ ? kTurn : kTurnsOfOne * kTurn;
+  left_ = kTurn;
 }
 
 bool Door::poll() {

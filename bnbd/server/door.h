@@ -50,7 +50,6 @@ class Door final : private base::Poller {
   // control request counts as a whole turn.
   static constexpr uint64_t kTurn = 8;
   static constexpr uint64_t kPageBytes = 4096;
-  static constexpr uint64_t kTurnsOfOne = 32;  // that a session has at once when it is alone
 
   void put(RequestSlot& slot, base::IntrusiveList<RequestSlot>& where);
   bool poll() override;

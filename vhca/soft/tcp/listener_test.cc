@@ -2,15 +2,12 @@
 // world.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <array>
-#include <string>
-#include <string_view>
-#include <vector>
+#include <memory>
 
-#include "base/log.h"
 #include "base/sim.h"
 #include "base/stream_socket.h"
+#include "base/test_lines.h"
 #include "vhca/soft/device.h"
 #include "vhca/soft/tcp/connection.h"
 
@@ -23,19 +20,6 @@ using base::kSecond;
 
 constexpr const char* kIp = "10.0.0.1";
 constexpr const char* kPeerIp = "10.0.0.2";
-
-class Lines final : public base::LogSink {
- public:
-  void write(base::LogLevel, std::string_view, std::string_view line) override {
-    all.emplace_back(line);
-  }
-  size_t with(std::string_view words) const {
-    return static_cast<size_t>(std::count_if(all.begin(), all.end(), [words](const auto& line) {
-      return line.find(words) != std::string::npos;
-    }));
-  }
-  std::vector<std::string> all;
-};
 
 /// For want of descriptors, say, nobody is accepted.
 class FullListener final : public base::StreamListener {
@@ -70,7 +54,7 @@ class TcpListeners : public testing::Test {
     return socket;
   }
 
-  std::shared_ptr<Lines> lines = std::make_shared<Lines>();
+  std::shared_ptr<base::TestLines> lines = std::make_shared<base::TestLines>();
   base::sim::SimWorld world{{.seed = 1, .timing = {}, .log_sink = lines}};
   base::sim::SimHost& host = world.add_machine("host").start_process("host");
   base::sim::SimHost& peer = world.add_machine("peer").start_process("peer");
