@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "base/log.h"
+#include "base/limited_log.h"
 #include "vhca/connect_bounds.h"
 #include "vhca/ibv/connection.h"
 #include "vhca/ibv/words.h"
@@ -21,6 +21,8 @@ namespace {
 // From our accept to the peer's confirmation.
 constexpr uint64_t kHandshakeBoundNs = 5 * base::kSecond;
 constexpr int kFreePortTries = 64;
+// Of requests that are not taken.
+constexpr base::LimitedLog::Limits kLines{.burst = 10, .per_second = 10};
 
 class IbvRequest final : public ConnectRequest {
  public:
@@ -137,6 +139,7 @@ class IbvListener final : public Listener {
         channel_(std::move(channel)),
         address_(std::move(address)),
         backlog_(static_cast<size_t>(backlog)),
+        refusals_(reactor, device.host().log(), kLines),
         requests_(std::make_shared<soft::RequestQueue>(reactor)) {
     channel_->start(reactor);
     channel_->on_event([this](CmEvent event) { happened(std::move(event)); });
@@ -156,6 +159,7 @@ class IbvListener final : public Listener {
   const std::unique_ptr<CmChannel> channel_;
   const Address address_;
   const size_t backlog_;
+  base::LimitedLog refusals_;
   const std::shared_ptr<soft::RequestQueue> requests_;
 };
 
@@ -164,7 +168,7 @@ void IbvListener::happened(CmEvent event) {
   if (id == nullptr) return;
   const Status taken = take(id, std::move(event));
   if (taken.ok()) return;
-  device_.host().log().warning("listener at {}: {}", text_of(address_), taken.error().message());
+  refusals_.warning("listener at {}: {}", text_of(address_), taken.error().message());
   // Destroying the id of a request rejects it.
   (void)device_.library().cm.destroy_id(id);
 }

@@ -86,17 +86,19 @@ Result<std::unique_ptr<Qp>> IbvQp::create(IbvPd& pd, const QpOptions& options) {
   return std::unique_ptr<Qp>(std::move(qp));
 }
 
+/// Its completions go before its number does: the device may give that to another QP, which
+/// completes into the same CQ, before destroying it has returned here. In RESET none are added.
 IbvQp::~IbvQp() {
   if (qp_ == nullptr) return;
   device_.remove_qp(number());
   end_hold();
-  const uint32_t number = qp_->qp_num;
+  QpAttr attr{};
+  attr.qp_state = IBV_QPS_RESET;
+  if (reset(attr, IBV_QP_STATE) != 0) drop_completions();  // the device is gone: nor does it then
   device_.forget_events<Qp>(&AsyncEvent::qp, *this, [this] {
     // What else could it be: a multicast group or a flow still attached, which the seam cannot do.
     BRAID_ASSERT(device_.library().verbs.destroy_qp(qp_) != EBUSY);
   });
-  send_cq_.drop_completions(number);
-  recv_cq_.drop_completions(number);
 }
 
 int IbvQp::post_send(const SendWr* wr, const SendWr** bad) {
