@@ -1,6 +1,7 @@
 # For tests/lab/kernel_peers: Linux's rnbd_client maps from `braid serve`.
 : "${work:?source tests/system/lib.sh first}" "${braid:?}" "${parts:?}"
 clt=/sys/devices/virtual/rnbd-client/ctl
+linux_paths=/sys/devices/virtual/rtrs-client/lab/paths
 
 cable0=ip:10.10.0.1@ip:10.10.0.2
 cable1=ip:10.11.0.1@ip:10.11.0.2
@@ -13,10 +14,10 @@ linux_unmaps() {
   echo normal >/sys/block/rnbd0/rnbd/unmap_device || fail "rnbd_client does not unmap"
   wait_for 20 "the end of the device of rnbd_client" test ! -e /sys/block/rnbd0
 }
-linux_session() { cat /sys/devices/virtual/rtrs-client/lab/paths/*/state; }
+linux_session() { cat "$linux_paths"/*/state; }
 linux_connected() { [[ $(linux_session) == connected ]]; }
 linux_lost() { ! linux_connected; }
-linux_path_up() { [[ $(cat "/sys/devices/virtual/rtrs-client/lab/paths/$1/state") == connected ]]; }
+linux_path_up() { [[ $(cat "$linux_paths/$1/state") == connected ]]; }
 linux_path_down() { ! linux_path_up "$1"; }
 braid_sessions() {
   "$braid" --control srv sessions --json |
@@ -24,7 +25,7 @@ braid_sessions() {
 }
 no_braid_sessions() { (($(braid_sessions) == 0)); }
 linux_path_ios() {  # PATH: what it carried, and what of that another had that was lost
-  awk '{ print $1 + $3, $6 }' "/sys/devices/virtual/rtrs-client/lab/paths/$1/stats/rdma"
+  awk '{ print $1 + $3, $6 }' "$linux_paths/$1/stats/rdma"
 }
 linux_path_carries_more() { (($(linux_path_ios "$1" | cut -d " " -f 1) > $2)); }
 
@@ -40,38 +41,56 @@ linux_one_path() {
   grep -q 'claims no tenure' <<<"$("$braid" --control srv show srv --json)" ||
     fail "show of the server does not tell what does not hold"
   # One for each of its CPUs, and one for service.
-  local connections
+  local connections carried
   connections=$(rdma_connections rxe_b0)
   ((connections == $(nproc) + 1)) || fail "$connections connections of $(nproc) CPUs"
+  device=/dev/rnbd0 verify_on_each_cpu
+  carried=$(linux_connections_carried)
+  echo "requests of each connection, at the server: $carried"
+  [[ $carried =~ ^([1-9][0-9]* ?){$(nproc)}$ ]] || fail "not each connection carries requests"
 
-  echo "== the cable is cut and mended"
+  echo "== the only cable is cut under fio and mended"
+  linux_keeps --do_verify=0
+  local reconnects
+  reconnects=$(linux_reconnects)
+  linux_cut_under_fio
+  wait_for 180 "rnbd_client to find its server again" linux_connected
+  (($(linux_reconnects) > reconnects)) || fail "no path was lost: the test does not test"
+  linux_keeps --verify_only
+  verify /dev/rnbd0
+  linux_unmaps
+}
+linux_connections_carried() {
+  "$braid" --control srv sessions --json | python3 -c '
+import json, sys
+(session,) = json.load(sys.stdin)["sessions"]
+(path,) = session["path_statistics"]
+print(*[each["reads"] + each["writes"] for each in path["connections"] if each["cid"] > 0])'
+}
+linux_reconnects() { awk '{ print $1 }' "$linux_paths"/*/stats/reconnects; }
+# linux_keeps FIO-OPTION: 4 MiB that nothing else touches are written, or verified.
+linux_keeps() {
+  (cd "$work" && timeout -k 1 180 fio --name=keeps --filename=/dev/rnbd0 --direct=1 --rw=write \
+    --bs=64k --offset=24M --size=4M --verify=crc32c --verify_fatal=1 --minimal "$1") \
+    >"$work/fio.log" 2>&1 || fail "fio with $1: acknowledged data is gone, or was never written"
+}
+# Without a path Linux fails what is under way, and holds nothing: fio sees an I/O error, and no
+# other data than it wrote.
+linux_cut_under_fio() {
+  local status=0
+  (cd "$work" && timeout -k 1 180 fio --name=cut --filename=/dev/rnbd0 --direct=1 \
+    --ioengine=libaio --iodepth=16 --rw=randrw --bsrange=4k-128k --size=8M --verify=crc32c \
+    --verify_backlog=64 --verify_fatal=1 --time_based --runtime=60 --output-format=json) \
+    >"$work/fio.log" 2>&1 &
+  local fio_pid=$!
+  wait_for 60 "I/O before the cable is cut" has_requests /dev/rnbd0
   cut_cable 0
-  # Linux fails what it cannot send, and tries to connect each 30 s.
   wait_for 120 "rnbd_client to miss its server" linux_lost
   mend_cable 0
-  wait_for 180 "rnbd_client to find its server again" linux_connected
-  verify /dev/rnbd0
-  linux_unmaps
-
-  echo "== a disk that grows, for Linux too"
-  linux_maps disk.img
-  verify /dev/rnbd0
-  "$braid" --control srv resize disk.img 48M
-  [[ $(size_of /dev/rnbd0) == $((32 << 20)) ]] || fail "RNBD has no news of sizes, or has it?"
-  echo $((48 << 11)) >/sys/block/rnbd0/rnbd/resize
-  [[ $(size_of /dev/rnbd0) == $((48 << 20)) ]] || fail "rnbd0 has $(size_of /dev/rnbd0) bytes"
-  verify /dev/rnbd0 --offset=36M
-  linux_unmaps
-
-  echo "== read only"
-  linux_maps disk.img access_mode=ro
-  [[ $(cat /sys/block/rnbd0/ro) == 1 ]] || fail "rnbd0 can be written"
-  # What the server makes of it, and not what the client says of itself.
-  grep -qF 'disk.img (ro)' <<<"$("$braid" --control srv sessions)" ||
-    fail "the server lets Linux write: $("$braid" --control srv sessions)"
-  (cd "$work" && fio --name=look --filename=/dev/rnbd0 --rw=read --bs=64k --size=8M \
-    --direct=1 --minimal) >"$work/fio.log" || fail "reading rnbd0"
-  linux_unmaps
+  wait "$fio_pid" || status=$?
+  ((status != 124)) || fail "fio has no end"
+  grep -m 1 'error=Input/output error' "$work/fio.log" || fail "fio saw no I/O error"
+  ! grep 'verify:' "$work/fio.log" || fail "fio found other data than it wrote"
 }
 
 linux_brief() {
@@ -105,17 +124,27 @@ linux_cut_and_mend() {
 # Linux's heartbeats take half a minute, its queue pairs 2 s each time.
 most_by_other_path_of_linux_ms=75000
 
+# What either path has taken over from the other.
+linux_failed_over() { awk '{ sum += $6 } END { print sum }' "$linux_paths"/*/stats/rdma; }
+
 linux_two_paths() {
   echo "== Linux maps from Braid by two paths, each cut and mended under fio"
   linux_maps ram "path=$cable1"
-  local paths=/sys/devices/virtual/rtrs-client/lab/paths path names=()
-  for path in "$paths"/*; do names+=("${path##*/}"); done
+  local path names=()
+  for path in "$linux_paths"/*; do names+=("${path##*/}"); done
   ((${#names[@]} == 2)) || fail "rnbd_client has the paths ${names[*]}"
   [[ $("$braid" --control srv sessions) == *10.10.0.1*10.11.0.1* ]] ||
     fail "the server does not tell both paths"
   verify_until_stopped /dev/rnbd0 --size=28M &
-  local fio_pid=$! cut
-  for cut in 0 1; do linux_cut_and_mend "${names[cut]}" "${names[1 - cut]}" "$cut"; done
+  local fio_pid=$! cut tries moved
+  for ((tries = 3; tries > 0; tries--)); do
+    for cut in 0 1; do linux_cut_and_mend "${names[cut]}" "${names[1 - cut]}" "$cut"; done
+    # Should no request have been on either path just when it was cut: again.
+    moved=$(linux_failed_over)
+    echo "requests that failed over: $moved"
+    ((moved == 0)) || break
+  done
+  ((moved > 0)) || fail "no request was on a path that was cut: the test does not test"
   stop_verifying "$fio_pid" "two cables of which one was cut" "$most_by_other_path_of_linux_ms"
   verify /dev/rnbd0
   linux_unmaps
