@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """RoCE v2 traffic: captured into a pcap file, and read from one.
 
-    rdma_packets.py capture INTERFACE FILE     until SIGTERM or SIGINT; "ready" on stdout first
+    rdma_packets.py capture FILE INTERFACE...  until SIGTERM or SIGINT; "ready" on stdout first
     rdma_packets.py show FILE                  one line a message of RC, and of the CM
     rdma_packets.py golden FILE FOLDER         writes each RTRS and RNBD message that differs in
                                                more than addresses, keys, permits and places
@@ -11,8 +11,10 @@ port 4791, RC and the CM's datagrams. Lossless wires only: packets out of order 
 """
 
 import argparse
+import collections
 import dataclasses
 import pathlib
+import select
 import signal
 import socket
 import struct
@@ -31,7 +33,8 @@ CM_ATTRIBUTE = {
 CM_PRIVATE = {"REQ": (140 + 36, 56), "REP": (36, 196), "REJ": (84, 148)}
 # Where a REJ has its reason, and the reason of one that the program itself gave.
 REJ_REASON, REJ_BY_PROGRAM = 10, 28
-RTRS_MAGIC = b"\xbd\x1b"
+# Who connects in kernel_capture as no kernel would: what it is told counts, what it says does not.
+NO_KERNEL = "10.12.0.1"
 # What has no data of the program.
 CM_ONLY = ("RTU", "DREQ", "DREP", "REJ of the CM")
 SEND, WRITE = "SEND", "WRITE"
@@ -80,10 +83,15 @@ class Message:
         return "  ".join(words)
 
 
-def capture(interface, file):
+def listening(interface):
     sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0003))
     sock.setsockopt(socket.SOL_SOCKET, 33, 64 << 20)  # SO_RCVBUFFORCE, which Python has no name for
     sock.bind((interface, 0))
+    return sock
+
+
+def capture(file, interfaces):
+    socks = [listening(each) for each in interfaces]
     going = True
 
     def stop(*_):
@@ -92,16 +100,13 @@ def capture(interface, file):
 
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
-    sock.settimeout(0.2)
     with open(file, "wb") as out:
         out.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1))
         print("ready", flush=True)
         while going:
-            try:
+            for sock in select.select(socks, [], [], 0.2)[0]:
                 packet = sock.recv(65535)
-            except socket.timeout:
-                continue
-            out.write(struct.pack("<IIII", 0, 0, len(packet), len(packet)) + packet)
+                out.write(struct.pack("<IIII", 0, 0, len(packet), len(packet)) + packet)
 
 
 def packets(file):
@@ -274,6 +279,8 @@ def form(name, message):
     if message.kind == "REQ":
         cid, _, again = struct.unpack_from("<HHH", data, 6)
         said += [cid > 0, again, data[44]]
+    if message.kind == "REJ":
+        said.append(data[4:6])  # the errno
     if name.startswith("io_"):
         # [data, user header, message]: a read's message is 8 bytes and 16 for each place.
         end = 4 if name != "io_read" else 24
@@ -293,13 +300,12 @@ def write_golden(file, folder):
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.hex"):
         old.unlink()
-    names = Names()
+    names = collections.defaultdict(Names)  # of each cable, which is a path
     forms, count = set(), {}
     for message in messages(file):
-        by_others = message.kind == "REQ" and RTRS_MAGIC not in message.data[:4]
-        if by_others or message.kind in CM_ONLY:
+        if message.source == NO_KERNEL or message.kind in CM_ONLY:
             continue
-        name = names.of(message)
+        name = names[message.source.rpartition(".")[0]].of(message)
         if name is None:
             raise SystemExit(f"a message that has no name: {message.text()}")
         if name.startswith("data_of_") or form(name, message) in forms:
@@ -324,8 +330,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     verbs = parser.add_subparsers(dest="verb", required=True)
     one = verbs.add_parser("capture")
-    one.add_argument("interface")
     one.add_argument("file")
+    one.add_argument("interfaces", nargs="+")
     one = verbs.add_parser("show")
     one.add_argument("file")
     one = verbs.add_parser("golden")
@@ -333,7 +339,7 @@ def main():
     one.add_argument("folder")
     arguments = parser.parse_args()
     if arguments.verb == "capture":
-        capture(arguments.interface, arguments.file)
+        capture(arguments.file, arguments.interfaces)
     elif arguments.verb == "golden":
         write_golden(arguments.file, arguments.folder)
     else:
