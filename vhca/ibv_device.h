@@ -28,6 +28,9 @@ struct IbvOptions {
   /// Connects from this IP address, which is the device's, and no other. Empty: from the one of its
   /// own that is nearest to the peer and has a route.
   std::string source_ip;
+  /// The memory windows of the kernel's rxe driver, too. For tests, on a wire that loses nothing: a
+  /// packet that is lost can hang the machine (docs/rdma-devices.md).
+  bool rxe_windows = false;
 };
 
 struct IbvPortInfo {

@@ -1,6 +1,6 @@
 // What the kernel's rxe driver cannot be asked for, test by test, with the reason: as seen with
-// kernel 6.1 (docs/rdma-devices.md). Whatever else fails on it is a bug. Of memory windows nothing
-// is tested: vhca/ibv says that rxe has none.
+// kernel 6.1 (docs/rdma-devices.md). Whatever else fails on it is a bug. Memory windows are tested
+// if IbvOptions::rxe_windows asks for them, on a wire that loses nothing.
 #pragma once
 
 #include <vector>
@@ -19,7 +19,8 @@ inline std::vector<Limit> limits_of_rxe() {
       // --- what it tells
       {"rxe tells no event of a request that it refused",
        {"ConformanceAsyncEvents.ARefusedRequestTellsTheResponder",
-        "ConformanceAsyncEvents.TheEventWakesWhoSleeps"}},
+        "ConformanceAsyncEvents.TheEventWakesWhoSleeps",
+        "ConformanceWindows.ARefusedAccessTellsTheResponder"}},
       {"rxe says LOC_QP_OP_ERR for lengths and protection, and REM_OP_ERR to the peer",
        {"ConformanceMemory.ASendThatWaitsForAReceiveFailsWhenItsMemoryGoes",
         "ConformanceMemory.AReceiveWhoseMemoryWentFailsBothEnds",
@@ -57,6 +58,22 @@ inline std::vector<Limit> limits_of_rxe() {
       {"rxe looks at local keys ahead of their turn, and then never ends what waits before",
        {"ConformanceErrors.ABadLocalKeyFailsInItsTurn",
         "ConformanceMemory.WhatWaitsBehindAMessageFailsInItsTurn"}},
+      // --- memory windows
+      {"rxe looks at the bounds of the memory below a window, not at the window's",
+       {"ConformanceWindows.BoundsAreThoseOfTheWindow"}},
+      {"rxe tells that a key was invalidated by the flag of a checksum",
+       {"ConformanceWindows.TheReceiverIsToldWhichKeyAPeerInvalidated"}},
+      {"rxe says REM_INV_REQ_ERR for an invalidation that it refuses, and tells no event",
+       {"ConformanceWindows.ThePeerInvalidatesOnlyWhatIsItsOwn"}},
+      {"rxe binds with the last 8 bits of any key, and with flags that no window has",
+       {"ConformanceWindows.WhatMayNotBeBoundIsNot"}},
+      {"rxe does a bind again with a request before it that is repeated, and nothing behind that "
+       "ends",
+       {"ConformanceWindows.ABindBehindAMessageThatWaitsIsNotThereYet",
+        "ConformanceWindows.ABindIsNotRepeatedWithAMessageThatIs",
+        "ConformanceWindows.WhatWaitsIsFlushed"}},
+      {"the kernel panics in rxe when a window is invalidated that is not bound",
+       {"ConformanceWindows.InvalidatingWhatIsNoWindowFails"}},
       // --- shared receives
       {"rxe's CQs and SRQs hold more than they say, and an SRQ takes any limit",
        {"ConformanceAsyncEvents.AnOverrunCqTellsOfItselfAndFailsItsQp",

@@ -83,19 +83,20 @@ constexpr unsigned kWindowFlags = IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM
 
 IbvDevice::IbvDevice(base::Host& host, base::Reactor& control,
                      std::shared_ptr<const Library> library, ibv_context* context,
-                     std::string source_ip)
+                     const IbvOptions& options)
     : host_(host),
       control_(control),
       library_(std::move(library)),
       context_(context),
       info_{context->device->name, fmt::format("RDMA device {}", context->device->name)},
-      source_ip_(std::move(source_ip)),
+      source_ip_(options.source_ip),
+      rxe_windows_(options.rxe_windows),
       async_handle_(context->async_fd),
       async_event_(host.create_event()) {}
 
 Result<std::unique_ptr<Device>> IbvDevice::create(base::Host& host, base::Reactor& control,
                                                   std::shared_ptr<const Library> library,
-                                                  ibv_device& device, std::string source_ip) {
+                                                  ibv_device& device, const IbvOptions& options) {
   if (device.transport_type == IBV_TRANSPORT_IWARP) {
     return make_error(Errc::kNotSupported,
                       "{} is an iWARP device, which has no RDMA write with immediate data: use an "
@@ -107,7 +108,7 @@ Result<std::unique_ptr<Device>> IbvDevice::create(base::Host& host, base::Reacto
     return verbs_error(errno, fmt::format("opening RDMA device {}", device.name));
   }
   std::unique_ptr<IbvDevice> made(
-      new IbvDevice(host, control, std::move(library), context, std::move(source_ip)));
+      new IbvDevice(host, control, std::move(library), context, options));
   BRAID_CHECK(made->start());
   return std::unique_ptr<Device>(std::move(made));
 }
@@ -118,7 +119,7 @@ Status IbvDevice::start() {
   if (const int err = library_->verbs.query_device(context_, &attr_); err != 0) {
     return verbs_error(err, fmt::format("querying RDMA device {}", info_.name));
   }
-  if (is_rxe(attr_)) {
+  if (is_rxe(attr_) && !rxe_windows_) {
     attr_.device_cap_flags &= ~(kWindowFlags | IBV_DEVICE_MEM_WINDOW);
     attr_.max_mw = 0;
   }

@@ -28,7 +28,7 @@ class IbvDevice final : public Device {
   static base::Result<std::unique_ptr<Device>> create(base::Host& host, base::Reactor& control,
                                                       std::shared_ptr<const Library> library,
                                                       ibv_device& device,
-                                                      std::string source_ip = {});
+                                                      const IbvOptions& options = {});
   ~IbvDevice() override;
 
   const DeviceInfo& info() const override { return info_; }
@@ -76,7 +76,7 @@ class IbvDevice final : public Device {
 
  private:
   IbvDevice(base::Host& host, base::Reactor& control, std::shared_ptr<const Library> library,
-            ibv_context* context, std::string source_ip);
+            ibv_context* context, const IbvOptions& options);
   base::Status start();
   static void async_readable(base::Watch& watch);
   void fetch_async_events();
@@ -89,6 +89,7 @@ class IbvDevice final : public Device {
   ibv_context* const context_;
   const DeviceInfo info_;
   const std::string source_ip_;
+  const bool rxe_windows_;
   DeviceAttr attr_{};
   const std::shared_ptr<std::mutex> windows_lock_ = std::make_shared<std::mutex>();
   const BorrowedHandle async_handle_;

@@ -113,6 +113,16 @@ TEST_F(IbvFakes, RxeCountsAsADeviceWithoutWindows) {
   EXPECT_NE(window.error().message().find("rxe"), std::string::npos) << window.error().message();
 }
 
+// Only tests of the seam ask, on a wire that loses nothing.
+TEST_F(IbvFakes, RxeHasItsWindowsForWhoAsksByName) {
+  made.attr.device_cap_flags = IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+  made.attr.vendor_id = 0xffffff;
+  IbvOptions options;
+  options.rxe_windows = true;
+  make_qp(options);
+  EXPECT_TRUE(pd->alloc_mw(IBV_MW_TYPE_2).ok());
+}
+
 TEST_F(IbvFakes, ADeviceThatHasNoWindowsSaysSo) {
   made.attr.device_cap_flags = IBV_DEVICE_MEM_MGT_EXTENSIONS;
   make_qp();

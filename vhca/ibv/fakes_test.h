@@ -6,6 +6,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -43,6 +44,11 @@ struct Machine {
   std::function<void()> when_destroyed;  // a QP: before anybody hears of it
   std::deque<ibv_mr> memory;
   std::deque<int> deregistrations;  // what the next ones end with; then 0
+  std::deque<ibv_mw> windows;
+  int windows_deallocated = 0;
+  std::vector<ibv_send_wr> posted;    // as the driver got them
+  uint64_t refused_wr_id = 0;         // ... but this one, which it refuses
+  std::vector<size_t> chain_lengths;  // of each post
   // --- the connection manager: what the kernel holds, by channel
   std::deque<std::pair<rdma_event_channel*, rdma_cm_event>> cm_events;
   std::vector<std::pair<rdma_cm_id*, ibv_event_type>> notified;
@@ -64,6 +70,27 @@ inline int fake_post_recv(ibv_qp*, ibv_recv_wr*, ibv_recv_wr**) {
   return 0;
 }
 
+inline int fake_post_send(ibv_qp*, ibv_send_wr* wr, ibv_send_wr** bad) {
+  machine->chain_lengths.push_back(0);
+  for (; wr != nullptr; wr = wr->next) {
+    if (wr->wr_id == machine->refused_wr_id) return *bad = wr, ENOMEM;
+    machine->posted.push_back(*wr);
+    ++machine->chain_lengths.back();
+  }
+  return 0;
+}
+inline ibv_mw* fake_alloc_mw(ibv_pd*, ibv_mw_type type) {
+  ibv_mw& made = machine->windows.emplace_back();
+  made.context = &machine->context;
+  made.type = type;
+  made.rkey = static_cast<uint32_t>(machine->windows.size()) << 8;
+  return &made;
+}
+inline int fake_dealloc_mw(ibv_mw*) {
+  ++machine->windows_deallocated;
+  return 0;
+}
+
 inline VerbsCalls fake_verbs() {
   VerbsCalls calls;
   calls.open_device = [](ibv_device*) { return &machine->context; };
@@ -81,7 +108,7 @@ inline VerbsCalls fake_verbs() {
     return 0;
   };
   calls.ack_async_event = [](ibv_async_event*) {};
-  calls.alloc_pd = [](ibv_context*) { return new ibv_pd{}; };
+  calls.alloc_pd = [](ibv_context* context) { return new ibv_pd{context, 0}; };
   calls.dealloc_pd = [](ibv_pd* pd) {
     delete pd;
     return 0;
@@ -200,12 +227,15 @@ class IbvFakes : public ::testing::Test {
     device.reset();
     machine = nullptr;
   }
-  void make_qp() {
+  void make_qp(const IbvOptions& asked = {}) {
     made.context.device = &made.device;
     made.context.async_fd = silent_fd();
     made.context.ops.poll_cq = &fake_poll_cq;
     made.context.ops.post_recv = &fake_post_recv;
-    device = std::move(*IbvDevice::create(*host, *reactor, library, made.device));
+    made.context.ops.post_send = &fake_post_send;
+    made.context.ops.alloc_mw = &fake_alloc_mw;
+    made.context.ops.dealloc_mw = &fake_dealloc_mw;
+    device = std::move(*IbvDevice::create(*host, *reactor, library, made.device, asked));
     pd = std::move(*device->alloc_pd());
     cq = std::move(*device->create_cq({.capacity = 16}));
     QpOptions options;

@@ -150,7 +150,7 @@ Result<std::unique_ptr<Device>> create_ibv_device(base::Host& host, base::Reacto
   for (ibv_device* const device : list.devices()) {
     if (name == device->name) {
       BRAID_CHECK(check_source(library, options.source_ip, name));
-      return ibv::IbvDevice::create(host, control, library, *device, options.source_ip);
+      return ibv::IbvDevice::create(host, control, library, *device, options);
     }
     names += fmt::format("{}{}", names.empty() ? "" : ", ", device->name);
   }
