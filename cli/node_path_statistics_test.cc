@@ -109,6 +109,8 @@ TEST(NodePathStatistics, CountWhatWentByEachPathAtBothEnds) {
     expect_counts(theirs[path], used);
     EXPECT_EQ(expect_histogram(ours[path]), used ? kReads + kWrites : 0);
     EXPECT_EQ(ours[path]["p99_us"].is_null(), !used);
+    EXPECT_LE(ours[path]["moved"], used ? kReads + kWrites : 0);
+    EXPECT_EQ(ours[path]["moved"], ours[path]["connections"][1]["moved"]);
     ASSERT_EQ(ours[path]["connections"].size(), 2u);
     ASSERT_EQ(theirs[path]["connections"].size(), 2u);
     expect_counts(ours[path]["connections"][1], used);

@@ -2,6 +2,7 @@
 // do with paths (`braid path`).
 #include <algorithm>
 
+#include "base/linux_processor.h"
 #include "cli/node_params.h"
 #include "cli/node_state.h"
 #include "cli/path_status.h"
@@ -129,6 +130,7 @@ Status NodeState::options_for(const std::vector<PathSpec>& paths, SessionKind ki
                               bnbd::RemoteSessionOptions& options, vhca::Device*& first) {
   options.transport.session_name = fmt::format("{}.{}", host_.host_name(), options_.name);
   options.transport.server = paths.front().server;
+  options.transport.processor = &base::linux_processor;
   BRAID_TRY(options.transport.reactors, reactors_(kind.reactors));
   options.guard_reads = kind.guard_reads;
   BRAID_TRY(first, hcas_.for_path(paths.front()));

@@ -31,6 +31,7 @@ void add(ConnectionStatistics& to, const ConnectionStatistics& s) {
   to.write_bytes += s.write_bytes;
   to.in_flight += s.in_flight;
   to.errors += s.errors;
+  to.moved += s.moved;
   to.messages_sent += s.messages_sent;
   to.messages_received += s.messages_received;
   for (size_t i = 0; i < s.latency.size(); ++i) to.latency[i] += s.latency[i];
@@ -43,6 +44,7 @@ json to_json(const ConnectionStatistics& s) {
           {"write_bytes", s.write_bytes},
           {"in_flight", s.in_flight},
           {"errors", s.errors},
+          {"moved", s.moved},
           {"messages_sent", s.messages_sent},
           {"messages_received", s.messages_received},
           {"p50_us", percentile_us(s, 50)},

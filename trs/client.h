@@ -113,6 +113,7 @@ struct ClientRequest : base::ListNode {
   base::Errc outcome = base::Errc::kOk;  // why it was not answered
   uint32_t sequence = 0;                 // of its chunk; 0: not sent in this incarnation
   uint64_t sent_at_ns = 0;
+  uint32_t sent_from = 0;  // the processor
 };
 
 /// Called on the home reactor when the server answers an admin request that has timed out.
@@ -214,6 +215,9 @@ struct ClientOptions {
   uint64_t admin_timeout_ns = 5 * base::kSecond;  // for one admin request; kNever: no limit
   /// What is offered to Braid servers (wire.h); less than all to be as an older version is.
   uint32_t features = kAllFeatures;
+  /// The processor on which the calling thread runs, for ConnectionStatistics::moved; asked twice
+  /// for each request, on its reactor. Null: nothing counts as moved.
+  unsigned (*processor)() = nullptr;
   /// Each path proves that it has this, and is made only to a server that proves it too
   /// (docs/authentication.md). Null: no server that asks for a key will do.
   KeyPtr key;
@@ -248,6 +252,8 @@ struct ConnectionStatistics {
   static constexpr size_t kLatencyBuckets = 24;
   std::array<uint64_t, kLatencyBuckets> latency{};
   uint64_t errors = 0;  // answered with a refusal
+  /// Whose answer was taken on another processor than that from which it was last sent.
+  uint64_t moved = 0;
 };
 
 struct PathStatus {

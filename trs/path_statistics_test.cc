@@ -15,6 +15,9 @@ constexpr size_t kReactors = 2;
 constexpr uint64_t kReads = 37, kWrites = 11, kRefused = 3;  // of each reactor
 constexpr uint32_t kReadBytes = 8192, kWriteBytes = 4096;
 
+/// Told to the client for whichever thread asks.
+unsigned processor_now = 0;
+
 class PathStatistics : public testing::MultipathRig {
  protected:
   PathStatistics() : MultipathRig(kReactors) {}
@@ -76,6 +79,29 @@ TEST_F(PathStatistics, AreExactByPathAndConnectionAtBothEnds) {
         expect_nothing(theirs[path][cid]);
       }
     }
+  }
+}
+
+TEST_F(PathStatistics, CountWhatIsAnsweredOnAnotherProcessorThanItWasSentFrom) {
+  connect_both([](ClientOptions& options) { options.processor = [] { return processor_now; }; });
+  const auto moved = [this] {
+    uint64_t sum = 0;
+    for (const PathStatus& path : client->session->paths())
+      for (const ConnectionStatistics& connection : path.connections) sum += connection.moved;
+    return sum;
+  };
+  for (const unsigned processor : {0U, 3U}) {
+    processor_now = processor;
+    for (uint64_t i = 0; i < kReads; ++i) run(Direction::kRead, kReadBytes, i % kReactors);
+  }
+  EXPECT_EQ(moved(), 0u);
+  for (uint64_t i = 0; i < kReads; ++i) {
+    client->used = 0;
+    const auto io = client->make_io(Direction::kRead, 0, kReadBytes);
+    client->submit(*io, i % kReactors);
+    ++processor_now;
+    ASSERT_TRUE(until([&] { return io->done; }));
+    EXPECT_EQ(moved(), i + 1);
   }
 }
 

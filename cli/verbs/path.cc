@@ -49,14 +49,14 @@ void print_session(const json& session) {
             << text_of(member(session, "state")) << ", policy "
             << text_of(member(session, "path_policy")) << ", devices: " << devices_text(session)
             << "\n";
-  Table table({">ID", "PATH", "BY", ">I/OS", ">IN FLIGHT", ">ERRORS", ">RECONNECTS", ">FAILED OVER",
-               ">P50 US", ">P99 US", "STATE"});
+  Table table({">ID", "PATH", "BY", ">I/OS", ">IN FLIGHT", ">ERRORS", ">MOVED", ">RECONNECTS",
+               ">FAILED OVER", ">P50 US", ">P99 US", "STATE"});
   for (const json& path : items(session, "paths"))
     table.row({text_of(member(path, "id")), text_of(member(path, "path")),
                text_of(member(path, "device")), ios_text(path), text_of(member(path, "in_flight")),
-               text_of(member(path, "errors")), text_of(member(path, "reconnects")),
-               text_of(member(path, "failed_over")), text_of(member(path, "p50_us")),
-               text_of(member(path, "p99_us")), state_text(path)});
+               text_of(member(path, "errors")), text_of(member(path, "moved")),
+               text_of(member(path, "reconnects")), text_of(member(path, "failed_over")),
+               text_of(member(path, "p50_us")), text_of(member(path, "p99_us")), state_text(path)});
   std::cout << table.text() << std::flush;
 }
 

@@ -28,6 +28,7 @@ struct LaneStatistics {
   Counter in_flight;
   Counter sent, received;
   Counter errors;
+  Counter moved;
   Counter failed_over;  // requests that went by another path in the end
   std::array<Counter, ConnectionStatistics::kLatencyBuckets> latency;
 
@@ -48,6 +49,7 @@ struct LaneStatistics {
                              in_flight.get(), sent.get(),       received.get()};
     for (size_t i = 0; i < latency.size(); ++i) out.latency[i] = latency[i].get();
     out.errors = errors.get();
+    out.moved = moved.get();
     return out;
   }
 };

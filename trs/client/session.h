@@ -36,6 +36,8 @@ class Session final : public ClientSession {
   Domain& domain() { return domain_; }
   base::Reactor& home() { return home_; }
   const HeartbeatOptions& heartbeat_options() const { return options_.heartbeat; }
+  /// Where the calling thread runs; always 0 if that is not counted.
+  unsigned processor() const { return options_.processor != nullptr ? options_.processor() : 0; }
   /// Where the server writes what it has to say of the request with this permit.
   const std::byte* answer_slot(uint32_t permit) const {
     return answers_->data() + size_t{permit} * wire::kAnswerSlotBytes;

@@ -228,6 +228,7 @@ void Queue::put_on_wire(ClientRequest& request, Lane& lane) {
   lane.in_flight.push_back(request);
   lane.statistics.in_flight.add(1);
   request.sent_at_ns = reactor_.now_ns();
+  request.sent_from = session_.processor();
 
   Connection& connection = lane.connection();
   const uint32_t data_bytes = request.data.length_bytes;
@@ -320,6 +321,7 @@ void Queue::answered(Lane& lane, AnswerImm answer, uint32_t bytes) {
   request.unlink();
   counts.in_flight.subtract(1);
   lane.count_answer(reactor_.now_ns() - request.sent_at_ns);
+  if (session_.processor() != request.sent_from) counts.moved.add(1);
   if (status == Errc::kOk) {
     (read ? counts.reads : counts.writes).add(1);
     (read ? counts.read_bytes : counts.write_bytes).add(request.data.length_bytes);
