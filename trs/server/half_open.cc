@@ -123,7 +123,8 @@ bool ServerImpl::make_half_open_room(size_t connections, const Session* but) {
   if (all >= kHalfOpenEndingMax) return false;
   while (live >= kHalfOpenMax || (live > 0 && connections > options_.connections_max / 2)) {
     Session* const victim = half_open_victim(but);
-    complain(fmt::format("{} left a session half open: it goes, others need its place",
+    complain(victim->peer_text(),
+             fmt::format("{} left a session half open: it goes, others need its place",
                          victim->peer_text()));
     ++statistics_.half_open_evicted;
     --live;

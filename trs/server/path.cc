@@ -194,8 +194,8 @@ base::Status Path::make_landing() {
   auto made = Landing::create(home_.host(), *pd_, guard_, options);
   if (!made.ok() && guard_ == ChunkGuard::kWindows) {
     session_.server().complain(
-        fmt::format("session '{}' from {}: chunks are copied instead of closed: {}",
-                    session_.name(), peer_text_, made.error().message()));
+        peer_text_, fmt::format("session '{}' from {}: chunks are copied instead of closed: {}",
+                                session_.name(), peer_text_, made.error().message()));
     guard_ = ChunkGuard::kCopy;
     made = Landing::create(home_.host(), *pd_, guard_, options);
   }
@@ -284,12 +284,13 @@ void Path::breach(const char* reason, const std::string& detail) {
   if (!live()) return;
   if (!proven_) {
     session_.server().count_breach(reason);
-    session_.server().complain(fmt::format("{}: {}", peer_text_, detail));
+    session_.server().complain(peer_text_, fmt::format("{}: {}", peer_text_, detail));
     return close(detail);
   }
   ServerImpl& server = session_.server();
   server.count_breach(reason);
-  server.complain(fmt::format("session '{}' of {}: {}", session_.name(), peer_text_, detail));
+  server.complain(peer_text_,
+                  fmt::format("session '{}' of {}: {}", session_.name(), peer_text_, detail));
   session_.close(detail);
 }
 
@@ -297,8 +298,8 @@ void Path::close(const std::string& why) {
   if (!live()) return;
   const bool was_connected = connected();
   state_.set(ServerPathState::kClosing, why);
-  session_.server().comings().log(
-      proven_ && !session_.evicted() ? base::LogLevel::kInfo : base::LogLevel::kDebug,
+  session_.server().say_of(
+      peer_text_, proven_ && !session_.evicted() ? base::LogLevel::kInfo : base::LogLevel::kDebug,
       "path of session '{}' from {} ends: {}", session_.name(), peer_text_, why);
   home_.cancel(half_open_timer_);
   changed_.notify_all();

@@ -53,7 +53,7 @@ void Path::proved() {
 /// The client is to read why before the connection goes.
 void Path::refuse(int sys_errno, const std::string& why) {
   refused_ = true;
-  session_.server().complain(fmt::format("{} refused: {}", peer_text_, why));
+  session_.server().complain(peer_text_, fmt::format("{} refused: {}", peer_text_, why));
   home_.schedule_after(half_open_timer_, kRefusedNs);
   if (!queues_[0]->send_message(wire::bytes_of(ServerHandshake::refuse(sys_errno)))) {
     close("it was refused");
@@ -64,7 +64,7 @@ void Path::end_unproven(const char* reason, const std::string& why) {
   if (!live() || proven_) return;
   if (!refused_) {
     session_.server().count_refused_key(reason);
-    session_.server().complain(fmt::format("{} refused: {}", peer_text_, why));
+    session_.server().complain(peer_text_, fmt::format("{} refused: {}", peer_text_, why));
   }
   close(why);
 }

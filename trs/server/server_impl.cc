@@ -95,7 +95,7 @@ base::Task<void> ServerImpl::accept_loop(size_t endpoint) {
       handle(endpoint, std::move(*request));
       continue;
     }
-    complain(fmt::format("accepting a connection: {}", request.error().message()));
+    complaints_.warning("accepting a connection: {}", request.error().message());
     co_await home_.sleep_ns(kAcceptPauseNs);
   }
 }
@@ -164,7 +164,8 @@ void ServerImpl::reject(vhca::ConnectRequest& request, int sys_errno, const std:
   wire::ConnRsp answer;
   answer.error = static_cast<uint16_t>(-sys_errno);
   ++statistics_.connects_refused;
-  complain(fmt::format("{} refused with errno {}: {}", request.peer_text(), sys_errno, why));
+  complain(request.peer_text(),
+           fmt::format("{} refused with errno {}: {}", request.peer_text(), sys_errno, why));
   request.reject(wire::bytes_of(answer));
 }
 

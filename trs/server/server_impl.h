@@ -6,6 +6,8 @@
 #include <atomic>
 #include <memory>
 #include <vector>
+#include <string>
+#include <utility>
 
 #include "base/limited_log.h"
 #include "trs/server.h"
@@ -63,10 +65,16 @@ class ServerImpl final : public Server {
   base::Status check_room(Path& path) const;
   const std::array<LentMemory*, kLentMax>& lent() const { return lent_; }
   void take_back(uint32_t slot);
-  /// A line about a peer that misbehaves; at most a few per second are written.
-  void complain(const std::string& line) { complaints_.warning("{}", line); }
-  /// For lines about sessions and paths that come and go, as often as their clients like.
-  base::LimitedLog& comings() { return comings_; }
+  /// A line about a peer that misbehaves; at most a few of an address are written per second.
+  void complain(const std::string& peer_text, const std::string& line) {
+    complaints_.of(address_of(peer_text)).warning("{}", line);
+  }
+  /// A line about sessions and paths that come and go, as often as their clients like.
+  template <typename... Args>
+  void say_of(const std::string& peer_text, base::LogLevel level,
+              fmt::format_string<Args...> format, Args&&... args) {
+    comings_.of(address_of(peer_text)).log(level, format, std::forward<Args>(args)...);
+  }
 
  private:
   struct Endpoint {

@@ -244,8 +244,9 @@ void Session::answer_fences() {
 }
 
 void Session::path_connected(Path& path) {
-  server_.comings().info("session '{}' of {} open by {} paths: {} connections each", name_,
-                         path.peer_text(), paths(), cid_num_);
+  server_.say_of(path.peer_text(), base::LogLevel::kInfo,
+                 "session '{}' of {} open by {} paths: {} connections each", name_,
+                 path.peer_text(), paths(), cid_num_);
   if (notice_raised_) path.send_notice();
 }
 
@@ -285,8 +286,8 @@ void Session::path_ended(Path& path) {
 void Session::close(const std::string& why) {
   if (state_ == State::kClosing || state_ == State::kEnded) return;
   state_ = State::kClosing;
-  server_.comings().log(proven_ && !evicted_ ? base::LogLevel::kInfo : base::LogLevel::kDebug,
-                        "session '{}' of {} ends: {}", name_, peer_text_, why);
+  server_.say_of(peer_text_, proven_ && !evicted_ ? base::LogLevel::kInfo : base::LogLevel::kDebug,
+                 "session '{}' of {} ends: {}", name_, peer_text_, why);
   for (size_t i = 0; i < paths_.size(); ++i) paths_[i]->close(why);
   for (const auto& slice : slices_) {
     ++quiet_due_;

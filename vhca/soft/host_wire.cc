@@ -89,6 +89,7 @@ base::Result<std::unique_ptr<Device>> create_host_device(base::Host& host, base:
                                                          const HostDeviceOptions& options) {
   BRAID_CHECK(soft::inhost::check_payload_bytes(options.payload_bytes));
   auto wire = std::make_unique<soft::HostWire>(host, options);
+  wire->tcp().limit_complaints(control);
   return soft::SoftDevice::create(host, control, options.name, std::move(wire));
 }
 

@@ -130,6 +130,7 @@ Task<Result<std::unique_ptr<Connection>>> TcpRequest::accept(base::Reactor& reac
   options.awaits_ready = true;
   options.peer_text = peer_text_;
   options.port = wire_.shared_port();
+  options.complaints = wire_.complaints();
   options.retry_ns = retry_ns(parameters);
   const auto end = std::make_shared<TcpEnd>(wire_.host(), reactor, std::move(socket_),
                                             wire_.add_activity(), options);

@@ -143,7 +143,7 @@ void TcpListener::take_request(Candidate& candidate) {
   }
   if (cm.code() != Errc::kProtocol && !cm.ok()) return;  // gone
   const base::SocketAddress peer = gone->socket->peer();
-  refusals_.warning("refused a connection from {}:{}: {}", peer.ip, peer.port,
+  refusals_.of(peer.ip).warning("refused a connection from {}:{}: {}", peer.ip, peer.port,
                     cm.ok() ? "not a request" : cm.error().message());
   reject(*gone->socket, RejectReason::kInvalid);
 }

@@ -239,8 +239,14 @@ void TcpStream::fail(Errc why) {
 
 void TcpStream::violate(const std::string& what) {
   if (dead_ != Errc::kOk) return;
-  host_.log().warning("the connection to {} ends: {}", options_.peer_text, what);
+  complain(fmt::format("the connection to {} ends: {}", options_.peer_text, what));
   fail(Errc::kProtocol);
+}
+
+void TcpStream::complain(std::string line) {
+  const std::string ip = options_.peer_text.substr(0, options_.peer_text.rfind(':'));
+  if (options_.complaints && options_.complaints->put(ip, line)) return;
+  host_.log().warning("{}", line);
 }
 
 /// Tells the QP and the connection, once.

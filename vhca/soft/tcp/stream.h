@@ -18,6 +18,7 @@
 
 #include "base/host.h"
 #include "base/stream_socket.h"
+#include "vhca/soft/tcp/complaint_box.h"
 #include "vhca/soft/tcp/frames.h"
 #include "vhca/soft/tcp/outbound.h"
 #include "vhca/soft/wire.h"
@@ -59,8 +60,9 @@ class TcpStream {
     bool awaits_ready = false;   // the acceptor
     std::string peer_text;       // for the log
     std::shared_ptr<Port> port;  // ours; null: no port has faults, whatever the peer says of his
-    uint64_t retry_ns = 0;       // how long a port may keep a request without answer; 0: for ever.
-                                 // set_retry_ns() changes it
+    std::shared_ptr<ComplaintBox> complaints;  // where lines about the peer go; null: to the log
+    uint64_t retry_ns = 0;  // how long a port may keep a request without answer; 0: for ever.
+                            // set_retry_ns() changes it
   };
   TcpStream(base::Host& host, base::StreamSocket& socket, StreamEvents& events,
             std::shared_ptr<Activity> activity, const Options& options);
@@ -139,6 +141,7 @@ class TcpStream {
   void report();
   void fail(base::Errc why);
   void violate(const std::string& what);
+  void complain(std::string line);
   void oldest_is_stale();
   void send_last_words();
 

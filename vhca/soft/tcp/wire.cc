@@ -216,6 +216,7 @@ Task<Result<ConnectResult>> TcpWire::exchange(base::Reactor& reactor, SoftQp& qp
   options.sends_max = qp.info().max_send_wr;
   options.peer_text = fmt::format("{}:{}", peer.ip, peer.port);
   options.port = port_;
+  options.complaints = complaints_;
   options.retry_ns = retry_ns(parameters);
   const auto end =
       std::make_shared<TcpEnd>(host_, reactor, std::move(socket), add_activity(), options);
@@ -236,6 +237,7 @@ base::Result<std::unique_ptr<Device>> create_tcp_device(base::Host& host, base::
   }
   auto port = options.port_faults ? std::make_shared<soft::Port>() : nullptr;
   auto wire = std::make_unique<soft::tcp::TcpWire>(host, options.ip, std::move(port));
+  wire->limit_complaints(control);
   if (!options.ip.empty()) wire->watch_link(control);  // before anybody hears of it: no event yet
   return soft::SoftDevice::create(host, control, options.name, std::move(wire));
 }

@@ -25,6 +25,7 @@ class TcpWire final : public Wire {
   TcpWire(base::Host& host, std::string ip, std::shared_ptr<Port> port = nullptr)
       : host_(host), ip_(std::move(ip)), port_(std::move(port)) {}
 
+  ~TcpWire() override { complaints_->close(); }
   std::string kind_text() const override;
   base::Result<PortAttr> query_port(uint8_t port) const override;
   base::Result<Gid> query_gid(uint8_t port, int index) const override;
@@ -47,6 +48,9 @@ class TcpWire final : public Wire {
                                                   ConnectParameters parameters,
                                                   uint64_t timeout_ns) override;
 
+  /// From now on lines about peers are logged by this reactor, on whose thread the wire ends: a few
+  /// of each address.
+  void limit_complaints(base::Reactor& control) { complaints_->open(control, host_.log()); }
   /// From now on the port knows of its link, and tells. For a device that has an address; on its
   /// control reactor's thread, as is the end of the wire then.
   void watch_link(base::Reactor& control);
@@ -54,6 +58,7 @@ class TcpWire final : public Wire {
   // --- for the connection manager
   base::Host& host() { return host_; }
   const std::shared_ptr<Port>& shared_port() const { return port_; }
+  const std::shared_ptr<ComplaintBox>& complaints() const { return complaints_; }
   /// For a new stream; kept for as long as the stream keeps it.
   std::shared_ptr<Activity> add_activity();
   uint32_t random_word();
@@ -65,6 +70,7 @@ class TcpWire final : public Wire {
   base::Host& host_;
   const std::string ip_;
   const std::shared_ptr<Port> port_;
+  const std::shared_ptr<ComplaintBox> complaints_ = std::make_shared<ComplaintBox>();
   PortState state_;
   std::unique_ptr<LinkWatch> link_watch_;  // the control reactor's
   std::mutex mutex_;                       // guards all below
