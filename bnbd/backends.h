@@ -59,7 +59,7 @@ struct FileDeviceOptions {
 /// machine's boot, as a killed process loses nothing that was acknowledged. What may be read and
 /// not be written becomes a device for reading. Errors: those of Host::open_beneath; kInvalid for a
 /// file that is empty or no multiple of its blocks.
-base::Task<base::Result<std::unique_ptr<BlockDevice>>> open_file_device(base::Reactor& reactor,
-                                                                        FileDeviceOptions options);
+base::Task<base::Result<std::unique_ptr<BlockDevice>>> open_file_device(
+    base::Reactor& reactor, FileDeviceOptions options, std::function<base::Task<void>()> turn = {});
 
 }  // namespace braid::bnbd

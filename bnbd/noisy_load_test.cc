@@ -39,16 +39,29 @@ constexpr uint64_t kPartBytes = 32 << 10;  // in which the server does what is l
 constexpr uint64_t kSentBytes = 16 << 10;  // in which it sends it
 constexpr uint64_t kMemoryBytes = 64 << 20;
 
+struct Served {
+  uint32_t null_devices = 0;
+  uint32_t small_memories = 0;
+  size_t reactors = 1;
+  trs::ChunkGuard guard = trs::ChunkGuard::kNone;
+};
+
 class NoisyLoad : public test::Rig {
  protected:
-  explicit NoisyLoad(uint32_t null_devices = 0, size_t reactor_count = 1) {
+  explicit NoisyLoad(const Served& served = {}) {
     exports.transport.queue_depth = kQueueDepth;
     exports.transport.max_io_bytes = kMaxIoBytes;
+    exports.transport.guard = served.guard;
+    const auto add = [this](NamedExport::Kind kind, const std::string& name, uint64_t bytes) {
+      exports.named.push_back({kind, name, bytes});
+    };
     for (const char* name : {"memory", "other-memory", "third-memory"})
-      exports.named.push_back({NamedExport::Kind::kMemory, name, kMemoryBytes});
-    for (uint32_t i = 0; i < null_devices; ++i)
-      exports.named.push_back({NamedExport::Kind::kNull, "null" + std::to_string(i), 1 << 20});
-    start_server(reactor_count);
+      add(NamedExport::Kind::kMemory, name, kMemoryBytes);
+    for (uint32_t i = 0; i < served.small_memories; ++i)
+      add(NamedExport::Kind::kMemory, "small" + std::to_string(i), 4 << 20);
+    for (uint32_t i = 0; i < served.null_devices; ++i)
+      add(NamedExport::Kind::kNull, "null" + std::to_string(i), 1 << 20);
+    start_server(served.reactors);
     base::sim::charge_turns(server_node->home(), [this] { return work_since_last_turn(); });
   }
   ~NoisyLoad() override {
@@ -67,20 +80,23 @@ class NoisyLoad : public test::Rig {
       if (each.kind != "memory") continue;
       work_ns += (each.statistics.write_bytes + cleared_bytes(each)) / kBytesPerNs;
     }
-    work_ns += sent_bytes() / kBytesPerNs;
+    work_ns += (sent_bytes() + copied_bytes()) / kBytesPerNs;
     const uint64_t before_ns = worked_ns;
     worked_ns = std::max(worked_ns, work_ns);
     return worked_ns - before_ns;
   }
-  /// Of reads, in parts as they are sent.
-  uint64_t sent_bytes() const {
-    uint64_t bytes = 0;
+  uint64_t of_connections(uint64_t trs::ServedStatistics::*counter) const {
+    uint64_t sum = 0;
     for (const trs::ServerSession* session : server->sessions()) {
       for (const auto& path : session->path_statistics())
-        for (const trs::ServedStatistics& connection : path) bytes += connection.read_bytes;
+        for (const trs::ServedStatistics& connection : path) sum += connection.*counter;
     }
-    return bytes;
+    return sum;
   }
+  /// Of reads, in parts as they are sent.
+  uint64_t sent_bytes() const { return of_connections(&trs::ServedStatistics::read_bytes); }
+  /// Of writes, by a chunk guard.
+  uint64_t copied_bytes() const { return of_connections(&trs::ServedStatistics::copied_bytes); }
   /// By requests of a mebibyte of one client: its own counters count requests, the backend's those
   /// that it was asked for, which may be parts.
   static uint64_t cleared_bytes(const ExportStatus& memory) {
@@ -161,6 +177,7 @@ class NoisyLoad : public test::Rig {
   std::unique_ptr<RawClient> raw;
   std::unique_ptr<RawCrowd> crowd;
   uint64_t connects_charged = 0;
+  uint64_t names_asked = 0;
 };
 
 TEST_F(NoisyLoad, small_requests_at_full_depth_leave_others_theirs) {
@@ -197,6 +214,27 @@ INSTANTIATE_TEST_SUITE_P(Operations, NoisyLoadOfEachSize,
                          testing::Combine(testing::Values(BlockOp::kRead, BlockOp::kWrite),
                                           testing::Values(4 << 10, 8 << 10, 16 << 10, 32 << 10,
                                                           64 << 10, 1 << 20)),
+                         size_name);
+
+/// With chunks that are guarded by copies.
+class NoisyGuarded : public NoisyLoad,
+                     public testing::WithParamInterface<std::tuple<BlockOp, uint32_t>> {
+ protected:
+  NoisyGuarded() : NoisyLoad({.guard = trs::ChunkGuard::kCopy}) {}
+};
+
+TEST_P(NoisyGuarded, leaves_others_theirs) {
+  const auto [op, bytes] = GetParam();
+  begin_honest();
+  const Load& flood = add_load("noisy", "memory", {.depth = kQueueDepth, .bytes = bytes, .op = op});
+  expect_its_share_of_a_busy_server();
+  EXPECT_GE(copied_bytes(), op == BlockOp::kWrite ? flood.done() * bytes : 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Operations, NoisyGuarded,
+                         testing::Combine(testing::Values(BlockOp::kRead, BlockOp::kWrite),
+                                          testing::Values(4 << 10, 16 << 10, 32 << 10, 64 << 10,
+                                                          1 << 20)),
                          size_name);
 
 TEST_F(NoisyLoad, clears_of_a_mebibyte_leave_others_theirs) {
@@ -252,7 +290,7 @@ TEST_F(NoisyLoad, long_reads_are_sent_in_parts_if_there_are_others) {
 
 class NoisyReactor : public NoisyLoad {
  protected:
-  NoisyReactor() : NoisyLoad(0, 2) {}
+  NoisyReactor() : NoisyLoad({.reactors = 2}) {}
 };
 
 TEST_F(NoisyReactor, who_floods_from_another_reactor_leaves_others_theirs) {
@@ -270,9 +308,54 @@ TEST_F(NoisyLoad, who_wants_more_than_its_part_gets_its_part_whatever_the_others
   expect_half_each(its, noisy);
 }
 
+/// Eight sessions of one client beside one of another; each wants more than its part.
+class NoisySessions : public NoisyLoad, public testing::WithParamInterface<LoadShape> {
+ protected:
+  static constexpr uint32_t kSessions = 8;
+  NoisySessions() : NoisyLoad({.small_memories = kSessions}) {}
+  void add_sessions(const LoadShape& shape) {
+    ClientNode& client = add_client("several");
+    for (uint32_t i = 0; i < kSessions; ++i) {
+      const std::string number = std::to_string(i);
+      RemoteSession& session = i == 0 ? *client.session : add_session(client, "several" + number);
+      RemoteDeviceOptions device;
+      device.name = "small" + number;
+      auto opened = try_open(client, std::move(device), &session);
+      ASSERT_TRUE(opened.ok()) << opened.error().message();
+      loads.push_back(std::make_unique<Load>(client, **opened, shape));
+    }
+  }
+  uint64_t done_by_all() const {
+    uint64_t done = 0;
+    for (const auto& load : loads) done += load->done();
+    return done;
+  }
+};
+
+TEST_P(NoisySessions, have_one_part_together) {
+  const Load& its = add_load("one", "memory", GetParam());
+  add_sessions(GetParam());
+  run(kWindowNs / 4, {});
+  const uint64_t its_before = its.done(), all_before = done_by_all();
+  run(kWindowNs, {});
+  const uint64_t done = its.done() - its_before, by_all = done_by_all() - all_before;
+  EXPECT_GT(by_all, 100u);
+  EXPECT_GE(done * 100, by_all * 45);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Of, NoisySessions,
+    testing::Values(LoadShape{.depth = kQueueDepth, .op = BlockOp::kRead},
+                    LoadShape{.depth = 8, .bytes = 64 << 10, .op = BlockOp::kRead},
+                    LoadShape{.depth = 8, .bytes = kMaxIoBytes, .op = BlockOp::kWriteZeroes}),
+    [](const auto& param) {
+      return std::string(to_string(*param.param.op) == "read" ? "Read" : "Clear") +
+             std::to_string(param.param.bytes >> 10) + "KiB";
+    });
+
 class NoisyOpener : public NoisyLoad {
  protected:
-  NoisyOpener() : NoisyLoad(kQueueDepth) {}
+  NoisyOpener() : NoisyLoad({.null_devices = kQueueDepth}) {}
   void open_and_close_without_end(const std::string& name, const char* suffix,
                                   wire::AccessMode mode) {
     RawClient& flood = add_raw();
@@ -305,6 +388,36 @@ TEST_F(NoisyOpener, who_opens_and_closes_without_end_leaves_others_theirs) {
   const uint64_t busy =
       busy_percent([&] { open_and_close_without_end("null", "", wire::AccessMode::kReadOnly); });
   EXPECT_GE(busy, 50u) << "it was no flood";
+}
+
+class NoisyFileOpener : public NoisyOpener {
+ protected:
+  NoisyFileOpener() {
+    for (uint32_t i = 1; i < kQueueDepth; ++i)
+      server_machine.add_disk("/exports/file" + std::to_string(i), {.size_bytes = 1 << 20});
+  }
+};
+
+// Each has its file opened by a worker thread, and its tenure recorded; what they bring back goes
+// on when all others' does.
+TEST_F(NoisyFileOpener, who_opens_files_for_writing_without_end_leaves_others_theirs) {
+  begin_honest();
+  open_and_close_without_end("file", "", wire::AccessMode::kReadWrite);
+}
+
+TEST_F(NoisyLoad, who_asks_for_files_that_are_not_there_leaves_others_theirs) {
+  begin_honest();
+  RawClient& flood = add_raw();
+  const auto ask = [&](uint32_t chunk) {
+    const std::string name = "none" + std::to_string(++names_asked);
+    flood.ask(chunk, wire::make_open(name, wire::AccessMode::kReadWrite).value());
+  };
+  for (uint32_t chunk = 1; chunk < kQueueDepth; ++chunk) ask(chunk);
+  expect_its_share([&] {
+    for (const uint32_t chunk : flood.take_answers()) ask(chunk);
+  });
+  EXPECT_GT(server->statistics().opens_refused, 100u) << "it was no flood";
+  EXPECT_FALSE(flood.lost());
 }
 
 TEST_F(NoisyLoad, who_asks_for_news_without_end_leaves_others_theirs) {

@@ -69,7 +69,8 @@ class ClientNode final : public Node {
   }
   std::vector<std::unique_ptr<vhca::Device>> more_ports;
   std::unique_ptr<RemoteSession> session;
-  std::vector<std::unique_ptr<RemoteDevice>> devices;  // go before the session
+  std::vector<std::unique_ptr<RemoteSession>> more_sessions;
+  std::vector<std::unique_ptr<RemoteDevice>> devices;  // go before the sessions
 };
 
 /// The installation: one server machine with /exports/disk.img, clients on machines of their own.
@@ -127,8 +128,20 @@ class Rig : public testing::Test {
     if (session.ok()) client.session = std::move(session).value();
     return client;
   }
-  base::Result<RemoteDevice*> try_open(ClientNode& client, RemoteDeviceOptions options) {
-    auto opened = await(client, client.session->open_device(std::move(options)));
+  /// One more of this client, by one path.
+  RemoteSession& add_session(ClientNode& client, const std::string& name) {
+    RemoteSessionOptions options = session_options;
+    options.transport.session_name = name;
+    options.transport.server = {kServerIp, kPort};
+    options.transport.reactors = client.reactor_list();
+    auto session = await(client, RemoteSession::open(*client.device, std::move(options)));
+    EXPECT_TRUE(session.ok()) << session.error().message();
+    return *client.more_sessions.emplace_back(std::move(session).value());
+  }
+  base::Result<RemoteDevice*> try_open(ClientNode& client, RemoteDeviceOptions options,
+                                       RemoteSession* by = nullptr) {
+    RemoteSession& session = by != nullptr ? *by : *client.session;
+    auto opened = await(client, session.open_device(std::move(options)));
     if (!opened.ok()) return opened.error();
     client.devices.push_back(std::move(opened).value());
     return client.devices.back().get();

@@ -18,11 +18,9 @@ json to_json(const bnbd::SessionStatus::Device& device) {
 }
 
 json to_json(const trs::ServedStatistics& s) {
-  return {{"reads", s.reads},
-          {"read_bytes", s.read_bytes},
-          {"writes", s.writes},
-          {"write_bytes", s.write_bytes},
-          {"errors", s.errors}};
+  return {{"reads", s.reads},   {"read_bytes", s.read_bytes},
+          {"writes", s.writes}, {"write_bytes", s.write_bytes},
+          {"errors", s.errors}, {"copied_bytes", s.copied_bytes}};
 }
 
 /// What each path has carried, and each of its connections; 0 carries no I/O.
@@ -41,6 +39,7 @@ json path_statistics(const bnbd::SessionStatus& session) {
       io.writes += one.writes;
       io.write_bytes += one.write_bytes;
       io.errors += one.errors;
+      io.copied_bytes += one.copied_bytes;
     }
     paths.push_back(to_json(io));
     paths.back()["peer"] = session.path_peers.at(i);

@@ -4,6 +4,7 @@
 //
 // For answers that wait the first path has connection 1 full of those that nobody confirms: three
 // work requests each (data, invalidation, answer), so that less than twelve fit.
+#include "base/sim_charge.h"
 #include "trs/kernel_client_rig.h"
 
 namespace braid::trs {
@@ -131,6 +132,54 @@ TEST_F(Deferred, ARequestThatIsGivenUpByTwoPathsIsAnsweredByTheThird) {
   EXPECT_TRUE(data_came(*third.peer, first_chunk));
   EXPECT_EQ(answers(other), 0);
   EXPECT_EQ(store.requests, 2u) << "what came by the second path has not begun";
+  EXPECT_TRUE(server->server->statistics().breaches.empty());
+}
+
+/// Its chunks are guarded by copies, of which a turn does a part: more come than that.
+class DeferredCopies : public Deferred {
+ protected:
+  static constexpr uint32_t kWriteBytes = 16 << 10;
+  static constexpr uint32_t kWrites = 8;
+  DeferredCopies() {
+    adjust_server = [](ServerOptions& options) { options.guard = ChunkGuard::kCopy; };
+  }
+  static uint64_t store_offset(uint32_t chunk) { return uint64_t{chunk} * kWriteBytes; }
+  /// Of a store's bytes that nobody else writes.
+  void write_by(RawPeer& peer, RawConnection& by, const wire::ChunkRegion& to, uint32_t chunk) {
+    testing::StoreOp op;
+    op.offset = store_offset(chunk);
+    wire::WriteMsg message;
+    message.usr_len = uint16_t{sizeof(op)};
+    std::vector<std::byte> bytes(kWriteBytes + sizeof(op) + sizeof(message));
+    fill(std::span(bytes).first(kWriteBytes), chunk);
+    std::memcpy(bytes.data() + kWriteBytes, &op, sizeof(op));
+    std::memcpy(bytes.data() + kWriteBytes + sizeof(op), &message, sizeof(message));
+    const auto sent = [&by] {
+      by.poll();
+      return std::count_if(by.completions.begin(), by.completions.end(),
+                           [](const vhca::Wc& wc) { return wc.opcode == IBV_WC_RDMA_WRITE; });
+    };
+    const auto before = sent();
+    peer.write_imm(by, bytes, to.address, to.key,
+                   ImmCodec(kDepth).encode({chunk, kWriteBytes + uint32_t{sizeof(op)}}));
+    ASSERT_TRUE(until([&] { return sent() == before + 1; }));
+  }
+  uint64_t begun(uint32_t chunk) const {
+    const auto& log = store.write_log;
+    return static_cast<uint64_t>(std::count(log.begin(), log.end(), store_offset(chunk)));
+  }
+};
+
+TEST_F(DeferredCopies, WriteThatComesAgainBetweenTwoPartsBeginsByTheOtherPathOnly) {
+  base::sim::charge_turns(server->home(), [] { return 2 * kMillisecond; });
+  for (uint32_t chunk = 1; chunk <= kWrites; ++chunk) write_by(*raw, *cid1, chunks[chunk], chunk);
+  ASSERT_TRUE(until([&] { return !store.write_log.empty(); }));
+  ASSERT_EQ(begun(kWrites), 0u) << "it was copied at once";
+  write_by(*other.peer, *other.cid1, other.chunks[kWrites], kWrites);
+  ASSERT_TRUE(until([&] { return answers(other) == 1; }, 500 * kMillisecond));
+  EXPECT_EQ(begun(kWrites), 1u);
+  const auto there = std::span(store.bytes).subspan(store_offset(kWrites), kWriteBytes);
+  EXPECT_TRUE(filled(there, kWrites));
   EXPECT_TRUE(server->server->statistics().breaches.empty());
 }
 

@@ -76,6 +76,7 @@ std::string_view to_string(ChunkGuard guard);
 struct ServedStatistics {
   uint64_t reads = 0, read_bytes = 0, writes = 0, write_bytes = 0;  // with success
   uint64_t errors = 0;                                              // with a refusal
+  uint64_t copied_bytes = 0;  // of writes, by a chunk guard; what came and was not answered, too
 };
 
 /// One client session, as the user sees it.
@@ -83,6 +84,9 @@ class ServerSession {
  public:
   virtual const std::string& name() const = 0;  // as the client says: not an identity
   virtual std::string peer_text() const = 0;
+  /// Whose it is, for who shares something out among clients: sessions whose clients have proved
+  /// the same key, or come from the same address, are one client's.
+  virtual std::string client() const = 0;
   virtual bool braid_peer() const = 0;
   virtual uint32_t queue_depth() const = 0;
   virtual uint32_t max_io_bytes() const = 0;

@@ -85,8 +85,8 @@ base::Status check_size(uint64_t size_bytes, const BlockInfo& info, const std::s
 
 }  // namespace
 
-base::Task<Result<std::unique_ptr<BlockDevice>>> open_file_device(base::Reactor& reactor,
-                                                                  FileDeviceOptions options) {
+base::Task<Result<std::unique_ptr<BlockDevice>>> open_file_device(
+    base::Reactor& reactor, FileDeviceOptions options, std::function<base::Task<void>()> turn) {
   auto opened = std::make_shared<Opened>();
   base::Host& host = reactor.host();
   std::function<void()> work = [opened, &host, options] {
@@ -111,6 +111,10 @@ base::Task<Result<std::unique_ptr<BlockDevice>>> open_file_device(base::Reactor&
     co_await reactor.sleep_ns(kLockRetryNs);
   }
   BRAID_CO_TRY(auto file, std::move(*opened->file));
+  if (turn) {
+    base::Task<void> its_turn = turn();
+    co_await std::move(its_turn);
+  }
 
   FileDevice::Options device;
   device.name = options.name;

@@ -100,6 +100,8 @@ base::Task<Result<Export*>> ServerImpl::find_export(Session& session, wire::Open
                                                     std::string name) {
   const uint64_t patience_ns = session.braid_peer() ? kOpenPatienceNs : kForeignOpenPatienceNs;
   auto found = co_await exports_.open(name, patience_ns);
+  if (found.ok()) ++(*found)->waiters;
+  co_await door_.turn(session.door());
   // In a refusal some codes speak of the device's life, and must not come from a disk.
   if (!found.ok()) co_return base::Error(disk_status(found.code()), found.error().message());
   Export* const exported = *found;
@@ -107,10 +109,9 @@ base::Task<Result<Export*>> ServerImpl::find_export(Session& session, wire::Open
   base::Status status;
   if (request.again && !request.remap) status = exports_.check_revoked(*exported, session.name());
   if (status.ok() && writes && session.find(*exported) == nullptr) {
-    ++exported->waiters;
-    status = co_await exports_.begin_writing(*exported, request, patience_ns);
-    --exported->waiters;
+    status = co_await exports_.begin_writing(*exported, request, patience_ns, session.door());
   }
+  --exported->waiters;
   // What this session has got meanwhile is no refusal: it is given once more.
   if (session.find(*exported) != nullptr) co_return exported;
   if (home_.host().mutant("second-writer") && status.code() == Errc::kBusy) status = {};
@@ -136,8 +137,9 @@ Result<SessionDevice*> ServerImpl::add_device(Session& session, const wire::Open
   if (request.mode != wire::AccessMode::kReadOnly) exports_.take_tenure(device, request.tenure);
   exports_.forgive(exported, session.name());
   ++statistics_.opened;
-  comings_.info("session '{}' from {} opened '{}' in mode {}", session.name(), session.peer(),
-                exported.name, wire::to_string(request.mode));
+  comings_.of(session.client())
+      .info("session '{}' from {} opened '{}' in mode {}", session.name(), session.peer(),
+            exported.name, wire::to_string(request.mode));
   return &device;
 }
 
@@ -194,8 +196,9 @@ void ServerImpl::refuse_open(RequestSlot& slot, const base::Error& why) {
   ++statistics_.opens_refused;
   const Errc code = why.code();
   const Session& session = slot.pool->session;
-  refusals_.warning("session '{}' from {}: open beneath '{}' refused: {}", session.name(),
-                    session.peer(), options_.root, why.message());
+  refusals_.of(session.client())
+      .warning("session '{}' from {}: open beneath '{}' refused: {}", session.name(),
+               session.peer(), options_.root, why.message());
   const std::span<std::byte> data = slot.request->data;
   if (session.braid_peer() && data.size() >= sizeof(wire::ExtendedOpenAnswer)) {
     const int status = code == Errc::kCanceled ? static_cast<int>(wire::kStatusRevoked)
@@ -218,10 +221,14 @@ base::Task<void> ServerImpl::close(RequestSlot& slot) {
   if (found != nullptr) {
     // Out of the table first: requests that come from now on are for an unknown device.
     session.retire(*found);
-    comings_.info("session '{}' from {} closed '{}'", session.name(), session.peer(),
-                  found->exported.name);
-    base::Task<bool> last_request = idle(*found);
-    co_await home_.with_timeout(std::move(last_request), kClosePatienceNs);
+    comings_.of(session.client())
+        .info("session '{}' from {} closed '{}'", session.name(), session.peer(),
+              found->exported.name);
+    if (found->in_flight > 0) {
+      base::Task<bool> last_request = idle(*found);
+      co_await home_.with_timeout(std::move(last_request), kClosePatienceNs);
+      co_await door_.turn(session.door());
+    }
     end_retired(session, *found);
   }
   finish(slot, Errc::kOk);  // closing twice is no error

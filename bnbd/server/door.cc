@@ -7,15 +7,23 @@ namespace braid::bnbd::server {
 
 using base::Errc;
 
+std::shared_ptr<DoorPlace> Door::place_of(const std::string& client) {
+  std::erase_if(clients_, [](const auto& each) { return each.second.expired(); });
+  std::weak_ptr<DoorPlace>& its = clients_[client];
+  std::shared_ptr<DoorPlace> place = its.lock();
+  if (!place) its = place = std::make_shared<DoorPlace>();
+  return place;
+}
+
 bool Door::keeps_control(RequestSlot& slot) {
-  DoorPlace& place = slot.pool->session.door;
+  DoorPlace& place = slot.pool->session.door();
   if (!several_ && place.control.empty()) return false;
   put(slot, place.control);
   return true;
 }
 
 bool Door::keeps_handed_over(RequestSlot& slot) {
-  DoorPlace& place = slot.pool->session.door;
+  DoorPlace& place = slot.pool->session.door();
   if (!several_ && place.handed_over.empty()) return false;
   put(slot, place.handed_over);
   return true;
@@ -27,16 +35,19 @@ bool Door::keeps_long(RequestSlot& slot) {
   if (block.op == BlockOp::kRead || block.op == BlockOp::kFlush) return false;
   begin_turn();
   const uint64_t pages = pages_of(block.length_bytes);
-  if (pages <= left_ && slot.pool->session.door.in_parts.empty()) return spend(pages), false;
+  if (pages <= left_ && slot.pool->session.door().in_parts.empty()) return spend(pages), false;
   slot.left_bytes = block.length_bytes;
   slot.status = Errc::kOk;
-  put(slot, slot.pool->session.door.in_parts);
+  put(slot, slot.pool->session.door().in_parts);
   return true;
 }
 
 void Door::put(RequestSlot& slot, base::IntrusiveList<RequestSlot>& where) {
   where.push_back(slot);
-  DoorPlace& place = slot.pool->session.door;
+  stand_in_line(slot.pool->session.door());
+}
+
+void Door::stand_in_line(DoorPlace& place) {
   if (!place.linked()) places_.push_back(place);
   if (!base::Poller::linked()) home_.add(*this);
 }
@@ -59,22 +70,27 @@ bool Door::poll() {
 
 /// All is in order before anything is done: its end may bring the session's.
 void Door::serve(DoorPlace& place) {
-  RequestSlot* const control = place.control.pop_front();
-  RequestSlot* const whole = control != nullptr ? nullptr : place.handed_over.pop_front();
+  base::Resumable* const task = place.going_on.pop_front();
+  RequestSlot* const control = task != nullptr ? nullptr : place.control.pop_front();
+  RequestSlot* whole = nullptr;
   RequestSlot* part = nullptr;
-  if (control == nullptr && whole == nullptr) {
+  if (task == nullptr && control == nullptr) whole = place.handed_over.pop_front();
+  if (task == nullptr && control == nullptr && whole == nullptr) {
     part = place.in_parts.front();
-    if (part->left_bytes <= kPartBytes) place.in_parts.pop_front();
+    if (part != nullptr && part->left_bytes <= kPartBytes) place.in_parts.pop_front();
   }
   if (!place.empty()) places_.push_back(place);
   if (places_.empty()) base::Poller::unlink();
-  if (control != nullptr) {
+  if (task != nullptr) {
+    spend(kTurn);
+    task->handle.resume();
+  } else if (control != nullptr) {
     spend(kTurn);
     user_.do_control(*control);
   } else if (whole != nullptr) {
     spend(1);
     user_.do_handed_over(*whole);
-  } else {
+  } else if (part != nullptr) {  // a task that stood here may be gone
     spend(pages_of(std::min(part->left_bytes, kPartBytes)));
     do_part(*part);
   }

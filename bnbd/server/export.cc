@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "bnbd/backends.h"
+#include "bnbd/server/door.h"
 #include "bnbd/server/export_name.h"
 #include "bnbd/server/opening.h"
 #include "bnbd/server/session.h"
@@ -70,9 +71,10 @@ std::string holder_text(const SessionDevice& holder) {
                      wire::to_string(holder.mode), span_text(held_ns));
 }
 
-ExportTable::ExportTable(base::Reactor& reactor, const ExportServerOptions& options)
+ExportTable::ExportTable(base::Reactor& reactor, const ExportServerOptions& options, Door& door)
     : reactor_(reactor),
       options_(options),
+      door_(door),
       log_(reactor.log().child("export")),
       comings_(reactor, log_, {.burst = 200, .per_second = 10}),
       tenures_(reactor),
@@ -226,7 +228,8 @@ base::Task<Status> ExportTable::open_file(Export& made) {
   options.max_io_bytes = options_.transport.max_io_bytes;
   options.queue_depth = options_.transport.queue_depth;
   options.lock_patience_ns = options_.lock_patience_ns;
-  BRAID_CO_TRY(made.device, co_await open_file_device(reactor_, options));
+  std::function<base::Task<void>()> turn = [this] { return own_turn(); };
+  BRAID_CO_TRY(made.device, co_await open_file_device(reactor_, options, std::move(turn)));
   BRAID_CO_CHECK(co_await tenures_.learn(*made.device));
   if (options_.size_look_ns != base::kNever && !look_timer_.pending()) {
     reactor_.schedule_after(look_timer_, options_.size_look_ns);
@@ -238,8 +241,12 @@ base::Task<Status> ExportTable::open_file(Export& made) {
   co_return base::ok_status();
 }
 
+base::Task<void> ExportTable::own_turn() {
+  co_await door_.turn(door_.own_place());
+}
+
 base::Task<Status> ExportTable::begin_writing(Export& found, wire::OpenRequest request,
-                                              uint64_t patience_ns) {
+                                              uint64_t patience_ns, DoorPlace& place) {
   Tenure& tenure = tenures_.of(found.device->info().identity);
   Status settled = co_await tenures_.settle(tenure, patience_ns);
   if (!settled.ok()) co_return settled.error().with("'{}'", found.name);
@@ -255,8 +262,12 @@ base::Task<Status> ExportTable::begin_writing(Export& found, wire::OpenRequest r
   // Who joins a writer in mode migration shares its tenure: both are wanted.
   if (claim == Claim::kContinues || found.has_writer()) co_return base::ok_status();
   if (found.device->file()) BRAID_CO_CHECK(check_workers());
-  base::Status recorded = co_await tenures_.vacate(tenure, *found.device, patience_ns);
-  if (!recorded.ok()) co_return recorded.error().with("'{}'", found.name);
+  do {
+    base::Status recorded = co_await tenures_.vacate(tenure, *found.device, patience_ns);
+    if (!recorded.ok()) co_return recorded.error().with("'{}'", found.name);
+    co_await door_.turn(place);
+    // Who came before may have been the writer, and gone: it would pass for the one of this tenure.
+  } while (!tenure.vacant && !found.has_writer());
   co_return found.may_hold(request.mode, /*continues=*/false);  // another may have been faster
 }
 

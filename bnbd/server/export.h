@@ -20,8 +20,10 @@
 
 namespace braid::bnbd::server {
 
+struct DoorPlace;
 struct RequestSlot;
 struct SessionDevice;
+class Door;
 class ExportTable;
 
 /// One backend and who uses it.
@@ -55,7 +57,8 @@ struct Export {
 
 class ExportTable {
  public:
-  ExportTable(base::Reactor& reactor, const ExportServerOptions& options);
+  /// `door` outlives it.
+  ExportTable(base::Reactor& reactor, const ExportServerOptions& options, Door& door);
   ~ExportTable();
 
   /// Reads the root and makes the named ones. kInvalid, kNoMemory.
@@ -68,9 +71,10 @@ class ExportTable {
   base::Task<base::Result<Export*>> open(std::string name, uint64_t patience_ns);
   /// Whether one who may hold `found` for writing may do so with the tenure it claims; if it is a
   /// new writer, there is a vacant tenure then. kStale: another client has had the device since.
-  /// kTimedOut as in open(). The caller holds `found` by Export::waiters.
+  /// kTimedOut as in open(). The caller holds `found` by Export::waiters; `place` is its client's
+  /// at the door.
   base::Task<base::Status> begin_writing(Export& found, wire::OpenRequest request,
-                                         uint64_t patience_ns);
+                                         uint64_t patience_ns, DoorPlace& place);
   /// Makes the tenure that begin_writing() saw to the holder's own.
   void take_tenure(SessionDevice& holder, uint64_t claimed);
   /// What the client is told of a request that makes writes durable (flush, preflush, FUA) and that
@@ -113,10 +117,12 @@ class ExportTable {
   static void look_due(base::Timer& timer);
   base::Task<void> look_at_size(Export& what);
   base::Task<base::Status> open_file(Export& made);
+  base::Task<void> own_turn();
   base::Status check_workers() const;
 
   base::Reactor& reactor_;
   const ExportServerOptions& options_;
+  Door& door_;
   base::Logger log_;
   base::LimitedLog comings_;  // what clients open and close
   ExportRoot root_;

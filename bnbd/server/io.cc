@@ -214,8 +214,9 @@ void ServerImpl::answer(RequestSlot& slot) {
 void ServerImpl::refuse(RequestSlot& slot, Errc status, std::string_view why) {
   ++statistics_.requests_refused;
   const Session& session = slot.pool->session;
-  refusals_.warning("session '{}' from {}: request refused ({}): {}", session.name(),
-                    session.peer(), to_string(status), why);
+  refusals_.of(session.client())
+      .warning("session '{}' from {}: request refused ({}): {}", session.name(), session.peer(),
+               to_string(status), why);
   finish(slot, status);
 }
 

@@ -41,7 +41,7 @@ ServerImpl::ServerImpl(ExportServerOptions options)
       log_(home_.log().child("server")),
       refusals_(home_, log_, kRefusals),
       comings_(home_, log_, kComings),
-      exports_(home_, options_),
+      exports_(home_, options_, door_),
       door_(home_, *this) {
   statistics_.requests.resize(options_.transport.reactors.size());
 }
@@ -73,18 +73,21 @@ std::string ServerImpl::unanswered() const {
 }
 
 void ServerImpl::session_opened(trs::ServerSession& session) {
-  sessions_.push_back(std::make_unique<Session>(*this, session, options_.transport.reactors));
+  sessions_.push_back(std::make_unique<Session>(*this, session, options_.transport.reactors,
+                                                door_.place_of(session.client())));
   session.context = sessions_.back().get();
   door_.set_sessions(sessions_.size());
-  comings_.info("session '{}' from {} opened{}", session.name(), session.peer_text(),
-                session.braid_peer() ? "" : " (not a Braid client)");
+  comings_.of(session.client())
+      .info("session '{}' from {} opened{}", session.name(), session.peer_text(),
+            session.braid_peer() ? "" : " (not a Braid client)");
 }
 
 void ServerImpl::session_closed(trs::ServerSession& transport) {
   auto* const session = static_cast<Session*>(transport.context);
   transport.context = nullptr;
-  comings_.info("session '{}' from {} closed with {} devices open", session->name(),
-                session->peer(), session->devices().size());
+  comings_.of(session->client())
+      .info("session '{}' from {} closed with {} devices open", session->name(), session->peer(),
+            session->devices().size());
   while (!session->devices().empty()) release(session->remove(*session->devices().back()));
   BRAID_ASSERT(session->retired().empty());
   std::erase_if(sessions_, [&](const auto& each) { return each.get() == session; });

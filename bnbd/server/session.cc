@@ -18,13 +18,15 @@ bool id_less(const std::unique_ptr<SessionDevice>& device, uint32_t id) {
 }  // namespace
 
 Session::Session(ServerImpl& server, trs::ServerSession& transport,
-                 const std::vector<base::Reactor*>& reactors)
+                 const std::vector<base::Reactor*>& reactors, std::shared_ptr<DoorPlace> place)
     : opened_ns(reactors.front()->now_ns()),
       transport_(transport),
       name_(transport.name()),
       peer_(transport.peer_text()),
       braid_peer_(transport.braid_peer()),
       key_name_(transport.key_name()),
+      client_(transport.client()),
+      door_(std::move(place)),
       openings_(*reactors.front()) {
   for (base::Reactor* reactor : reactors) {
     pools_.push_back(std::make_unique<SlotPool>(server, *this, *reactor, pools_.size(),

@@ -55,9 +55,12 @@ struct RequestSlot : base::Message, base::ListNode {
   base::Task<void> control;     // of SESS_INFO, OPEN and CLOSE; done before the slot is free
 };
 
-/// A session's place at the door (door.h).
+/// A client's place at the door (door.h).
 struct DoorPlace : base::ListNode {
-  bool empty() const { return control.empty() && handed_over.empty() && in_parts.empty(); }
+  bool empty() const {
+    return going_on.empty() && control.empty() && handed_over.empty() && in_parts.empty();
+  }
+  base::IntrusiveList<base::Resumable> going_on;  // tasks of control requests
   base::IntrusiveList<RequestSlot> control, handed_over, in_parts;
 };
 
@@ -87,8 +90,9 @@ constexpr bool may_end_transport(bool braid_peer, unsigned devices_taken) {
 
 class Session {
  public:
+  /// `place`: its client's.
   Session(ServerImpl& server, trs::ServerSession& transport,
-          const std::vector<base::Reactor*>& reactors);
+          const std::vector<base::Reactor*>& reactors, std::shared_ptr<DoorPlace> place);
   Session(const Session&) = delete;
 
   trs::ServerSession& transport() { return transport_; }
@@ -119,7 +123,10 @@ class Session {
   const std::vector<std::unique_ptr<SessionDevice>>& retired() const { return retired_; }
 
   Openings& openings() { return openings_; }
-  DoorPlace door;
+  /// Shared by all sessions of its client.
+  DoorPlace& door() { return *door_; }
+  /// Whose lines of the log are counted together.
+  const std::string& client() const { return client_; }
 
   /// A flush ends that tells of failures: from now on it matters which chunks are used again.
   void expect_answer_seen() { expects_seen_ = true; }
@@ -143,6 +150,8 @@ class Session {
   const std::string peer_;
   const bool braid_peer_;
   const std::string key_name_;
+  const std::string client_;
+  const std::shared_ptr<DoorPlace> door_;
   struct ClosedDevice {
     uint64_t news = 0;
     uint32_t id = 0;

@@ -26,11 +26,14 @@ Queue::Queue(Path& path, Worker& worker, uint16_t cid)
     : path_(path),
       session_(path.session()),
       worker_(worker),
-      turn_share_(session_.turn_share(worker)),
       cid_(cid),
       heartbeat_(worker.reactor(), session_.server().options().heartbeat, *this) {}
 
 Queue::~Queue() = default;
+
+TurnShare& Queue::turn_share() {
+  return session_.turn_share(worker_);
+}
 
 uint64_t Queue::number() const {
   return path_.number() << 16 | cid_;
@@ -173,7 +176,7 @@ void Queue::begin_close() {
 void Queue::forget_requests() {
   while (Request* const request = waiting_.pop_front()) Slice::let_go(*request);
   while (Request* const request = long_.pop_front()) {
-    worker_.long_answer_went();
+    worker_.long_ends();
     Slice::let_go(*request);
   }
   while (Request* const request = running_.pop_front()) {

@@ -1,4 +1,5 @@
 // Queue: one connection of a path at the server, with the requests that came by it, on its reactor.
+// queue.cc has its life, arrival.cc how requests come, answer.cc how they are answered.
 //
 //   accept() -> open() -> requests ... close() -> drained -> quiet
 //
@@ -36,7 +37,7 @@ class Queue final : public base::ListNode, private ConnectionUser, private Heart
   /// ServerRequest::connection.
   uint64_t number() const;
   static constexpr uint32_t kAnswerSends = 4;       // work requests of one answer, at most
-  static constexpr uint32_t kPartBytes = 16 << 10;  // of a long answer, if sessions share the turns
+  static constexpr uint32_t kPartBytes = 16 << 10;  // of what is long, if sessions share the turns
 
   // --- from the home reactor
   /// Ends in Path::queue_accepted.
@@ -64,12 +65,13 @@ class Queue final : public base::ListNode, private ConnectionUser, private Heart
   void resume(Request& request);
   /// At most so many completions. How many there were.
   size_t poll(size_t most = SIZE_MAX);
-  TurnShare& turn_share() { return turn_share_; }
+  TurnShare& turn_share();
   bool closing() const { return closing_; }
-  /// Whether data of an answer waits for its turn, and there is a send slot for it.
-  bool can_send_part() const;
-  /// Only if can_send_part(). With its last part the answer is sent.
-  void send_part();
+  /// Whether data waits for its turn, to be copied, or to be sent and there is a send slot for it.
+  bool has_part();
+  /// Only if has_part(). With the last part of an answer it is sent, with that of a request the
+  /// request begins.
+  void do_part();
   void arm();
 
  private:
@@ -96,11 +98,16 @@ class Queue final : public base::ListNode, private ConnectionUser, private Heart
   const char* take_sequenced(Request& request, const wire::ParsedRequest& parsed);
   bool mutant(const char* name) const;
   const char* take_again(Request& request, const wire::ParsedRequest& parsed);
+  void arrive(Request& request, const wire::ParsedRequest& parsed);
+  void copy(uint32_t chunk, size_t from, size_t bytes);
+  void copy_part(Request& request);
+  void arrived(Request& request, const wire::ParsedRequest& parsed);
   void begin(Request& request, const wire::ParsedRequest& parsed);
   void give_to_user(Request& request);
   std::span<std::byte> data_of(const Request& request, const wire::ParsedRequest& parsed);
   bool waits_for_turn(const Request& request) const;
   vhca::Sge data_to_send(const Request& request) const;
+  void send_part(Request& request);
   void send_waiting(Request& request);
   void send_answer(Request& request);
   void count(const Request& request);
@@ -120,7 +127,6 @@ class Queue final : public base::ListNode, private ConnectionUser, private Heart
   Path& path_;
   Session& session_;
   Worker& worker_;
-  TurnShare& turn_share_;  // the session's at this reactor
   const uint16_t cid_;
   std::atomic<uint64_t> received_{0};
   wire::ConnRsp answer_;
@@ -138,7 +144,7 @@ class Queue final : public base::ListNode, private ConnectionUser, private Heart
   base::IntrusiveList<Window> leaving_;   // LOCAL_INV is posted
   base::IntrusiveList<Request> running_;  // at the user
   base::IntrusiveList<Request> waiting_;  // answered, without a send slot yet
-  base::IntrusiveList<Request> long_;     // answered; their data waits for its turn
+  base::IntrusiveList<Request> long_;     // their data waits for its turn, to be copied or sent
   ServedStatistics served_;               // single_writer.h; on lines that only this thread writes
   std::array<std::byte, wire::kUserHeaderBytesMax> arriving_{};  // a user header that is judged
   const std::shared_ptr<char> alive_ = std::make_shared<char>();

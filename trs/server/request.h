@@ -35,9 +35,10 @@ class Request final : public ServerRequest, public base::ListNode {
   }
 
   enum class State : uint8_t {
-    kFree,     // the chunk belongs to the client
-    kAtUser,   // the chunk belongs to the server's user; in Queue::running_, if it has a queue
-    kWaiting,  // answered; in Queue::waiting_ for a send slot, or in Queue::long_
+    kFree,      // the chunk belongs to the client
+    kArriving,  // what came is being copied, in parts; in Queue::long_
+    kAtUser,    // the chunk belongs to the server's user; in Queue::running_, if it has a queue
+    kWaiting,   // answered; in Queue::waiting_ for a send slot, or in Queue::long_
   };
   State state = State::kFree;
   /// Where permits are lent: the connection number that had the chunk last, and kBusy while the
@@ -53,6 +54,8 @@ class Request final : public ServerRequest, public base::ListNode {
   wire::SgDescriptor target{};  // where the data of a read goes
   bool invalidate = false;      // the client wants the target's key to be gone when it is answered
   std::shared_ptr<base::Segment> memory;  // that `data` lies in, once the path it came by is lost
+  wire::ParsedRequest arriving;  // kArriving: what it is to be; the rest here is the former one's
+  uint32_t copied_bytes = 0;     // kArriving: of its data
   // The answer. It is kept until the next request, as it may be asked for again.
   base::Errc status = base::Errc::kOk;
   DataBuffer source;        // what is sent of a read

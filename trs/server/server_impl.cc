@@ -69,6 +69,14 @@ base::Status ServerImpl::start() {
   return {};
 }
 
+std::shared_ptr<TurnShare[]> ServerImpl::turn_shares(const std::string& client) {
+  std::erase_if(turn_shares_, [](const auto& each) { return each.second.expired(); });
+  std::weak_ptr<TurnShare[]>& its = turn_shares_[client];
+  std::shared_ptr<TurnShare[]> shares = its.lock();
+  if (!shares) its = shares = std::make_shared<TurnShare[]>(options_.reactors.size());
+  return shares;
+}
+
 base::Status ServerImpl::add_endpoint(vhca::Device& device, const vhca::Address& listen) {
   for (auto& worker : workers_) BRAID_CHECK(worker->add_endpoint(device));
   auto endpoint = std::make_unique<Endpoint>();

@@ -4,10 +4,11 @@
 
 #include <array>
 #include <atomic>
+#include <map>
 #include <memory>
-#include <vector>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/limited_log.h"
 #include "trs/server.h"
@@ -55,6 +56,8 @@ class ServerImpl final : public Server {
   size_t next_spread() { return spreads_++; }
   void count_breach(const char* reason) { ++statistics_.breaches[reason]; }
   void count_refused_key(const char* reason) { ++statistics_.keys_refused[reason]; }
+  /// By worker; the same for all sessions of a client (ServerSession::client()).
+  std::shared_ptr<TurnShare[]> turn_shares(const std::string& client);
   uint64_t next_path_number() { return ++paths_made_; }
   /// Null: no client has to prove anything.
   const std::shared_ptr<const KeyRing>& keys() const { return keys_; }
@@ -114,6 +117,7 @@ class ServerImpl final : public Server {
   std::array<LentMemory*, kLentMax> lent_{};
   std::atomic<size_t> session_count_{0};  // open ones, for the workers
   std::vector<std::unique_ptr<Worker>> workers_;
+  std::map<std::string, std::weak_ptr<TurnShare[]>> turn_shares_;  // by client
   size_t spreads_ = 0;
   ServerStatistics statistics_;
   uint64_t paths_made_ = 0;

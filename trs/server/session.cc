@@ -39,7 +39,7 @@ Session::Session(ServerImpl& server, const wire::ConnReq& request, std::string p
       recon_cnt_(request.recon_cnt),
       proven_(!proof_due),
       codec_(server.options().queue_depth),
-      turn_shares_(std::make_unique<TurnShare[]>(server.options().reactors.size())) {}
+      turn_shares_(server.turn_shares(client())) {}
 
 Session::~Session() = default;
 
@@ -59,6 +59,10 @@ size_t Session::paths() const {
 size_t Session::connections() const {
   const auto proven = [](const auto& path) { return path->proven(); };
   return static_cast<size_t>(std::count_if(paths_.begin(), paths_.end(), proven)) * cid_num_;
+}
+
+std::string Session::client() const {
+  return key_ ? "key " + key_->name() : address_of(peer_text_);
 }
 
 std::vector<std::string> Session::path_peers() const {
@@ -122,6 +126,7 @@ Path& Session::add_path(size_t endpoint, std::unique_ptr<vhca::Pd> pd, const wir
 void Session::set_proven(KeyPtr key) {
   proven_ = true;
   key_ = std::move(key);
+  turn_shares_ = server_.turn_shares(client());
 }
 
 void Session::adopt(Path& path) {

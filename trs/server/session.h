@@ -41,6 +41,7 @@ class Session final : public ServerSession {
   // --- ServerSession
   const std::string& name() const override { return name_; }
   std::string peer_text() const override { return peer_text_; }
+  std::string client() const override;
   bool braid_peer() const override { return braid_peer_; }
   uint32_t queue_depth() const override;
   uint32_t max_io_bytes() const override;
@@ -115,6 +116,7 @@ class Session final : public ServerSession {
   ServerImpl& server() { return server_; }
   bool has(uint32_t feature) const { return (features_ & feature) != 0; }
   bool lends() const { return lends_; }
+  /// Its client's. Changes while connection 0 is the only one: when the client has proved its key.
   TurnShare& turn_share(const Worker& worker) { return turn_shares_[worker.index()]; }
   Slice& slice(uint16_t cid) { return *slices_[cid]; }
   bool is_admin(uint32_t chunk) const { return chunk < admin_permits_; }
@@ -169,10 +171,10 @@ class Session final : public ServerSession {
   const ImmCodec codec_;
 
   std::shared_ptr<base::Segment> chunks_;
-  std::unique_ptr<Request[]> requests_;             // by chunk index
-  const std::unique_ptr<TurnShare[]> turn_shares_;  // by worker
-  std::vector<std::unique_ptr<Slice>> slices_;      // by cid; one if the client pins nothing
-  std::vector<std::unique_ptr<Path>> paths_;        // those that end included
+  std::unique_ptr<Request[]> requests_;         // by chunk index
+  std::shared_ptr<TurnShare[]> turn_shares_;    // by worker
+  std::vector<std::unique_ptr<Slice>> slices_;  // by cid; one if the client pins nothing
+  std::vector<std::unique_ptr<Path>> paths_;    // those that end included
   std::vector<PendingFence> fences_;
   bool user_knows_ = false;
   bool evicted_ = false;

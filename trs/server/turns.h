@@ -1,12 +1,12 @@
-// Turns: how much of a turn of one reactor each session may have, so that who asks for as much as
-// it can keeps nobody else waiting for long.
+// Turns: how much of a turn of one reactor each client may have, so that who asks for as much as it
+// can keeps nobody else waiting for long.
 //
-// While the server has one session, that one has all it can take. Of several, each has an equal
-// part of a turn that is short: a request waits for one turn before it is taken, and for one more
-// before it is answered. Counted are completions, by session and not by connection; what one leaves
-// of its part others may have. The data of answers has a bound of its own. Parts are equal among
-// those that have asked for something lately, in windows of time, since an honest client with few
-// requests is busy in few turns.
+// While the server has one session, that one has all it can take. Of several, each client has an
+// equal part of a turn that is short, however many sessions are its own: a request waits for one
+// turn before it is taken, and for one more before it is answered. Counted are completions, by
+// client and not by connection; what one leaves of its part others may have. Data that is copied or
+// sent has a bound of its own. Parts are equal among those that have asked for something lately, in
+// windows of time, since an honest client with few requests is busy in few turns.
 //
 // Thread: the reactor's.
 #pragma once
@@ -20,20 +20,20 @@
 
 namespace braid::trs::server {
 
-/// A session's at one reactor. On a line of its own, as others are other reactors'.
+/// A client's at one reactor. On a line of its own, as others are other reactors'.
 struct alignas(64) TurnShare {
   uint64_t turn = 0;       // to which `left` belongs
   size_t left = 0;         // completions
   bool asked = false;      // a request has come since the last took(): set by who takes it
-  uint64_t window = 0;     // the last one in which the session asked for anything
-  uint64_t part_turn = 0;  // the last turn in which it sent a part of a long answer
+  uint64_t window = 0;     // the last one in which the client asked for anything
+  uint64_t part_turn = 0;  // the last turn in which it had a part of what is long
 };
 
 class Turns {
  public:
-  /// All sessions together, if there are several; each that asks has at least one.
+  /// All clients together, if there are several sessions; each that asks has at least one.
   static constexpr size_t kCompletionsMax = 8;
-  /// Data of answers that go at once; what is more waits, and goes in parts.
+  /// Data that is sent, or copied by a guard, at once; what is more waits, and goes in parts.
   static constexpr size_t kBytesMax = 32 << 10;
   static constexpr uint64_t kWindowNs = base::kMillisecond;
 
@@ -53,9 +53,9 @@ class Turns {
     share_ = std::max<size_t>(kCompletionsMax / std::max<size_t>({busy_, busy_before_, 1}), 1);
   }
   uint64_t turn() const { return turn_; }
-  /// Whether sessions have to share the present turn.
+  /// Whether clients have to share the present turn.
   bool several() const { return several_; }
-  /// How many completions the session may take now.
+  /// How many completions the client may take now.
   size_t left(TurnShare& its) const {
     if (!several_) return SIZE_MAX;
     if (its.turn != turn_) {
@@ -66,10 +66,10 @@ class Turns {
   }
   /// What nobody has taken yet: for those with nothing left, when all had their part.
   size_t rest() const { return several_ ? rest_ : 0; }
-  /// Whether so much data may go at once; counts it if so.
-  bool takes_bytes(size_t bytes) {
+  /// Whether so much data may go at once, with so much left for parts; counts it if so.
+  bool takes_bytes(size_t bytes, size_t for_parts = 0) {
     if (!several_) return true;
-    if (bytes > bytes_left_) return false;
+    if (bytes + for_parts > bytes_left_) return false;
     bytes_left_ -= bytes;
     return true;
   }
@@ -86,7 +86,7 @@ class Turns {
   uint64_t turn_ = 0;
   uint64_t window_ = 1;
   uint64_t window_began_ns_ = 0;
-  size_t busy_ = 0;         // sessions, in this window so far
+  size_t busy_ = 0;         // clients, in this window so far
   size_t busy_before_ = 0;  // in the last one
   bool several_ = false;
   size_t share_ = kCompletionsMax;

@@ -55,7 +55,7 @@ bool Worker::poll() {
     queue = next;
   }
   if (turns_.rest() > 0) did += use_rest();
-  if (long_answers_ > 0) did += send_part();
+  if (long_ > 0) did += do_part();
   return did > 0;
 }
 
@@ -87,18 +87,18 @@ size_t Worker::use_rest() {
   return did;
 }
 
-/// One part of a long answer in each turn, of the session that has waited longest.
-size_t Worker::send_part() {
+/// One part of what is long in each turn, of the session that has waited longest.
+size_t Worker::do_part() {
   Queue* chosen = nullptr;
   for (Queue* queue = queues_.front(); queue != nullptr; queue = queues_.next(*queue)) {
-    if (!queue->can_send_part()) continue;
+    if (!queue->has_part()) continue;
     if (chosen == nullptr || queue->turn_share().part_turn < chosen->turn_share().part_turn) {
       chosen = queue;
     }
   }
   if (chosen == nullptr) return 0;
   chosen->turn_share().part_turn = turns_.turn();
-  chosen->send_part();
+  chosen->do_part();
   to_the_end(*chosen);
   return 1;
 }

@@ -34,11 +34,15 @@ class Worker final : private base::Poller {
   Share& share(size_t endpoint) { return *shares_[endpoint]; }
 
   void add(Queue& queue) { queues_.push_back(queue); }
-  /// Whether the data of an answer may go at once (turns.h).
+  /// Whether so much data may be sent at once (turns.h).
   bool takes_bytes(size_t bytes) { return turns_.takes_bytes(bytes); }
-  /// A queue has one answer more whose data waits for its turn, or one less.
-  void long_answer_waits() { ++long_answers_; }
-  void long_answer_went() { --long_answers_; }
+  /// The same of data that is to be copied, which is written somewhere in the same turn.
+  bool copies_bytes(size_t bytes) {
+    return turns_.takes_bytes(bytes, long_ > 0 ? Queue::kPartBytes : 0);
+  }
+  /// A queue has one request more whose data waits for its turn, or one less.
+  void long_begins() { ++long_; }
+  void long_ends() { --long_; }
   /// From the home reactor. `stopped` runs here, when nothing of the worker is in use any more.
   void start();
   void stop(std::function<void()> stopped);
@@ -48,7 +52,7 @@ class Worker final : private base::Poller {
   bool arm() override;
   size_t poll_its_part(Queue& queue);
   size_t use_rest();
-  size_t send_part();
+  size_t do_part();
   void to_the_end(Queue& queue);
   void unwatch();
   static void channel_ready(base::Watch& watch);
@@ -60,7 +64,7 @@ class Worker final : private base::Poller {
   bool watching_ = false;
   base::IntrusiveList<Queue> queues_;  // who has had its part of a turn goes to the end
   Turns turns_;
-  size_t long_answers_ = 0;
+  size_t long_ = 0;  // requests with data that waits
   const std::shared_ptr<char> alive_ = std::make_shared<char>();
 };
 
