@@ -58,7 +58,8 @@ void Session::evict() {
   close("it is half open, and others need its place");
 }
 
-/// What is left beside the settled sessions, without those of one client if it is given.
+/// What is left beside the settled sessions and what ended ones left behind, without those of one
+/// client if it is given.
 Room ServerImpl::room_from(const std::string& address, const wire::Uuid* but_of) const {
   size_t sessions = 0, sessions_there = 0, connections = 0, connections_there = 0;
   for (const auto& each : sessions_) {
@@ -68,6 +69,11 @@ Room ServerImpl::room_from(const std::string& address, const wire::Uuid* but_of)
     if (address_of(each->peer_text()) == address) ++sessions_there;
     connections += each->connections();
     connections_there += each->connections_from(address);
+  }
+  for (const LeftBehind& each : left_behind_) {
+    if (each.memory.expired()) continue;
+    ++sessions;
+    if (each.address == address) ++sessions_there;
   }
   const auto left = [](size_t all, size_t taken) { return all - std::min(all, taken); };
   const size_t all = options_.connections_max;

@@ -315,6 +315,12 @@ void Path::close(const std::string& why) {
   session_.path_lost(was_connected, why);
 }
 
+void Path::give_up_draining() {
+  for (auto& queue : queues_) {
+    if (queue) queue->give_up_draining();
+  }
+}
+
 void Path::queue_quiet() {
   if (--quiet_due_ > 0) return;
   state_.set(ServerPathState::kClosed, "no connection left");

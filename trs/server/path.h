@@ -72,6 +72,8 @@ class Path {
   void close(const std::string& why);
   /// The same for an unproven one, counted by one of the words of `refusal`.
   void end_unproven(const char* reason, const std::string& why);
+  /// It has been closed, with its session, which does not wait for a client that stands in a copy.
+  void give_up_draining();
   /// Tells the client by connection 0 that another path has ended.
   void send_fenced(const wire::Uuid& path, uint16_t recon_cnt);
   /// Tells the client, which takes notices, by connection 0.

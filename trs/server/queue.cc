@@ -190,11 +190,18 @@ void Queue::forget_requests() {
   }
 }
 
+void Queue::give_up_draining() {
+  run_here([this] {
+    given_up_ = true;
+    report_quiet();
+  });
+}
+
 /// Lets go of the connection as soon as it is drained, so that the client is told.
 void Queue::report_quiet() {
   if (!closing_ || quiet_) return;
   if (connection_) {
-    if (!connection_->drained()) return;
+    if (!connection_->drained() && !given_up_) return;
     connection_.reset();
     base::ListNode::unlink();
   }

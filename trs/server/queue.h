@@ -49,6 +49,8 @@ class Queue final : public base::ListNode, private ConnectionUser, private Heart
   void watch_peer(bool whole_path);
   /// Fences and drains; requests at the user lose their way back. Ends in Path::queue_quiet.
   void close();
+  /// After close(): does not wait any more until nobody copies by the connection.
+  void give_up_draining();
   uint64_t received_count() const { return received_.load(std::memory_order_relaxed); }
   ServedStatistics statistics() const;  // any thread
 
@@ -135,6 +137,7 @@ class Queue final : public base::ListNode, private ConnectionUser, private Heart
   bool open_ = false;     // requests are taken
   bool closing_ = false;  // nothing is sent any more
   bool quiet_ = false;
+  bool given_up_ = false;    // to drain
   bool whole_path_ = false;  // the heartbeat counts what comes by any connection
   bool notice_due_ = false;  // for want of a send slot
   HeartbeatDriver heartbeat_;

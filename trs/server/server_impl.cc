@@ -220,9 +220,17 @@ Session& ServerImpl::add_session(std::unique_ptr<Session> session) {
 void ServerImpl::session_ended(Session& session) {
   home_.post([this, alive = std::weak_ptr<char>(alive_), ended = &session] {
     if (alive.expired()) return;
+    remember_left_behind(*ended);
     std::erase_if(sessions_, [ended](const auto& each) { return each.get() == ended; });
     changed_->notify_all();
   });
+}
+
+void ServerImpl::remember_left_behind(const Session& session) {
+  std::erase_if(left_behind_, [](const LeftBehind& each) { return each.memory.expired(); });
+  for (const auto& memory : session.left_behind()) {
+    if (!memory.expired()) left_behind_.push_back({address_of(session.peer_text()), memory});
+  }
 }
 
 std::vector<ServerSession*> ServerImpl::sessions() {

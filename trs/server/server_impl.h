@@ -99,6 +99,7 @@ class ServerImpl final : public Server {
   Session* half_open_victim(const Session* but) const;
   std::vector<Path*> unproven() const;
   size_t proven_sessions() const;
+  void remember_left_behind(const Session& session);
   Session* newest(const wire::Uuid& paths_uuid);
   size_t lives_of(const wire::Uuid& paths_uuid) const;
   Session& add_session(std::unique_ptr<Session> session);
@@ -128,6 +129,13 @@ class ServerImpl final : public Server {
   // Shared with stop(), which may be destroyed after the server when a simulated process dies.
   const std::shared_ptr<base::Signal> changed_;
   std::vector<std::unique_ptr<Session>> sessions_;  // the newest last
+  // Memory of sessions that have ended, while a client stands in the middle of a copy into it. It
+  // keeps a session's place: else there would be no bound to it.
+  struct LeftBehind {
+    std::string address;
+    std::weak_ptr<base::Segment> memory;
+  };
+  std::vector<LeftBehind> left_behind_;
   const std::shared_ptr<char> alive_ = std::make_shared<char>();
   std::vector<std::unique_ptr<Endpoint>> endpoints_;  // last: their tasks go first
 };

@@ -22,6 +22,9 @@ uint32_t random_epoch(base::Host& host) {
   return epoch;
 }
 
+// Draining takes microseconds, if the client does not stand in the middle of a copy.
+constexpr uint64_t kDrainNs = 100 * base::kMillisecond;
+
 }  // namespace
 
 Session::Session(ServerImpl& server, const wire::ConnReq& request, std::string peer_text,
@@ -39,7 +42,8 @@ Session::Session(ServerImpl& server, const wire::ConnReq& request, std::string p
       recon_cnt_(request.recon_cnt),
       proven_(!proof_due),
       codec_(server.options().queue_depth),
-      turn_shares_(server.turn_shares(client())) {}
+      turn_shares_(server.turn_shares(client())),
+      undrained_timer_(&undrained, this) {}
 
 Session::~Session() = default;
 
@@ -298,7 +302,20 @@ void Session::close(const std::string& why) {
     ++quiet_due_;
     slice->close();
   }
+  home_.schedule_after(undrained_timer_, kDrainNs);
   end_if_quiet();
+}
+
+/// A client may stand in a copy as long as it likes. It keeps the memory (Path::~Path), which is of
+/// this session only, so that what it still writes harms nobody; the session does not wait for it.
+/// A path whose session lives on does: PathFenced says that nothing of it lands any more.
+void Session::undrained(base::Timer& timer) {
+  auto& self = *static_cast<Session*>(timer.context);
+  if (!self.paths_.empty()) self.left_behind_.emplace_back(self.chunks_);
+  for (const auto& path : self.paths_) {
+    self.left_behind_.emplace_back(path->landing_memory());
+    path->give_up_draining();
+  }
 }
 
 bool Session::end(const std::string& why) {

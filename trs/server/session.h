@@ -67,6 +67,8 @@ class Session final : public ServerSession {
   /// What is known for a connect request.
   KnownSession known(const wire::ConnReq& request) const;
   bool opened() const { return state_ == State::kOpen; }
+  /// Of an ended one: what a client may still copy into. Gone once nobody does.
+  const std::vector<std::weak_ptr<base::Segment>>& left_behind() const { return left_behind_; }
   Path& add_path(size_t endpoint, std::unique_ptr<vhca::Pd> pd, const wire::ConnReq& request,
                  std::string peer_text);
   /// The newest path of this name that is live, or null.
@@ -151,6 +153,7 @@ class Session final : public ServerSession {
   void answer_fences();
   void send_notice();
   void end_if_quiet();
+  static void undrained(base::Timer& timer);
 
   ServerImpl& server_;
   base::Reactor& home_;
@@ -178,8 +181,10 @@ class Session final : public ServerSession {
   std::vector<PendingFence> fences_;
   bool user_knows_ = false;
   bool evicted_ = false;
-  bool notice_raised_ = false;  // and sent by a path that still stands
-  size_t quiet_due_ = 0;        // slices
+  bool notice_raised_ = false;   // and sent by a path that still stands
+  size_t quiet_due_ = 0;         // slices
+  base::Timer undrained_timer_;  // while closing
+  std::vector<std::weak_ptr<base::Segment>> left_behind_;
   const std::shared_ptr<char> alive_ = std::make_shared<char>();
 };
 
