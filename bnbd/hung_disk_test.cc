@@ -156,5 +156,16 @@ TEST_F(HungDisk, a_server_whose_disk_does_not_answer_says_so_when_it_is_stopped)
   EXPECT_TRUE(await(*server_node, server->stop()).ok());
 }
 
+TEST_F(HungDisk, disks_are_not_blamed_when_something_else_keeps_a_server_from_its_end) {
+  kill_server();
+  start_server(2);
+  server_host->hang(*server_node->reactors[1]);
+  const base::Status status = await(*server_node, server->stop());
+  ASSERT_EQ(status.code(), Errc::kTimedOut);
+  const std::string& why = status.error().message();
+  EXPECT_NE(why.find("1 reactors have not answered"), std::string::npos) << why;
+  EXPECT_EQ(why.find("disks"), std::string::npos) << why;
+}
+
 }  // namespace
 }  // namespace braid::bnbd

@@ -51,13 +51,18 @@ ServerImpl::~ServerImpl() = default;
 base::Task<base::Status> ServerImpl::stop() {
   const base::Status ended = co_await transport_->stop_within(options_.stop_patience_ns);
   if (ended.ok()) co_return ended;
+  const std::string at_disks = unanswered();
+  if (at_disks.empty()) {
+    co_return base::make_error(base::Errc::kTimedOut, "the server cannot stop: {}",
+                               ended.error().message());
+  }
   co_return base::make_error(
       base::Errc::kTimedOut,
-      "the server cannot stop: {} have not come back from their disks for {} s", unanswered(),
+      "the server cannot stop: {} have not come back from their disks for {} s", at_disks,
       options_.stop_patience_ns / base::kSecond);
 }
 
-/// What disks still have, for people.
+/// What disks still have, for people; empty: nothing.
 std::string ServerImpl::unanswered() const {
   std::string text;
   const auto add = [&](const SessionDevice& device) {
@@ -69,7 +74,7 @@ std::string ServerImpl::unanswered() const {
     for (const auto& device : session->devices()) add(*device);
     for (const auto& device : session->retired()) add(*device);
   }
-  return text.empty() ? "requests" : text;
+  return text;
 }
 
 void ServerImpl::session_opened(trs::ServerSession& session) {
