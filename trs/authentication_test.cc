@@ -1,4 +1,6 @@
 // Sessions whose ends prove a key, and what those who cannot are able to do: nothing.
+#include <utility>
+
 #include "trs/handshake.h"
 #include "trs/hostile_client_rig.h"
 #include "trs/multipath_rig.h"
@@ -412,6 +414,28 @@ TEST_F(UnprovenClient, FloodOfHalfOpenOnesIsBoundedAndHoldsUpNobody) {
   cid0.reset();
   EXPECT_TRUE(until([&] { return server->server->statistics().unproven == 0; }, 12 * kSecond));
   EXPECT_EQ(refused(refusal::kNoProofInTime) + refused(refusal::kTooManyUnproven), 100u);
+}
+
+// Who is far away needs some of its round trips, in which a flood begins more than there may be.
+TEST_F(UnprovenClient, FloodFromOneAddressDrivesOutItselfOnly) {
+  constexpr const char* kFarIp = "10.0.0.4";
+  auto& machine = world.add_machine("far");
+  world.fabric().add_port(machine, kFarIp);
+  auto& host = machine.start_process("far");
+  auto program = std::make_unique<RawPeer>(host, kFarIp);
+  RawPeer* const near = std::exchange(raw, program.get());
+  host.run(std::move(program));
+  cid0 = try_connect(wire::bytes_of(auth_req()));
+  ASSERT_TRUE(cid0->connection);
+  raw = near;
+  std::vector<std::unique_ptr<RawConnection>> flood;
+  for (uint8_t i = 0; i < 100; ++i) {
+    wire::ConnReq request = auth_req();
+    request.paths_uuid.bytes.fill(static_cast<uint8_t>(100 + i));
+    flood.push_back(try_connect(wire::bytes_of(request)));
+    ASSERT_FALSE(cid0->lost()) << "after " << int{i};
+  }
+  EXPECT_EQ(refused(refusal::kTooManyUnproven), 37u);
 }
 
 TEST_F(UnprovenClient, ManyUnprovenOnesUseUpNoSessions) {

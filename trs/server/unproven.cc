@@ -1,6 +1,10 @@
 // ServerImpl: clients that have not proved a key yet, at a server that asks for one.
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
 
 #include "trs/server/server_impl.h"
 
@@ -11,12 +15,24 @@ using base::make_error;
 
 namespace {
 
-/// With more the oldest goes: who floods must send this many within the time of an honest proof.
+/// With more the oldest goes, of the address that has most.
 constexpr size_t kUnprovenMax = 64;
 /// Those that end included, whose connections are being drained.
 constexpr size_t kUnprovenEndingMax = 128;
 
 }  // namespace
+
+/// As with half-open sessions: a flood from one address drives out itself, and not who is far away
+/// and needs some of its round trips to prove a key.
+static Path* unproven_victim(const std::vector<Path*>& live) {
+  std::map<std::string, size_t> counts;
+  for (const Path* path : live) ++counts[address_of(path->peer_text())];
+  const auto rank = [&](const Path* path) {
+    return std::pair(counts[address_of(path->peer_text())], UINT64_MAX - path->number());
+  };
+  return *std::max_element(live.begin(), live.end(),
+                           [&](const Path* a, const Path* b) { return rank(a) < rank(b); });
+}
 
 std::vector<Path*> ServerImpl::unproven() const {
   std::vector<Path*> all;
@@ -48,18 +64,15 @@ bool ServerImpl::shows_proof(wire::ConnReq& asked, Session* session,
 void ServerImpl::take_unproven(size_t endpoint, const wire::ConnReq& asked, Session* session,
                                Admission::Kind kind,
                                std::unique_ptr<vhca::ConnectRequest> request) {
-  const std::vector<Path*> others = unproven();
+  std::vector<Path*> others = unproven();
   if (others.size() >= kUnprovenEndingMax) {
     count_refused_key(refusal::kTooManyUnproven);
     return reject(*request, EBUSY, "too many clients that have not proved a key yet");
   }
-  const auto live = [](const Path* path) { return path->live(); };
-  const auto count = std::count_if(others.begin(), others.end(), live);
-  if (static_cast<size_t>(count) >= kUnprovenMax) {
-    const auto oldest = std::min_element(others.begin(), others.end(), [](auto* a, auto* b) {
-      return std::pair(!a->live(), a->number()) < std::pair(!b->live(), b->number());
-    });
-    (*oldest)->end_unproven(refusal::kTooManyUnproven, "too many others have not proved a key");
+  std::erase_if(others, [](const Path* path) { return !path->live(); });
+  if (others.size() >= kUnprovenMax) {
+    unproven_victim(others)->end_unproven(refusal::kTooManyUnproven,
+                                          "too many others have not proved a key");
   }
   auto pd = device(endpoint).alloc_pd();
   if (!pd.ok()) return reject(*request, ENOMEM, pd.error().message());
