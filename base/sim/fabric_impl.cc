@@ -82,7 +82,7 @@ std::vector<std::string> FabricImpl::ports_of(const SimHost& process) const {
 
 void FabricImpl::add_port(SimMachine& machine, const std::string& ip) {
   BRAID_ASSERT(find_port(ip) == nullptr && !is_any(ip));
-  ports_.push_back(std::make_unique<FabricPort>(FabricPort{ip, &machine, true}));
+  ports_.push_back(std::make_unique<FabricPort>(FabricPort{ip, &machine, ports_.size()}));
 }
 
 void FabricImpl::set_port_up(const std::string& ip, bool up) {
@@ -138,10 +138,9 @@ void FabricImpl::set_receive_missing(const std::string& from_ip, const std::stri
 }
 
 void FabricImpl::heal_all() {
-  for (auto& [key, path] : paths_) {
-    const uint64_t hits = path.hits;
-    path = {};
-    path.hits = hits;
+  for (auto& from : paths_) {
+    for (auto& path : from)
+      if (path != nullptr) *path = {.hits = path->hits};
   }
   for (auto& port : ports_) set_up(*port, true);
 }
@@ -263,14 +262,13 @@ const FabricPort& FabricImpl::port(const std::string& ip) const {
 }
 
 FabricImpl::PathFaults& FabricImpl::path(const std::string& from_ip, const std::string& to_ip) {
-  BRAID_ASSERT(find_port(from_ip) != nullptr && find_port(to_ip) != nullptr);
-  return paths_[{from_ip, to_ip}];
-}
-
-FabricImpl::PathFaults* FabricImpl::find_path(const FabricPort& from, const FabricPort& to) {
-  if (paths_.empty()) return nullptr;
-  const auto found = paths_.find({from.ip, to.ip});
-  return found == paths_.end() ? nullptr : &found->second;
+  const size_t from = port(from_ip).index;
+  const size_t to = port(to_ip).index;
+  if (paths_.size() <= from) paths_.resize(from + 1);
+  if (paths_[from].size() <= to) paths_[from].resize(to + 1);
+  std::unique_ptr<PathFaults>& path = paths_[from][to];
+  if (path == nullptr) path = std::make_unique<PathFaults>();
+  return *path;
 }
 
 FabricPort* FabricImpl::first_port(const SimHost& process) {

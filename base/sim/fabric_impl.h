@@ -20,6 +20,7 @@ class FabricImpl;
 struct FabricPort {
   std::string ip;
   SimMachine* machine = nullptr;
+  size_t index = 0;  // among those of the world
   bool up = true;
   std::vector<std::weak_ptr<std::function<void(bool)>>> watchers;
   uint64_t hits = 0;  // messages lost because it was down
@@ -110,10 +111,12 @@ class FabricImpl final : public SimFabric {
     uint64_t busy_until_ns = 0;  // with a rate: when all is through that was sent before
     uint64_t hits = 0;
   };
-  using PathKey = std::pair<std::string, std::string>;
   const FabricPort& port(const std::string& ip) const;
   PathFaults& path(const std::string& from_ip, const std::string& to_ip);
-  PathFaults* find_path(const FabricPort& from, const FabricPort& to);
+  PathFaults* find_path(const FabricPort& from, const FabricPort& to) {
+    if (from.index >= paths_.size() || to.index >= paths_[from.index].size()) return nullptr;
+    return paths_[from.index][to.index].get();
+  }
   FabricPort* first_port(const SimHost& process);
   static void set_up(FabricPort& port, bool up);
 
@@ -121,7 +124,8 @@ class FabricImpl final : public SimFabric {
   FabricFaults faults_;
   std::function<void(const FabricAddress&)> connect_hook_;
   std::vector<std::unique_ptr<FabricPort>> ports_;
-  std::map<PathKey, PathFaults> paths_;  // only those that had a fault once
+  /// By the ports' indices, from and to; only those that had a fault once.
+  std::vector<std::vector<std::unique_ptr<PathFaults>>> paths_;
   std::vector<FabricListenerImpl*> listeners_;
   std::map<uint32_t, ChannelEnd*> ends_;  // by subject: all that a process still holds
   uint16_t next_port_number_ = 49152;

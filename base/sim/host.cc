@@ -1,9 +1,9 @@
 #include "base/sim/host.h"
 
 #include <fmt/format.h>
+#include <sys/mman.h>
 
 #include <algorithm>
-#include <cstring>
 #include <new>
 
 #include "base/reactor.h"
@@ -18,19 +18,28 @@ namespace {
 constexpr size_t kPageBytes = 4096;
 constexpr uint64_t kWallClockAtStartNs = 1'750'000'000 * kSecond;  // some day in 2025
 
+/// Of the system, which gives pages as they are used: most of what servers and clients keep for
+/// requests is never used in a round. A page that nobody may touch follows.
 class SegmentMemory final : public SimObject {
  public:
-  explicit SegmentMemory(size_t size_bytes)
-      : size(size_bytes),
-        bytes(static_cast<std::byte*>(::operator new (size_bytes, std::align_val_t{kPageBytes}))) {
-    std::memset(bytes, 0, size_bytes);
-  }
-  ~SegmentMemory() override { ::operator delete (bytes, std::align_val_t{kPageBytes}); }
+  explicit SegmentMemory(size_t size_bytes) : size(size_bytes), bytes(map(size_bytes)) {}
+  ~SegmentMemory() override { ::munmap(bytes, size + kPageBytes); }
   SegmentMemory(const SegmentMemory&) = delete;
   SegmentMemory& operator=(const SegmentMemory&) = delete;
 
   const size_t size;
   std::byte* const bytes;
+
+ private:
+  static std::byte* map(size_t size_bytes) {
+    constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    void* const mapped =
+        ::mmap(nullptr, size_bytes + kPageBytes, PROT_READ | PROT_WRITE, kFlags, -1, 0);
+    if (mapped == MAP_FAILED) throw std::bad_alloc();
+    auto* const bytes = static_cast<std::byte*>(mapped);
+    BRAID_ASSERT(::mprotect(bytes + size_bytes, kPageBytes, PROT_NONE) == 0);
+    return bytes;
+  }
 };
 
 }  // namespace

@@ -15,6 +15,8 @@ enum class Segment : uint8_t { kAccepted = 1, kData = 2, kRead = 3, kEnd = 4 };
 
 constexpr uint64_t kWindowMinBytes = 4 * 1024;
 constexpr uint64_t kWindowMaxBytes = 256 * 1024;
+// What the peer is told of at once; less than a full window waits for.
+constexpr uint64_t kReadToldBytes = kWindowMinBytes / 4;
 constexpr uint64_t kSegmentsPerSendMax = 3;
 
 /// As Linux repeats what is lost: after 200 ms, then after twice the time, up to two minutes.
@@ -27,11 +29,36 @@ constexpr RetryBudget repetitions(uint64_t user_timeout_ns) {
 
 constexpr RetryBudget kFirstBudget = repetitions(4 * kSecond);  // before anybody says otherwise
 
+/// With room for `extra` bytes behind its kind.
 std::vector<std::byte> segment(Segment kind, size_t extra = 0) {
-  std::vector<std::byte> message(1 + extra);
-  message[0] = static_cast<std::byte>(kind);
+  std::vector<std::byte> message;
+  message.reserve(1 + extra);
+  message.push_back(static_cast<std::byte>(kind));
   return message;
 }
+
+/// Takes bytes from pieces, from the first one on.
+class Gather {
+ public:
+  explicit Gather(std::span<const iovec> pieces) : pieces_(pieces) {}
+  void take(std::vector<std::byte>& to, size_t count) {
+    while (count > 0) {
+      const iovec& piece = pieces_.front();
+      const size_t taken = std::min(piece.iov_len - at_, count);
+      const auto* const from = static_cast<const std::byte*>(piece.iov_base) + at_;
+      to.insert(to.end(), from, from + taken);
+      count -= taken;
+      at_ += taken;
+      if (at_ < piece.iov_len) continue;
+      pieces_ = pieces_.subspan(1);
+      at_ = 0;
+    }
+  }
+
+ private:
+  std::span<const iovec> pieces_;
+  size_t at_ = 0;  // in the first one
+};
 
 size_t total_bytes(std::span<const iovec> pieces) {
   size_t total = 0;
@@ -106,21 +133,16 @@ Errc SimStream::send(std::span<const iovec> pieces, size_t& sent) {
   uint64_t count = std::min<uint64_t>(total_bytes(pieces), room());
   SimRandom& random = host_.world().random();
   if (random.one_in(4)) count = random.between(1, count);
-  std::vector<std::byte> bytes;
-  for (const iovec& piece : pieces) {
-    const size_t taken = std::min<size_t>(piece.iov_len, count - bytes.size());
-    const auto* const from = static_cast<const std::byte*>(piece.iov_base);
-    bytes.insert(bytes.end(), from, from + taken);
-  }
   sent = count;
   ahead_ += count;
-  size_t at = 0;
-  for (uint64_t left = random.between(1, kSegmentsPerSendMax); at < bytes.size(); --left) {
-    const size_t size = left <= 1 ? bytes.size() - at : random.between(1, bytes.size() - at);
+  Gather bytes(pieces);
+  uint64_t rest = count;
+  for (uint64_t left = random.between(1, kSegmentsPerSendMax); rest > 0; --left) {
+    const uint64_t size = left <= 1 ? rest : random.between(1, rest);
     std::vector<std::byte> message = segment(Segment::kData, size);
-    std::memcpy(message.data() + 1, bytes.data() + at, size);
+    bytes.take(message, size);
     transmit(std::move(message));
-    at += size;
+    rest -= size;
   }
   update_readiness();
   return Errc::kOk;
@@ -128,28 +150,32 @@ Errc SimStream::send(std::span<const iovec> pieces, size_t& sent) {
 
 Errc SimStream::receive(std::span<const iovec> pieces, size_t& received) {
   if (host_.dead()) return Errc::kDead;
-  if (received_.empty()) {
+  if (unread() == 0) {
     if (failure_ != Errc::kOk) return failure_;
     if (peer_ended_ || receive_ended_) return Errc::kDisconnected;
     update_readiness();
     return Errc::kWouldBlock;
   }
-  size_t count = std::min(total_bytes(pieces), received_.size());
+  size_t count = std::min(total_bytes(pieces), unread());
   SimRandom& random = host_.world().random();
   if (random.one_in(4)) count = random.between(1, count);
   received = count;
   for (const iovec& piece : pieces) {
     const size_t taken = std::min<size_t>(piece.iov_len, count);
-    const auto end = received_.begin() + static_cast<ptrdiff_t>(taken);
-    std::copy(received_.begin(), end, static_cast<std::byte*>(piece.iov_base));
-    received_.erase(received_.begin(), end);
+    if (taken > 0) std::memcpy(piece.iov_base, received_.data() + read_to_, taken);
+    read_to_ += taken;
     count -= taken;
   }
+  if (unread() == 0) {
+    received_.clear();
+    read_to_ = 0;
+  }
   read_untold_ += received;
-  if (failure_ == Errc::kOk && (received_.empty() || read_untold_ >= kWindowMinBytes / 4)) {
+  if (failure_ == Errc::kOk && read_untold_ >= kReadToldBytes) {
     std::vector<std::byte> message = segment(Segment::kRead, sizeof(le64));
     const le64 told = std::exchange(read_untold_, 0);
-    std::memcpy(message.data() + 1, &told, sizeof told);
+    const auto* const from = reinterpret_cast<const std::byte*>(&told);
+    message.insert(message.end(), from, from + sizeof told);
     transmit(std::move(message));
   }
   update_readiness();
@@ -165,6 +191,7 @@ void SimStream::shut_down() {
   shut_down_send();
   receive_ended_ = true;
   received_.clear();
+  read_to_ = 0;
   update_readiness();
 }
 
@@ -199,7 +226,7 @@ SocketAddress SimStream::local() const {
 
 void SimStream::update_readiness() {
   const bool failed = failure_ != Errc::kOk;
-  set_ready(host_, *readable, failed || peer_ended_ || receive_ended_ || !received_.empty());
+  set_ready(host_, *readable, failed || peer_ended_ || receive_ended_ || unread() > 0);
   set_ready(host_, *writable, failed || (connected_ && !full()));
 }
 
@@ -211,6 +238,11 @@ void SimStream::request(std::span<const std::byte> message, std::vector<std::byt
       break;
     case Segment::kData:
       if (receive_ended_) break;
+      // What was read goes when it is the larger part: the rest is moved.
+      if (read_to_ > unread()) {
+        received_.erase(received_.begin(), received_.begin() + static_cast<ptrdiff_t>(read_to_));
+        read_to_ = 0;
+      }
       received_.insert(received_.end(), message.begin() + 1, message.end());
       break;
     case Segment::kRead: {

@@ -64,6 +64,7 @@ class SimStream final : public SimSocketObject,
 
  private:
   void transmit(std::vector<std::byte> message);
+  size_t unread() const { return received_.size() - read_to_; }
   void update_readiness();
   void watch_window();
   uint64_t room() const { return ahead_ < window_ ? window_ - ahead_ : 0; }
@@ -81,11 +82,12 @@ class SimStream final : public SimSocketObject,
   uint64_t ahead_ = 0;        // sent and not read by the peer's process
   uint64_t told_read_ = 0;    // bytes that the peer said to have read
   uint64_t user_timeout_ns_ = kNever;
-  bool was_full_ = false;        // and nothing has been taken since
-  bool window_watched_ = false;  // an event looks whether a full window moves
-  uint64_t unanswered_ = 0;      // requests
-  uint64_t read_untold_ = 0;     // read here, and the peer does not know
-  std::deque<std::byte> received_;
+  bool was_full_ = false;            // and nothing has been taken since
+  bool window_watched_ = false;      // an event looks whether a full window moves
+  uint64_t unanswered_ = 0;          // requests
+  uint64_t read_untold_ = 0;         // read here, and the peer does not know
+  std::vector<std::byte> received_;  // from read_to_ on what the process has not read
+  size_t read_to_ = 0;
   SocketAddress peer_;
   std::unique_ptr<Channel> channel_;  // last
 };

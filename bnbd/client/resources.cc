@@ -1,6 +1,5 @@
 // What a session has of each reactor, and memory: copy buffers, the registration domain.
 #include <algorithm>
-#include <cstring>
 
 #include "bnbd/client/device_impl.h"
 #include "bnbd/client/session_impl.h"
@@ -15,6 +14,7 @@ constexpr uint64_t kBuffersMin = 2;
 constexpr uint64_t kBuffersMax = 1024;
 // Of the copy buffers where all reads land there.
 constexpr uint64_t kGuardedPoolBytes = 64 << 20;
+constexpr size_t kPageBytes = 4096;  // the smallest
 // Of memory that the server writes answers to.
 constexpr int kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
 
@@ -39,7 +39,7 @@ class RemoteRegion : public Region {
 
 /// Has every page there before I/O starts: memory may be short just when the kernel writes to us.
 void touch(base::Segment& segment) {
-  std::memset(segment.data(), 0, segment.size());
+  for (size_t at = 0; at < segment.size(); at += kPageBytes) segment.data()[at] = std::byte{0};
 }
 
 }  // namespace

@@ -42,25 +42,22 @@ enum class FaultKind : uint8_t {
   kKeyTaken,         // a server does not know a client's key for a while
   kResized,          // a server's operator makes a file larger or smaller, in use
   kFileReplaced,     // while its server was down another file took its name
-  // From here on only in rounds with all kinds (Plan::all_kinds).
-  kQpError,         // a queue pair goes to ERR by itself, at one end
-  kCqOverrun,       // a completion queue is overrun, and its queue pairs fail
-  kAllDown,         // all machines, or all processes, at one moment
-  kDiskShort,       // transfers move a part, and the rest later
-  kResizedAway,     // while its server was down somebody gave a file another size
-  kMemoryReplaced,  // a memory device came back as another, and was unmapped
-  kSessionLost,     // its path was away for longer than its limit; it was opened anew
-  kGaveUp,          // requests: their device was away for longer than its limit
-  kLateWrites,      // a write landed after the death of its process
-  kWritesLost,      // a power loss took sectors that were not flushed
-  kLateReactor,     // a reactor comes late to its turn
-  kUpgraded,        // a server or a client came back as a newer version
+  kQpError,          // a queue pair goes to ERR by itself, at one end
+  kCqOverrun,        // a completion queue is overrun, and its queue pairs fail
+  kAllDown,          // all machines, or all processes, at one moment
+  kDiskShort,        // transfers move a part, and the rest later
+  kResizedAway,      // while its server was down somebody gave a file another size
+  kMemoryReplaced,   // a memory device came back as another, and was unmapped
+  kSessionLost,      // its path was away for longer than its limit; it was opened anew
+  kGaveUp,           // requests: their device was away for longer than its limit
+  kLateWrites,       // a write landed after the death of its process
+  kWritesLost,       // a power loss took sectors that were not flushed
+  kLateReactor,      // a reactor comes late to its turn
+  kUpgraded,         // a server or a client came back as a newer version
 };
 inline constexpr size_t kFaultKinds = 45;
 /// Those that the injector draws; the others follow from them, or are the world's own doing.
 inline constexpr size_t kDrawnFaultKinds = static_cast<size_t>(FaultKind::kMemoryReplaced);
-/// The first of those that only some rounds have.
-inline constexpr FaultKind kFirstOfTheRest = FaultKind::kQpError;
 std::string_view to_string(FaultKind kind);
 
 using FaultCounts = std::array<uint64_t, kFaultKinds>;

@@ -78,7 +78,6 @@ bool Injector::drawn(FaultKind kind) const {
       FaultKind::kDeviceRemapped, FaultKind::kSessionRemapped, FaultKind::kHandedOver,
       FaultKind::kContested,      FaultKind::kTakenAway,       FaultKind::kDiskFull,
       FaultKind::kLinkSlow,       FaultKind::kDiskShort};
-  if (kind >= kFirstOfTheRest && !plan_.all_kinds) return false;
   return !plan_.gentle || std::find(kGentle.begin(), kGentle.end(), kind) != kGentle.end();
 }
 

@@ -85,7 +85,7 @@ bool Injector::resize(size_t device) {
   if (plan.memory) return false;
   if (victims_.server(plan.server) == nullptr) return true;
   victims_.resize(device, draw_sectors(device));
-  if (plan_.all_kinds) resize_again(device);
+  resize_again(device);
   return true;
 }
 

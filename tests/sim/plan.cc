@@ -99,10 +99,8 @@ Plan Plan::draw(SimRandom& random, uint64_t fault_phase_ns) {
   const size_t devices = random.between(std::max(servers, clients), 4);
   for (size_t i = 0; i < devices; ++i) plan.devices.push_back(draw_device(random, i, plan));
   plan.fault_phase_ns = fault_phase_ns;
-  plan.fault_gap_max_ns = random.between(50, 600) * kMillisecond;
+  plan.fault_gap_max_ns = random.between(40, 400) * kMillisecond;
   plan.gentle = random.one_in(8);
-  SimRandom apart = random;  // a copy: what is drawn next stays what it was
-  plan.all_kinds = apart.one_in(2);
   return plan;
 }
 

@@ -84,9 +84,6 @@ struct Plan {
   uint64_t fault_gap_max_ns = 0;
   /// Faults stay below what the hardware and the heartbeats bridge: no path may be lost.
   bool gentle = false;
-  /// Half of the rounds have all kinds of faults; the others those that all rounds had once, so
-  /// that their seeds stay what they were.
-  bool all_kinds = false;
 
   static Plan draw(base::sim::SimRandom& random, uint64_t fault_phase_ns);
 };

@@ -51,7 +51,7 @@ std::unique_ptr<vhca::Device> make_device(base::sim::SimHost& host, Reactor& con
     const vhca::TcpDeviceOptions options{.name = "tcp " + ip, .ip = ip};
     return std::move(*vhca::create_tcp_device(host, control, options));
   }
-  const vhca::SimDeviceOptions options{.name = "sim " + ip, .ip = ip};
+  const vhca::SimDeviceOptions options{.name = "sim " + ip, .ip = ip, .registrations_max = 2048};
   return std::move(*vhca::create_sim_device(host, control, options));
 }
 

@@ -3,88 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include "base/result.h"
+#include "tests/sim/checkers/register_search.h"
 
 namespace braid::sim {
-
-// --- the search through one burst
-
-/// All orders of a burst's operations that respect their intervals. A node is a set of operations
-/// done and the value then; each node is visited once.
-struct BlockRegister::Search {
-  const std::vector<Op>& ops;
-  uint32_t certain = 0;  // operations that must have happened
-  std::set<std::pair<uint32_t, uint64_t>> seen;
-  std::vector<std::pair<uint32_t, uint64_t>> open;
-  std::vector<uint64_t> finals;
-
-  explicit Search(const std::vector<Op>& burst) : ops(burst) {
-    for (size_t i = 0; i < ops.size(); ++i)
-      if (ops[i].certain) certain |= 1u << i;
-  }
-
-  void visit(uint32_t done, uint64_t value) {
-    if (seen.emplace(done, value).second) open.emplace_back(done, value);
-  }
-
-  bool may_be_next(size_t next, uint32_t done) const {
-    const bool again = (done >> next & 1) != 0;
-    if (again && !ops[next].repeated) return false;
-    for (size_t i = 0; i < ops.size(); ++i) {
-      const bool is_done = (done >> i & 1) != 0;
-      if (is_done && ops[i].begin > ops[next].end) return false;  // its time is over
-      if (!is_done && i != next && ops[i].certain && ops[i].end < ops[next].begin) return false;
-    }
-    return true;
-  }
-
-  /// Anything may be there that was not durable; and a write that is still under way, done once and
-  /// lost, is sent again by its client and done again.
-  void lose_power(const Op& loss, uint32_t then) {
-    uint32_t under_way = 0;
-    for (size_t i = 0; i < ops.size(); ++i)
-      if ((then >> i & 1) != 0 && ops[i].kind == Kind::kWrite && ops[i].end > loss.begin)
-        under_way |= 1u << i;
-    for (uint32_t again = under_way;; again = (again - 1) & under_way) {
-      for (const Candidate& c : loss.restored) visit(then & ~again, c.value);
-      if (again == 0) return;
-    }
-  }
-
-  void step(uint32_t done, uint64_t value) {
-    if ((done & certain) == certain) finals.push_back(value);
-    for (size_t i = 0; i < ops.size(); ++i) {
-      if (!may_be_next(i, done)) continue;
-      const uint32_t then = done | 1u << i;
-      switch (ops[i].kind) {
-        case Kind::kRead:
-          if (ops[i].certain && ops[i].value == value) visit(then, value);
-          break;
-        case Kind::kWrite:
-          visit(then, ops[i].value);
-          break;
-        case Kind::kPowerLoss:
-          lose_power(ops[i], then);
-          break;
-      }
-    }
-  }
-
-  std::vector<uint64_t> run(const std::vector<Candidate>& starts) {
-    for (const Candidate& start : starts) visit(0, start.value);
-    while (!open.empty()) {
-      const auto [done, value] = open.back();
-      open.pop_back();
-      step(done, value);
-    }
-    std::sort(finals.begin(), finals.end());
-    finals.erase(std::unique(finals.begin(), finals.end()), finals.end());
-    return std::move(finals);
-  }
-};
 
 // --- candidates
 

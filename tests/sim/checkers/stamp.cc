@@ -16,13 +16,15 @@ uint64_t mix(uint64_t z) {
   return z ^ (z >> 31);
 }
 
+constexpr uint64_t kGolden = 0x9e3779b97f4a7c15;
+
 /// Word 0 is the version; the others depend on all of the stamp and on their place, which makes
-/// them the checksum.
+/// them the checksum. Each by itself, so that they are made side by side.
 Words words_of(const Stamp& stamp) {
   Words words;
   words[0] = stamp.version;
-  uint64_t state = mix(stamp.device * 0x9e3779b97f4a7c15 + stamp.sector) ^ mix(stamp.version);
-  for (size_t i = 1; i < words.size(); ++i) words[i] = state += 0x9e3779b97f4a7c15 * (state | 1);
+  const uint64_t state = mix(mix(stamp.device * kGolden + stamp.sector) ^ mix(stamp.version));
+  for (size_t i = 1; i < words.size(); ++i) words[i] = state + i * kGolden;
   return words;
 }
 

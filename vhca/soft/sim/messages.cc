@@ -9,11 +9,17 @@ namespace {
 
 constexpr uint32_t kQpNumberMax = 0xffffff;
 
-/// A message of a header and `extra` bytes behind it, which the caller fills.
+void append(std::vector<std::byte>& message, const void* bytes, size_t count) {
+  const auto* const from = static_cast<const std::byte*>(bytes);
+  message.insert(message.end(), from, from + count);
+}
+
+/// A message of a header, with room for `extra` bytes that the caller appends.
 template <typename Header>
 std::vector<std::byte> message_of(const Header& header, size_t extra) {
-  std::vector<std::byte> message(sizeof(header) + extra);
-  std::memcpy(message.data(), &header, sizeof(header));
+  std::vector<std::byte> message;
+  message.reserve(sizeof(header) + extra);
+  append(message, &header, sizeof(header));
   return message;
 }
 
@@ -39,8 +45,7 @@ std::vector<std::byte> encode_cm(Kind kind, uint32_t qp_number,
   header.reason = static_cast<uint8_t>(reason);
   header.qp_number = qp_number;
   std::vector<std::byte> message = message_of(header, private_data.size());
-  std::copy(private_data.begin(), private_data.end(),
-            message.begin() + static_cast<ptrdiff_t>(sizeof(header)));
+  append(message, private_data.data(), private_data.size());
   return message;
 }
 
@@ -66,18 +71,15 @@ std::vector<std::byte> encode_operation(const Request& request) {
   header.sequence = request.sequence;
   std::vector<std::byte> message =
       message_of(header, bytes_behind_header(request.opcode, request.length));
-  std::byte* to = message.data() + sizeof(header);
   if (is_atomic(request.opcode)) {
     AtomicOperands operands;
     operands.compare_add = request.compare_add;
     operands.swap = request.swap;
-    std::memcpy(to, &operands, sizeof(operands));
+    append(message, &operands, sizeof(operands));
   }
   if (returns_data(request.opcode)) return message;
-  for (const Piece& piece : request.pieces) {
-    if (piece.length > 0) std::memcpy(to, piece.address, piece.length);
-    to += piece.length;
-  }
+  for (const Piece& piece : request.pieces)
+    if (piece.length > 0) append(message, piece.address, piece.length);
   return message;
 }
 
@@ -117,8 +119,7 @@ void encode_answer(Fate fate, const Answer& answer, std::span<const std::byte> r
   header.rnr_timer = answer.rnr_timer;
   header.status = static_cast<uint8_t>(answer.status);
   out = message_of(header, read_result.size());
-  std::copy(read_result.begin(), read_result.end(),
-            out.begin() + static_cast<ptrdiff_t>(sizeof(header)));
+  append(out, read_result.data(), read_result.size());
 }
 
 std::optional<ParsedAnswer> parse_answer(std::span<const std::byte> message) {
