@@ -90,7 +90,8 @@ SessionDevice& Session::add(Export& exported, wire::AccessMode mode, base::React
   device->opened_ns = home.now_ns();
   // Random, so that a late request for a closed device does not meet another one. 0 is no id.
   home.host().random(std::as_writable_bytes(std::span(&device->id, 1)));
-  while (device->id == 0 || find(device->id) != nullptr) ++device->id;
+  while (device->id == 0 || device->id == wire::kNoDevice || find(device->id) != nullptr)
+    ++device->id;
   SessionDevice& added = *device;
   const auto place = std::lower_bound(devices_.begin(), devices_.end(), added.id, id_less);
   devices_.insert(place, std::move(device));

@@ -14,6 +14,11 @@ namespace {
 constexpr uint64_t kHotSectors = 64;  // where half of the requests go, so that they meet
 constexpr uint64_t kIoSectorsMax = 256;
 
+/// Of any class, with any level.
+uint16_t draw_priority(base::sim::SimRandom& random) {
+  return static_cast<uint16_t>(random.below(4) << base::kIoPriorityClassShift | random.below(8));
+}
+
 }  // namespace
 
 DeviceRun::DeviceRun(WorkContext& context, size_t device, bool writes)
@@ -164,6 +169,8 @@ void DeviceRun::begin(Slot& slot, const OpDescription& op, bnbd::BlockDevice& de
   bnbd::BlockRequest& request = slot.request;
   request.force_unit_access = op.durable;
   request.preflush = op.preflush;
+  request.no_unmap = op.kind == OpKind::kZero && context_.random.one_in(3);
+  request.priority = context_.random.one_in(4) ? draw_priority(context_.random) : uint16_t{0};
   request.offset_bytes = op.first_sector * kSectorBytes;
   request.length_bytes = op.sectors * kSectorBytes;
   request.done = &DeviceRun::done;

@@ -37,7 +37,8 @@ class Victims {
   virtual void operator_closes(size_t device) = 0;
   virtual void operator_closes_session(size_t server, size_t client) = 0;
   /// The operator of a server that runs makes the device's file as large, in use or not.
-  virtual void resize(size_t device, uint64_t sectors) = 0;
+  /// `hit`: it was done, in use.
+  virtual void resize(size_t device, uint64_t sectors, std::function<void()> hit) = 0;
   /// As large as it was planned, by somebody who asks no server.
   virtual void restore_size(size_t device) = 0;
   /// The same of what is not open anywhere, as its server is down. False: not now.
@@ -54,6 +55,7 @@ class Victims {
   /// Requests under way.
   virtual size_t requests_at(size_t server) const = 0;
   virtual size_t requests_of(size_t client) const = 0;
+  virtual size_t requests_between(size_t client, size_t server) const = 0;
   /// The server has been silent for kSilenceNoticedNs: who was able to must have noticed.
   virtual void check_silence_noticed(size_t server) = 0;
 };
@@ -121,7 +123,7 @@ class Injector {
   bool close_session(const Target& target);
   bool take_key(const Target& target);
   bool resize(size_t device);
-  void resize_again(size_t device);
+  void resize_again(size_t device, std::function<void()> hit);
   bool resize_away(size_t device);
   uint64_t draw_sectors(size_t device);
   bool replace_file(size_t device);

@@ -3,6 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <functional>
+#include <memory>
+#include <utility>
+
 namespace braid::sim {
 
 using base::kMillisecond;
@@ -34,7 +38,8 @@ bool Injector::take_over(size_t device) {
   const std::optional<size_t> writer = board_.holder(device);
   if (!writer) return true;
   const uint64_t for_ns = random_.between(2500, 5000) * kMillisecond;
-  cut_paths(FaultKind::kBlackHole, all_paths(*writer, plan.server), for_ns);
+  // The board tells, in the end, whether the other one was let in: that is what counts.
+  cut_paths(FaultKind::kTakenOver, all_paths(*writer, plan.server), for_ns);
   board_.set_contested(device, true);
   world_.after(for_ns, [this, device] { board_.set_contested(device, false); });
   return true;
@@ -56,7 +61,8 @@ bool Injector::take_away(size_t device) {
 
 bool Injector::close_session(const Target& target) {
   if (victims_.server(target.server) == nullptr) return true;
-  if (victims_.requests_of(target.client) != 0) count(FaultKind::kSessionClosed);
+  if (victims_.requests_between(target.client, target.server) != 0)
+    count(FaultKind::kSessionClosed);
   victims_.operator_closes_session(target.server, target.client);
   return true;
 }
@@ -65,7 +71,7 @@ bool Injector::take_key(const Target& target) {
   if (!plan_.servers[target.server].asks_for_keys()) return false;
   const std::string key = fmt::format("keys of server {}", target.server);
   if (victims_.server(target.server) == nullptr || !begin(key)) return true;
-  if (victims_.requests_of(target.client) != 0) count(FaultKind::kKeyTaken);
+  if (victims_.requests_between(target.client, target.server) != 0) count(FaultKind::kKeyTaken);
   victims_.set_keys(target.server, target.client);
   world_.after(random_.between(50, 1500) * kMillisecond, [this, key, server = target.server] {
     release(key);
@@ -84,18 +90,22 @@ bool Injector::resize(size_t device) {
   const DevicePlan& plan = plan_.devices[device];
   if (plan.memory) return false;
   if (victims_.server(plan.server) == nullptr) return true;
-  victims_.resize(device, draw_sectors(device));
-  resize_again(device);
+  // All that follows is one fault.
+  const std::function<void()> hit = [this, counted = std::make_shared<bool>(false)] {
+    if (!std::exchange(*counted, true)) count(FaultKind::kResized);
+  };
+  victims_.resize(device, draw_sectors(device), hit);
+  resize_again(device, hit);
   return true;
 }
 
 /// Larger and smaller, as long as chance will: once only it would hardly ever get larger.
-void Injector::resize_again(size_t device) {
+void Injector::resize_again(size_t device, std::function<void()> hit) {
   if (random_.one_in(6)) return;
-  world_.after(random_.between(20, 400) * kMillisecond, [this, device] {
+  world_.after(random_.between(20, 400) * kMillisecond, [this, device, hit = std::move(hit)] {
     if (!active_ || victims_.server(plan_.devices[device].server) == nullptr) return;
-    victims_.resize(device, draw_sectors(device));
-    resize_again(device);
+    victims_.resize(device, draw_sectors(device), hit);
+    resize_again(device, hit);
   });
 }
 

@@ -95,6 +95,7 @@ class Judge {
   /// Requests under way.
   size_t requests_at(size_t server) const;
   size_t requests_of(size_t client) const;
+  size_t requests_between(size_t client, size_t server) const;
   /// Called with client and device when a request begins.
   std::function<void(size_t client, size_t device)> on_begin;
   /// Whether the client's process was late since then. May be empty.

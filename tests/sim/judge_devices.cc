@@ -20,6 +20,13 @@ size_t Judge::requests_of(size_t client) const {
                     [client](const Operation& op) { return op.client == client; }));
 }
 
+size_t Judge::requests_between(size_t client, size_t server) const {
+  return static_cast<size_t>(
+      std::count_if(running_.begin(), running_.end(), [&](const Operation& op) {
+        return op.client == client && plan_.devices[op.device].server == server;
+      }));
+}
+
 void Judge::check_gave_up(size_t client, size_t server) {
   for (const Operation& op : running_) {
     if (op.client != client || plan_.devices[op.device].server != server) continue;

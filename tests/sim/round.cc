@@ -98,7 +98,7 @@ class Round : private Victims {
     judge_.operator_closes(device);
     servers_[plan_.devices[device].server].program->force_close({plan_.devices[device].name, ""});
   }
-  void resize(size_t device, uint64_t sectors) override;
+  void resize(size_t device, uint64_t sectors, std::function<void()> hit) override;
   bool resize_away(size_t device, uint64_t sectors) override;
   void restore_size(size_t device) override;
   void replace_file(size_t device) override;
@@ -116,6 +116,9 @@ class Round : private Victims {
   bool reconnecting_to(size_t server) override;
   size_t requests_at(size_t server) const override { return judge_.requests_at(server); }
   size_t requests_of(size_t client) const override { return judge_.requests_of(client); }
+  size_t requests_between(size_t client, size_t server) const override {
+    return judge_.requests_between(client, server);
+  }
   void check_silence_noticed(size_t server) override;
   uint64_t heard_ns(size_t client, size_t server);
 
@@ -147,7 +150,6 @@ class Round : private Victims {
   std::vector<SimDisk*> disks_;
   std::vector<SimDisk*> replaced_disks_;
   bool restored_ = false;  // all files have their planned sizes, or get them next
-  uint64_t resized_ = 0;
   uint64_t rest_after_ns_ = 0;
   uint64_t upgrades_ = 0;
   Injector injector_;
@@ -316,13 +318,13 @@ void Round::operator_closes_session(size_t server, size_t client) {
   servers_[server].program->force_close({"", plan_.clients[client].name});
 }
 
-void Round::resize(size_t device, uint64_t sectors) {
+void Round::resize(size_t device, uint64_t sectors, std::function<void()> hit) {
   if (!judge_.resize_begins(device, sectors)) return;
   const DevicePlan& plan = plan_.devices[device];
   const bool in_use = judge_.requests_at(plan.server) != 0;
-  const auto ended = [this, device, in_use](bool done) {
+  const auto ended = [this, device, in_use, hit = std::move(hit)](bool done) {
     judge_.resize_ended(device, done);
-    resized_ += done && in_use;
+    if (done && in_use) hit();
     if (restored_) restore_size(device);
   };
   servers_[plan.server].program->resize(plan.name, sectors * kSectorBytes, ended);
@@ -504,7 +506,6 @@ FaultCounts Round::count_faults() {
   set(FaultKind::kTakenAway, did.taken_away);
   set(FaultKind::kPathTaken, did.paths_taken);
   set(FaultKind::kMemoryReplaced, did.replaced);
-  set(FaultKind::kResized, resized_);
   set(FaultKind::kGaveUp, judge_.give_ups().count());
   uint64_t lost = 0, late = 0;
   const auto add = [&](const SimDisk* disk) {

@@ -72,7 +72,7 @@ void BlockRegister::begin(uint64_t id, Kind kind, uint64_t written, Instant now)
   op.value = written;
   op.begin = now;
   op.kind = kind;
-  BRAID_ASSERT(burst_.size() < 32);  // one bit each in Search
+  BRAID_ASSERT(burst_.size() < kOpsMax);
   burst_.push_back(std::move(op));
   ++pending_;
 }
@@ -234,6 +234,7 @@ void BlockRegister::power_loss(Instant now, Instant floor, Instant writer_since)
   loss.kind = Kind::kPowerLoss;
   loss.certain = true;
   restore(loss, floor, writer_since);
+  BRAID_ASSERT(burst_.size() < kOpsMax);
   burst_.push_back(std::move(loss));
 }
 

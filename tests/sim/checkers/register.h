@@ -87,6 +87,7 @@ class BlockRegister {
     std::vector<Candidate> restored;  // of a power loss: what may be there after it
   };
   struct Search;
+  static constexpr size_t kOpsMax = 32;  // of a burst, with power losses: one bit each in Search
 
   static void add(std::vector<Candidate>& to, Candidate candidate);
   static bool was_left(const std::vector<Candidate>& before, uint64_t value);

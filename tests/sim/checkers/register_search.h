@@ -60,9 +60,9 @@ struct BlockRegister::Search {
   using Node = std::pair<uint32_t, uint64_t>;
 
   const std::vector<Op>& ops;
-  uint32_t certain = 0;                 // operations that must have happened
-  std::array<uint32_t, 32> before{};    // of each operation: those that must be done first
-  std::array<uint32_t, 32> too_late{};  // and those of which none may be done any more
+  uint32_t certain = 0;                      // operations that must have happened
+  std::array<uint32_t, kOpsMax> before{};    // of each operation: those that must be done first
+  std::array<uint32_t, kOpsMax> too_late{};  // and those of which none may be done any more
   NodeSet seen;
   std::vector<Node> open;
   std::vector<uint64_t> finals;
