@@ -1,7 +1,6 @@
 #include "base/sim/host.h"
 
 #include <fmt/format.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <cstring>
@@ -19,42 +18,19 @@ namespace {
 constexpr size_t kPageBytes = 4096;
 constexpr uint64_t kWallClockAtStartNs = 1'750'000'000 * kSecond;  // some day in 2025
 
-/// Of the system, which gives pages as they are used: most of what servers and clients keep for
-/// requests is never used in a round. A page that nobody may touch follows. With a sanitizer of
-/// addresses it is the heap's, which remembers what was freed: a late write there is a finding.
 class SegmentMemory final : public SimObject {
  public:
-  explicit SegmentMemory(size_t size_bytes) : size(size_bytes), bytes(map(size_bytes)) {}
-  ~SegmentMemory() override { unmap(bytes, size); }
+  explicit SegmentMemory(size_t size_bytes)
+      : size(size_bytes),
+        bytes(static_cast<std::byte*>(::operator new (size_bytes, std::align_val_t{kPageBytes}))) {
+    std::memset(bytes, 0, size_bytes);
+  }
+  ~SegmentMemory() override { ::operator delete (bytes, std::align_val_t{kPageBytes}); }
   SegmentMemory(const SegmentMemory&) = delete;
   SegmentMemory& operator=(const SegmentMemory&) = delete;
 
   const size_t size;
   std::byte* const bytes;
-
- private:
-#if defined(__SANITIZE_ADDRESS__)
-  static std::byte* map(size_t size_bytes) {
-    void* const memory = ::operator new (size_bytes, std::align_val_t{kPageBytes});
-    return static_cast<std::byte*>(std::memset(memory, 0, size_bytes));
-  }
-  static void unmap(std::byte* bytes, size_t) {
-    ::operator delete (bytes, std::align_val_t{kPageBytes});
-  }
-#else
-  static std::byte* map(size_t size_bytes) {
-    constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-    void* const mapped =
-        ::mmap(nullptr, size_bytes + kPageBytes, PROT_READ | PROT_WRITE, kFlags, -1, 0);
-    if (mapped == MAP_FAILED) throw std::bad_alloc();
-    auto* const bytes = static_cast<std::byte*>(mapped);
-    BRAID_ASSERT(::mprotect(bytes + size_bytes, kPageBytes, PROT_NONE) == 0);
-    return bytes;
-  }
-  static void unmap(std::byte* bytes, size_t size_bytes) {
-    ::munmap(bytes, size_bytes + kPageBytes);
-  }
-#endif
 };
 
 }  // namespace
