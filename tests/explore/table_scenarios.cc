@@ -65,7 +65,7 @@ class Process final : public base::PeerProcess {
 
 /// As InHostWire, with one peer.
 struct OneWire {
-  static bool fences_local_memory() { return false; }
+  static std::unique_ptr<soft::PeerFence> fence_local(uint32_t) { return nullptr; }
   std::unique_ptr<soft::PeerFence> fence_peers(uint32_t key) {
     return inhost::fence_copies(copies, key, [this] { world.heavy_fence(); });
   }

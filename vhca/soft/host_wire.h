@@ -36,7 +36,7 @@ class HostWire final : public Wire {
   }
   void release_memory(const MrPlace& place) override { inhost_.release_memory(place); }
   std::unique_ptr<PeerFence> fence_peers(uint32_t key) override;
-  bool fences_local_memory() const override { return true; }
+  std::unique_ptr<PeerFence> fence_local(uint32_t key) override { return tcp_.fence_local(key); }
   /// Of the peers elsewhere.
   tcp::TcpWire& tcp() { return tcp_; }
   WordChange change_word(const Request& request, const MrView& mr, uint64_t& before) override {

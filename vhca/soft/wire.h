@@ -329,12 +329,15 @@ class Wire {
     return {};
   }
   virtual void release_memory(const MrPlace& place) { (void)place; }
-  /// Whether memory that peers may not reach (posted receives) is touched for them by threads that
-  /// are not its owner's, so that it needs a fence, too.
-  virtual bool fences_local_memory() const { return false; }
   /// `key` was just taken out of the table. Null: no peer, and no thread of ours that acts for a
   /// peer, uses what it resolved before. Else the memory is theirs until the fence has passed.
   virtual std::unique_ptr<PeerFence> fence_peers(uint32_t key) {
+    (void)key;
+    return nullptr;
+  }
+  /// The same of memory that peers may not reach (posted receives). Peers are not asked: only
+  /// threads of ours that touch it for them.
+  virtual std::unique_ptr<PeerFence> fence_local(uint32_t key) {
     (void)key;
     return nullptr;
   }

@@ -17,8 +17,8 @@ inline constexpr uint32_t kRemoteAccessFlags = IBV_ACCESS_REMOTE_WRITE | IBV_ACC
 template <typename OfWire>
 std::unique_ptr<PeerFence> withdraw_memory(MrTable& table, OfWire& wire, const MrView& view) {
   const uint32_t fenced = table.remove(view.key);
-  const bool reached = (view.access & kRemoteAccessFlags) != 0 || wire.fences_local_memory();
-  return reached ? wire.fence_peers(fenced) : nullptr;
+  const bool remote = (view.access & kRemoteAccessFlags) != 0;
+  return remote ? wire.fence_peers(fenced) : wire.fence_local(fenced);
 }
 
 }  // namespace braid::vhca::soft

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <thread>
 
+#include "vhca/soft/device.h"
 #include "vhca/soft/inhost/party_test.h"
 
 namespace braid::vhca::soft::inhost {
@@ -78,6 +79,8 @@ struct Kept {
 
 class StoppedPeerTest : public testing::TestWithParam<ibv_wr_opcode> {
  protected:
+  explicit StoppedPeerTest(const PartyOptions& options = {}) : survivor(options) {}
+
   /// Connects an honest peer, then one that stands in the middle of a copy when this returns.
   void connect_both() {
     const uint16_t port = survivor.listen();
@@ -353,6 +356,20 @@ TEST_P(StoppedPeerTest, DoesNotHoldMemoryWhoseWindowWasInvalidatedBefore) {
   survivor.drop();
 }
 
+class StoppedPeerOfBothWiresTest : public StoppedPeerTest {
+ protected:
+  StoppedPeerOfBothWiresTest() : StoppedPeerTest({.wire = WireKind::kHost}) {}
+};
+
+/// What it says of memory that it may not reach holds up nobody: it is not asked.
+TEST_P(StoppedPeerOfBothWiresTest, IsNotAskedAboutLocalMemory) {
+  connect_both();
+  soft::Wire& wire = static_cast<SoftDevice&>(*survivor.device).wire();
+  EXPECT_NE(wire.fence_peers(survivor.mr->rkey), nullptr) << "it stands in no copy";
+  EXPECT_EQ(wire.fence_local(survivor.mr->rkey), nullptr);
+  stopped_process->signal(SIGCONT);
+}
+
 TEST_P(StoppedPeerTest, ADeviceGoesWithoutWaitingForIt) {
   connect_both();
   bool gone = false;
@@ -368,11 +385,13 @@ TEST_P(StoppedPeerTest, ADeviceGoesWithoutWaitingForIt) {
   EXPECT_TRUE(gone);
 }
 
+std::string name_of(const testing::TestParamInfo<ibv_wr_opcode>& each) {
+  return each.param == IBV_WR_RDMA_WRITE ? "Write" : "Read";
+}
 INSTANTIATE_TEST_SUITE_P(Operation, StoppedPeerTest,
-                         testing::Values(IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ),
-                         [](const auto& each) {
-                           return each.param == IBV_WR_RDMA_WRITE ? "Write" : "Read";
-                         });
+                         testing::Values(IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ), name_of);
+INSTANTIATE_TEST_SUITE_P(Operation, StoppedPeerOfBothWiresTest,
+                         testing::Values(IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ), name_of);
 
 }  // namespace
 }  // namespace braid::vhca::soft::inhost

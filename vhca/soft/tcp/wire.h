@@ -35,7 +35,7 @@ class TcpWire final : public Wire {
   uint32_t allocate_qp_number() override;
   void release_qp_number(uint32_t number) override;
   std::unique_ptr<PeerFence> fence_peers(uint32_t key) override;
-  bool fences_local_memory() const override { return true; }
+  std::unique_ptr<PeerFence> fence_local(uint32_t key) override { return fence_peers(key); }
 
   base::Result<std::unique_ptr<Listener>> listen(SoftDevice& device, base::Reactor& reactor,
                                                  const Address& address, int backlog) override;
