@@ -53,9 +53,8 @@ BUGS = {
     # A copy that begins between the two is seen by nobody, and finds the key.
     "key_after_fence": (
         "  const uint32_t fenced = table.remove(view.key);\n"
-        "  const bool reached = (view.access & kRemoteAccessFlags) != 0 || "
-        "wire.fences_local_memory();\n"
-        "  return reached ? wire.fence_peers(fenced) : nullptr;\n",
+        "  const bool remote = (view.access & kRemoteAccessFlags) != 0;\n"
+        "  return remote ? wire.fence_peers(fenced) : wire.fence_local(fenced);\n",
         "  auto fence = wire.fence_peers(view.key);\n"
         "  table.remove(view.key);\n"
         "  return fence;\n",
