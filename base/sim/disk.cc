@@ -80,7 +80,7 @@ Errc SimDisk::execute(IoOpcode opcode, bool force_unit_access, uint64_t offset_b
       fail_flush(flush_covers);
       return faults.error;
     }
-    if (options_.lying) {
+    if (lies()) {
       ++counters_.flushes_ignored;
     } else {
       flush(flush_covers);
@@ -100,8 +100,8 @@ Errc SimDisk::execute(IoOpcode opcode, bool force_unit_access, uint64_t offset_b
   }
   if (options_.misdirecting && opcode == IoOpcode::kWrite && random_.one_in(kMisdirectsOneIn))
     offset_bytes = elsewhere(length_bytes);
-  const bool durable = force_unit_access && !options_.lying;
-  if (force_unit_access && options_.lying) ++counters_.flushes_ignored;
+  const bool durable = force_unit_access && !lies();
+  if (force_unit_access && lies()) ++counters_.flushes_ignored;
   store(offset_bytes, length_bytes, source, durable);
   return Errc::kOk;
 }

@@ -5,8 +5,9 @@
 // it was handed over, and of later ones what chance will. Besides, the disk may write a dirty
 // sector back whenever it likes. A power loss keeps any subset of the dirty 512-byte sectors, so
 // that a write may be lost, survive or be torn. A flush that fails writes some of what it covers
-// and forgets that the rest is dirty, as a kernel does: no later flush writes that. A lying disk
-// acknowledges flush and FUA and does nothing; a reverting one is as at an earlier flush after it.
+// and forgets that the rest is dirty, as a kernel does: no later flush writes that. A disk that
+// lies acknowledges flush and FUA and does nothing; a reverting one is as at an earlier flush after
+// a power loss.
 //
 // One thread: the world's. Operations are timed and delivered by SimIoQueue; here they take effect
 // at once.
@@ -33,7 +34,7 @@ struct SimDiskOptions {
   uint32_t physical_block_bytes = 4096;
   bool block_device = false;
   bool erases = false;        // can erase for good
-  bool lying = false;         // acknowledges flush and FUA without doing them
+  bool lying = false;         // always: see SimDiskFaults
   bool misdirecting = false;  // a write goes to another place now and then, and is acknowledged
   bool reverting = false;     // a power loss brings it back as it was at an earlier flush
   uint64_t latency_min_ns = 10 * kMicrosecond;
@@ -45,6 +46,7 @@ struct SimDiskFaults {
   uint32_t errors_per_million = 0;  // operations that fail; a failed write may have torn
   Errc error = Errc::kIo;           // how they fail
   bool full = false;                // no room: every other write fails so, and may have torn
+  bool lying = false;             // acknowledges flush and FUA without doing them
   bool shortens = false;          // every other transfer moves a part; the rest has to be asked for
   uint32_t slow_factor = 1;       // latency is multiplied
   uint64_t stalled_until_ns = 0;  // nothing completes before
@@ -54,7 +56,7 @@ struct SimDiskFaults {
 struct SimDiskCounters {
   uint64_t operations = 0, errors = 0, slow = 0, stalled = 0;
   uint64_t refused_for_room = 0, misdirected = 0, shortened = 0;
-  uint64_t sectors_lost = 0, sectors_kept = 0, flushes_ignored = 0;
+  uint64_t sectors_lost = 0, sectors_kept = 0, flushes_ignored = 0;  // flushes: FUA, too
   uint64_t sectors_dropped = 0;  // by flushes that failed
   uint64_t late_writes = 0;      // landed after the death of their process
 };
@@ -123,6 +125,7 @@ class SimDisk {
   void count_late_write() { ++counters_.late_writes; }
 
  private:
+  bool lies() const { return options_.lying || faults.lying; }
   Errc fail_store(uint64_t offset_bytes, uint64_t length_bytes, const std::byte* data, Errc error);
   uint64_t elsewhere(uint64_t length_bytes);
   void store(uint64_t offset_bytes, uint64_t length_bytes, const std::byte* data, bool durable);

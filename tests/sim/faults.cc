@@ -80,6 +80,8 @@ std::string_view to_string(FaultKind kind) {
       return "disk-short";
     case FaultKind::kResizedAway:
       return "resized-while-down";
+    case FaultKind::kDiskLies:
+      return "disk-lies";
     case FaultKind::kMemoryReplaced:
       return "memory-replaced";
     case FaultKind::kSessionLost:

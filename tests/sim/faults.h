@@ -47,6 +47,7 @@ enum class FaultKind : uint8_t {
   kAllDown,          // all machines, or all processes, at one moment
   kDiskShort,        // transfers move a part, and the rest later
   kResizedAway,      // while its server was down somebody gave a file another size
+  kDiskLies,         // flush and FUA are acknowledged and not done
   kMemoryReplaced,   // a memory device came back as another, and was unmapped
   kSessionLost,      // its path was away for longer than its limit; it was opened anew
   kGaveUp,           // requests: their device was away for longer than its limit
@@ -55,7 +56,7 @@ enum class FaultKind : uint8_t {
   kLateReactor,      // a reactor comes late to its turn
   kUpgraded,         // a server or a client came back as a newer version
 };
-inline constexpr size_t kFaultKinds = 45;
+inline constexpr size_t kFaultKinds = 46;
 /// Those that the injector draws; the others follow from them, or are the world's own doing.
 inline constexpr size_t kDrawnFaultKinds = static_cast<size_t>(FaultKind::kMemoryReplaced);
 std::string_view to_string(FaultKind kind);

@@ -99,6 +99,7 @@ void Injector::stop_and_heal() {
     if (base::sim::SimDisk* const disk = victims_.disk(i)) disk->faults = {};
     victims_.disk_may_fail(i, false);
     victims_.disk_may_fill(i, false);
+    victims_.disk_may_lie(i, false);
     victims_.restore_size(i);
     board_.set_contested(i, false);
   }
@@ -143,6 +144,7 @@ bool Injector::inject(FaultKind kind, const Target& target) {
     case FaultKind::kDiskStall:
     case FaultKind::kDiskFull:
     case FaultKind::kDiskShort:
+    case FaultKind::kDiskLies:
       return disk_fault(kind, target.device);
     case FaultKind::kReactorHung:
       return hang_reactor(target);

@@ -33,6 +33,7 @@ class Victims {
   virtual void start_client(size_t index) = 0;
   virtual void disk_may_fail(size_t device, bool on) = 0;
   virtual void disk_may_fill(size_t device, bool on) = 0;
+  virtual void disk_may_lie(size_t device, bool on) = 0;
   /// The operator of its server, which runs.
   virtual void operator_closes(size_t device) = 0;
   virtual void operator_closes_session(size_t server, size_t client) = 0;
@@ -117,6 +118,7 @@ class Injector {
   bool fail_adapter(FaultKind kind, const Target& target);
   void start_later(bool of_server, size_t index, uint64_t down_ms);
   bool disk_short(base::sim::SimDisk& disk, const std::string& key, uint64_t duration_ns);
+  bool disk_lies(size_t device, const std::string& key, uint64_t duration_ns);
   bool disk_fault(FaultKind kind, size_t device);
   bool take_over(size_t device);
   bool take_away(size_t device);

@@ -225,6 +225,8 @@ bool Injector::disk_fault(FaultKind kind, size_t device) {
       break;
     case FaultKind::kDiskShort:
       return disk_short(*disk, key, duration_ns);
+    case FaultKind::kDiskLies:
+      return disk_lies(device, key, duration_ns);
     case FaultKind::kDiskSlow:
       disk->faults.slow_factor = 100;
       for_a_while(
@@ -245,6 +247,25 @@ bool Injector::disk_short(base::sim::SimDisk& disk, const std::string& key, uint
   for_a_while(
       FaultKind::kDiskShort, key, duration_ns, [&disk] { disk.faults.shortens = false; },
       [&disk] { return disk.counters().shortened; });
+  return true;
+}
+
+/// What it has not written shows at a power loss only: every other time there is one while it lies.
+bool Injector::disk_lies(size_t device, const std::string& key, uint64_t duration_ns) {
+  base::sim::SimDisk* const disk = victims_.disk(device);
+  disk->faults.lying = true;
+  victims_.disk_may_lie(device, true);
+  const auto end = [this, disk, device] {
+    const size_t server = plan_.devices[device].server;
+    if (random_.one_in(2) && victims_.server(server) != nullptr) {
+      victims_.kill_server(server, true);
+      start_later(true, server, random_.between(1, 1000));
+    }
+    disk->faults.lying = false;
+    victims_.disk_may_lie(device, false);
+  };
+  for_a_while(FaultKind::kDiskLies, key, duration_ns, end,
+              [disk] { return disk->counters().flushes_ignored; });
   return true;
 }
 

@@ -186,6 +186,7 @@ uint64_t Judge::begin(size_t client, size_t device, const OpDescription& what,
   if (op.changes()) op.handle.untold->change_begins(op.id);
   completions_.posted(op.id);
   if (op.in_history) op.history().begin(op.id, what);
+  if (op.in_history && devices_[device].disk_may_lie) op.history().lied_to(op.id);
   running_.push_back(op);
   log_.debug("client {} device {} #{} {} {}+{}{}{}", client, device + 1, op.id, name_of(what.kind),
              what.first_sector, what.sectors, what.durable ? " fua" : "",

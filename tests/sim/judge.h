@@ -65,6 +65,8 @@ class Judge {
   void disk_may_fail(size_t device, bool on);
   /// The same: there may be no room for what is written.
   void disk_may_fill(size_t device, bool on);
+  /// Its disk acknowledges flushes and FUA writes and may not do them.
+  void disk_may_lie(size_t device, bool on);
   /// An operator has the device closed at its server.
   void operator_closes(size_t device) { devices_[device].taken_away_ns = world_.now_ns(); }
   /// An operator asks the server for another size of a file. False: too much is going on there to
@@ -153,6 +155,7 @@ class Judge {
     std::unique_ptr<ExclusiveChecker> exclusive;
     bool disk_may_fail = false;
     bool disk_may_fill = false;
+    bool disk_may_lie = false;
     DiskFailures failures;
     uint64_t sectors = 0;         // at most so many
     uint64_t least_sectors = 0;   // at least so many

@@ -80,6 +80,13 @@ void Judge::disk_may_fill(size_t device, bool on) {
     if (op.device == device) op.may_not_fit = true;
 }
 
+void Judge::disk_may_lie(size_t device, bool on) {
+  devices_[device].disk_may_lie = on;
+  if (!on) return;
+  for (const Operation& op : running_)
+    if (op.device == device && op.in_history) op.history().lied_to(op.id);
+}
+
 void Judge::disk_fails(size_t device, uint32_t kind, bool on) {
   DiskFailures& failures = devices_[device].failures;
   const bool before = failures.may_fail();

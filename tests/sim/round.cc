@@ -94,6 +94,7 @@ class Round : private Victims {
   void start_client(size_t index) override;
   void disk_may_fail(size_t device, bool on) override { judge_.disk_may_fail(device, on); }
   void disk_may_fill(size_t device, bool on) override { judge_.disk_may_fill(device, on); }
+  void disk_may_lie(size_t device, bool on) override { judge_.disk_may_lie(device, on); }
   void operator_closes(size_t device) override {
     judge_.operator_closes(device);
     servers_[plan_.devices[device].server].program->force_close({plan_.devices[device].name, ""});
@@ -106,6 +107,7 @@ class Round : private Victims {
   void disks_work_again(size_t device) {
     judge_.disk_may_fail(device, false);
     judge_.disk_may_fill(device, false);
+    judge_.disk_may_lie(device, false);
   }
   void operator_closes_session(size_t server, size_t client) override;
   void set_keys(size_t server, std::optional<size_t> without) override {

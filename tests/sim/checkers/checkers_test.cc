@@ -105,9 +105,10 @@ TEST(Stamp, BelongsToOneDeviceSectorAndVersionAndIsWhole) {
 class Device : public ::testing::Test {
  protected:
   uint64_t run(OpKind kind, uint64_t first = 0, uint64_t sectors = 0, bool fails = false,
-               bool durable = false) {
+               bool durable = false, bool lied_to = false) {
     const uint64_t id = ++ids;
     history.begin(id, {kind, first, sectors, durable, false});
+    if (lied_to) history.lied_to(id);
     history.end(id, !fails, {});
     return id;
   }
@@ -424,6 +425,34 @@ TEST_F(Device, APreflushFromAfterTheLossMustReportIt) {
   history.power_loss();
   history.begin(++ids, {OpKind::kWrite, 1, 1, false, true});
   history.end(ids, true, {});
+  EXPECT_EQ(violations.count(), 1u);
+}
+
+TEST_F(Device, WhatADiskThatLiesHasNotWrittenMayComeBackAndStay) {
+  const uint64_t a = run(OpKind::kWrite, 0, 1);
+  run(OpKind::kFlush);
+  for (const bool by_flush : {true, false}) {
+    run(OpKind::kWrite, 0, 1, false, /*durable=*/!by_flush, /*lied_to=*/!by_flush);
+    if (by_flush) run(OpKind::kFlush, 0, 0, false, false, /*lied_to=*/true);
+    history.power_loss();
+    EXPECT_FALSE(history.owes_report()) << "its client relies on the disk's word";
+    run(OpKind::kFlush);
+    read(0, {a});
+    EXPECT_EQ(violations.count(), 0u);
+  }
+  run(OpKind::kWrite, 0, 1);
+  run(OpKind::kFlush);
+  history.power_loss();
+  read(0, {a});
+  EXPECT_EQ(violations.count(), 1u) << "but not what an honest flush has followed";
+}
+
+TEST_F(Device, ALieSpeaksForNothingThatIsWrittenLater) {
+  run(OpKind::kFlush, 0, 0, false, false, /*lied_to=*/true);
+  run(OpKind::kWrite, 0, 1);
+  history.power_loss();
+  EXPECT_TRUE(history.owes_report());
+  run(OpKind::kFlush);
   EXPECT_EQ(violations.count(), 1u);
 }
 

@@ -54,6 +54,14 @@ void DeviceHistory::end(uint64_t id, bool succeeded, std::span<const std::byte> 
   if (wrote && succeeded && !running.op.durable) write_acknowledged(running);
 }
 
+void DeviceHistory::lied_to(uint64_t id) {
+  const auto found = running_.find(id);
+  if (found == running_.end()) return;
+  Running& running = found->second;
+  running.lied_to = true;
+  if (running.flushes() || running.op.durable) lies_to_ = std::max(lies_to_, running.begin);
+}
+
 void DeviceHistory::write_acknowledged(const Running& write) {
   last_acknowledged_ = clock_;
   if (write.begin > last_loss_) return;
@@ -87,7 +95,8 @@ void DeviceHistory::end_sectors(uint64_t id, const Running& running, bool succee
       known = stamp.has_value();
       value = stamp.value_or(0);
     }
-    if (auto wrong = registers_[sector].end(id, known, value, op.durable, clock_, floor_, repeated))
+    const bool durable = op.durable && !running.lied_to;
+    if (auto wrong = registers_[sector].end(id, known, value, durable, clock_, floor_, repeated))
       violations_.add("device {} sector {}: {}", device_, sector, *wrong);
   }
 }
@@ -137,15 +146,18 @@ void DeviceHistory::flush_succeeded(const Running& flush) {
     loss_at_ = 0;
   }
   if (flush.begin > doubtful_) doubtful_ = 0;
-  floor_ = std::max(floor_, flush.begin);
+  promised_ = std::max(promised_, flush.begin);
+  if (!flush.lied_to) floor_ = std::max(floor_, flush.begin);
 }
 
 void DeviceHistory::power_loss() {
   const Instant now = ++clock_;
   // What came back after the loss before is on the medium: only what is younger can be lost.
-  const Instant at_risk_since = std::max({floor_, writer_since_, last_loss_});
+  const Instant at_risk_since = std::max({promised_, writer_since_, last_loss_});
   last_loss_ = now;
-  for (BlockRegister& sector : registers_) sector.power_loss(now, floor_, writer_since_);
+  // Of what is lost by a lie nobody will hear.
+  const Instant unreported = std::max(writer_since_, lies_to_);
+  for (BlockRegister& sector : registers_) sector.power_loss(now, floor_, unreported);
   if (last_acknowledged_ > at_risk_since) {
     loss_at_ = now;
     loss_covers_ = last_acknowledged_;
@@ -161,7 +173,7 @@ void DeviceHistory::power_loss() {
     const OpDescription& op = entry.second.op;
     return !op.durable && (op.kind == OpKind::kWrite || op.kind == OpKind::kZero);
   });
-  if (!writing && last_failed_ <= std::max(floor_, writer_since_)) return;
+  if (!writing && last_failed_ <= std::max(promised_, writer_since_)) return;
   doubtful_ = now;
   loss_seen();
 }

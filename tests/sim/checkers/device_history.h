@@ -50,6 +50,9 @@ class DeviceHistory {
   /// has lost its last path meanwhile, and may have sent it again.
   void end(uint64_t id, bool succeeded, std::span<const std::byte> read_data,
            bool otherwise_explained = false, bool repeated = false);
+  /// The disk may lie while this one runs: should it be acknowledged as durable, or as a flush, its
+  /// client believes it, and what comes back after a power loss is all the same no violation.
+  void lied_to(uint64_t id);
   /// The server's machine lost power: what was not flushed may be gone.
   void power_loss();
   /// The device's writer is a new process, which has been promised nothing yet: it owes no report
@@ -74,6 +77,7 @@ class DeviceHistory {
     OpDescription op;
     Instant begin = 0;
     bool saw_loss = false;  // see may_report_loss
+    bool lied_to = false;
     bool flushes() const { return op.kind == OpKind::kFlush || op.preflush; }
   };
   void write_acknowledged(const Running& write);
@@ -90,7 +94,9 @@ class DeviceHistory {
   std::vector<BlockRegister> registers_;
   std::map<uint64_t, Running> running_;
   Instant clock_ = 0;
-  Instant floor_ = 0;  // begin of the last successful flush
+  Instant floor_ = 0;     // begin of the last successful flush that the disk did
+  Instant promised_ = 0;  // the same, whether the disk did it or not: what clients rely on
+  Instant lies_to_ = 0;   // begin of the last operation that the disk may acknowledge by a lie
   Instant writer_since_ = 0;
   Instant last_acknowledged_ = 0;  // end of the last successful write that was not durable itself
   Instant last_failed_ = 0;        // end of the last write that failed

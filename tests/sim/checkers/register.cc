@@ -217,11 +217,11 @@ void BlockRegister::retire(const std::vector<Candidate>& before, Instant now, In
   std::erase_if(past_, [floor](const Candidate& c) { return c.until <= floor; });
 }
 
-void BlockRegister::power_loss(Instant now, Instant floor, Instant writer_since) {
+void BlockRegister::power_loss(Instant now, Instant floor, Instant unreported) {
   strike(possible_, floor);
   std::erase_if(past_, [floor](const Candidate& c) { return c.until <= floor; });
   for (Candidate& c : past_)
-    if (c.beside <= writer_since || c.unowed) c.until = kForever;
+    if (c.beside <= unreported || c.unowed) c.until = kForever;
   if (burst_.empty()) {
     for (const Candidate& c : past_) add(possible_, c);
     past_.clear();
@@ -233,14 +233,14 @@ void BlockRegister::power_loss(Instant now, Instant floor, Instant writer_since)
   loss.begin = loss.end = now;
   loss.kind = Kind::kPowerLoss;
   loss.certain = true;
-  restore(loss, floor, writer_since);
+  restore(loss, floor, unreported);
   BRAID_ASSERT(burst_.size() < kOpsMax);
   burst_.push_back(std::move(loss));
 }
 
 /// What may be there after a loss in the midst of a burst: all that was ever there, but for what a
 /// flush or a durable write had surely replaced for good.
-void BlockRegister::restore(Op& loss, Instant floor, Instant writer_since) const {
+void BlockRegister::restore(Op& loss, Instant floor, Instant unreported) const {
   const auto durably_after = [this](Instant at) {
     return std::any_of(burst_.begin(), burst_.end(),
                        [at](const Op& op) { return op.durable && op.begin > at; });
@@ -248,7 +248,7 @@ void BlockRegister::restore(Op& loss, Instant floor, Instant writer_since) const
   const auto restored = [&](const Candidate& c, Instant written, Instant until) {
     if (until <= floor || durably_after(written)) return;
     const Instant beside = std::max(c.beside, last_write());
-    const bool stays = beside <= writer_since || c.unowed;
+    const bool stays = beside <= unreported || c.unowed;
     add(loss.restored, {c.value, stays ? kForever : until, beside});
   };
   for (const Candidate& c : past_) restored(c, 0, c.until);

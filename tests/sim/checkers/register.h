@@ -50,9 +50,9 @@ class BlockRegister {
   /// Returns what is wrong, if anything.
   std::optional<std::string> end(uint64_t id, bool succeeded, uint64_t value, bool durable,
                                  Instant now, Instant floor, bool repeated = false);
-  /// What comes back of a value superseded before `writer_since` is nobody's broken promise: no
+  /// What comes back of a value superseded before `unreported` is nobody's broken promise: no
   /// flush strikes it out.
-  void power_loss(Instant now, Instant floor, Instant writer_since = 0);
+  void power_loss(Instant now, Instant floor, Instant unreported = 0);
   /// A flush failed: what may have been lost is admitted.
   void loss_admitted(Instant floor);
   /// It may have failed at the disk, which then forgets what it could not write: what was written
@@ -95,7 +95,7 @@ class BlockRegister {
   /// The only operation of its burst on a known value, the usual case. False: look closer.
   bool resolve_plain(Instant now, Instant floor);
   std::optional<std::string> resolve(Instant now, Instant floor);
-  void restore(Op& loss, Instant floor, Instant writer_since) const;
+  void restore(Op& loss, Instant floor, Instant unreported) const;
   Instant superseded_at(const Op* write, Instant burst_end) const;
   bool overwritten_durably(const Op* write) const;
   /// Begin of the burst's last write; 0: it has none.
