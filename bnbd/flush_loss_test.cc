@@ -39,6 +39,8 @@ class FlushLoss : public test::ServedRig {
     EXPECT_EQ(flush(*client, device), Errc::kIo);
     EXPECT_EQ(flush(*client, device), Errc::kOk);
   }
+  static constexpr const char* kClientIp = "10.0.1.1";  // of the first one
+
   ClientNode* client = nullptr;
 };
 
@@ -89,6 +91,27 @@ TEST_F(FlushLoss, over_an_opening_on_the_same_path_is_told) {
   ASSERT_TRUE(await(*client, device.remap()).ok());
   client->host.unhang(*client->reactors[1]);
   EXPECT_EQ(wait(late), Errc::kOk);
+  expect_told_once_more(device);
+}
+
+/// What was done is not done again: so the failure has taken it, though it is answered later.
+TEST_F(FlushLoss, of_a_write_that_is_answered_by_the_session_after_the_failure_is_told) {
+  ClientNode& other_client = add_client("other");
+  RemoteDevice& device = open(*client, "disk.img", AccessMode::kMigration);
+  RemoteDevice& other = open(other_client, "disk.img", AccessMode::kMigration);
+  world.fabric().set_black_hole(test::kServerIp, kClientIp, true);
+  Io write(BlockOp::kWrite, 0, 4096, 1);
+  const uint64_t done = disk->counters().operations;
+  submit(*client, device, write);
+  ASSERT_TRUE(until([&] { return disk->counters().operations > done; }));
+  world.fabric().set_black_hole(kClientIp, test::kServerIp, true);
+  ASSERT_TRUE(until([&] { return device.state() == RemoteState::kPathDown; }));
+  EXPECT_EQ(failing_flush(other_client, other), Errc::kIo);
+  const uint64_t before = disk->counters().operations;
+  world.fabric().set_black_hole(kClientIp, test::kServerIp, false);
+  world.fabric().set_black_hole(test::kServerIp, kClientIp, false);
+  EXPECT_EQ(wait(write), Errc::kOk);
+  EXPECT_EQ(disk->counters().operations, before) << "it was done again: nothing is lost";
   expect_told_once_more(device);
 }
 

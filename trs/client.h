@@ -39,7 +39,7 @@ class ClientQueue;
 enum class Direction : uint8_t { kRead, kWrite };
 
 /// All that this version can do between Braid peers (docs/trs-wire.md).
-inline constexpr uint32_t kAllFeatures = 0xef;
+inline constexpr uint32_t kAllFeatures = 0x1ef;
 
 /// The devices by which sessions go, and memory that is registered with all of them. Sessions to
 /// several servers may share one, and so a buffer. It outlives them. Threads: add_device() the home
@@ -111,7 +111,8 @@ struct ClientRequest : base::ListNode {
   bool has_answer_words = false;
   // --- private to the queue
   base::Errc outcome = base::Errc::kOk;  // why it was not answered
-  uint32_t sequence = 0;                 // of its chunk; 0: not sent in this incarnation
+  uint32_t epoch = 0, sequence = 0;      // of its chunk; sequence 0: it has no number
+  uint32_t sent_in = 0;                  // the epoch of the incarnation in which it was sent last
   uint64_t sent_at_ns = 0;
   uint32_t sent_from = 0;  // the processor
 };
@@ -339,6 +340,9 @@ class ClientSession {
   /// Another ReconnectOptions::lost_after_ns, also for a path that is away already. It has no
   /// effect on a session that is lost.
   virtual void set_lost_after(uint64_t lost_after_ns) = 0;
+  /// The server of this incarnation knows what it had answered in the former one: what is sent
+  /// again is not done again. Home reactor, from SessionUser::reconnected() on.
+  virtual bool answers_kept() const = 0;
   virtual SessionState state() const = 0;
   virtual const SessionLimits& limits() const = 0;
   virtual ClientQueue& queue(size_t reactor_index) = 0;

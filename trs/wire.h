@@ -49,12 +49,17 @@ inline constexpr uint32_t kFeatureLentPermits = 1u << 5;
 inline constexpr uint32_t kFeatureCountedKeys = 1u << 6;
 /// The server may send notices (imm.h). Needs no other.
 inline constexpr uint32_t kFeatureNotices = 1u << 7;
+/// A server keeps what it has answered when a session ends. If it has that of the client's former
+/// session, it says so by the epoch of the next, which follows the former one (follows_epoch), and
+/// knows requests by their former numbers. Needs kFeatureSequenced.
+inline constexpr uint32_t kFeatureKeptAnswers = 1u << 8;
 /// Shown by a client that has a key, and by a server that takes nobody without (authentication.md).
 /// Follows from having one: it is none of those that an older version lacks by choice.
 inline constexpr uint32_t kFeatureAuthentication = 1u << 4;
 static_assert(kAllFeatures ==
               (kFeaturePinnedPermits | kFeatureAdminPermits | kFeatureSequenced |
-               kFeatureAnswerSlots | kFeatureLentPermits | kFeatureCountedKeys | kFeatureNotices));
+               kFeatureAnswerSlots | kFeatureLentPermits | kFeatureCountedKeys | kFeatureNotices |
+               kFeatureKeptAnswers));
 /// Of `offered` by both: those that can be had without the others they need.
 uint32_t usable_features(uint32_t offered);
 
@@ -105,6 +110,17 @@ static_assert(offsetof(ConnReq, braid_joins) == 53);
 uint32_t joined_epoch(const ConnReq& request);  // its lowest 24 bits
 void set_joined_epoch(ConnReq& request, uint32_t epoch);
 inline constexpr uint32_t kJoinedEpochMask = 0xffffff;
+/// The epoch of the incarnation that takes over what the one of `epoch` has answered.
+constexpr uint32_t next_epoch(uint32_t epoch) {
+  const uint32_t next = epoch + 1;
+  return (next & kJoinedEpochMask) != 0 ? next : next + 1;
+}
+/// Whether `epoch` is a next one of `former`. Between them there may have been some of which the
+/// client has not heard. One that is drawn by chance is taken for it once in 2^26 times; the server
+/// then knows none of the former numbers, and ends the session as for any that is out of order.
+constexpr bool follows_epoch(uint32_t epoch, uint32_t former) {
+  return former != 0 && epoch - former - 1 < 64;
+}
 
 struct ConnRsp {
   base::le16 magic = kMagic;

@@ -46,7 +46,7 @@ struct SimDiskFaults {
   uint32_t errors_per_million = 0;  // operations that fail; a failed write may have torn
   Errc error = Errc::kIo;           // how they fail
   bool full = false;                // no room: every other write fails so, and may have torn
-  bool lying = false;             // acknowledges flush and FUA without doing them
+  bool lying = false;               // acknowledges flush and FUA without doing them
   bool shortens = false;          // every other transfer moves a part; the rest has to be asked for
   uint32_t slow_factor = 1;       // latency is multiplied
   uint64_t stalled_until_ns = 0;  // nothing completes before
@@ -57,8 +57,8 @@ struct SimDiskCounters {
   uint64_t operations = 0, errors = 0, slow = 0, stalled = 0;
   uint64_t refused_for_room = 0, misdirected = 0, shortened = 0;
   uint64_t sectors_lost = 0, sectors_kept = 0, flushes_ignored = 0;  // flushes: FUA, too
-  uint64_t sectors_dropped = 0;  // by flushes that failed
-  uint64_t late_writes = 0;      // landed after the death of their process
+  uint64_t sectors_dropped = 0;                                      // by flushes that failed
+  uint64_t late_writes = 0;  // landed after the death of their process
 };
 
 /// A lock on a disk (flock). Shared by the open file and by operations of a dead process that are

@@ -225,7 +225,7 @@ void DeviceImpl::reopened(const wire::OpenedDevice& opened) {
   }
   ++reopened_;
   if (verdict.restarted && !host.mutant("incarnation-ignored") &&
-      ledger_.restarted(!session_.path_up())) {
+      ledger_.restarted(!session_.path_up() && !session_.answers_kept())) {
     log_.error(
         "{}: while acknowledged writes were not flushed, the server's machine restarted or a flush "
         "failed there; the next flush will fail",

@@ -80,12 +80,12 @@ bool DurabilityLedger::flush_failed(const Ticket& ticket) {
   return loss_unreported();
 }
 
-bool DurabilityLedger::restarted(bool path_lost) {
+bool DurabilityLedger::restarted(bool done_again) {
   const std::lock_guard lock(mutex_);
   const bool open_now = open(0) + open(1) > 0;
   const uint64_t all = acknowledged_by_all();
-  const bool open_too = path_lost ? all != told_by_all() : open_now;
-  if (all <= durable_ && (path_lost || !open_now)) return false;
+  const bool open_too = done_again ? all != told_by_all() : open_now;
+  if (all <= durable_ && (done_again || !open_now)) return false;
   durable_to(all);  // lost once: they are in no cache any more
   lose(all, open_too);
   return true;

@@ -4,7 +4,8 @@
 // A change without FUA goes in parts. A part is on a wire, then acknowledged, then told: its
 // request has ended. A flush covers the parts told before its submission. A loss is the moment from
 // which on parts may be gone that no successful flush covered: those that are acknowledged, and,
-// unless the path was lost (then they are sent again), those that are on a wire. Every flush
+// unless they are done again (the path was lost, and the server does not know them), those that are
+// on a wire. Every flush
 // submitted before a loss has been reported fails, and the first of them reports it that was
 // submitted when all that was at stake had been told: before that its user could not know of what
 // it spoke.
@@ -68,9 +69,9 @@ class DurabilityLedger {
   /// The server's disk has failed the flush, and its user is told so. True if another flush has to
   /// fail, as this one does not speak for all that may be lost.
   bool flush_failed(const Ticket& ticket);
-  /// The server has opened the device with another incarnation. `path_lost`: all that was on a wire
-  /// is sent again. True if acknowledged writes may be lost.
-  bool restarted(bool path_lost = true);
+  /// The server has opened the device with another incarnation. `done_again`: so is all that was on
+  /// a wire. True if acknowledged writes may be lost.
+  bool restarted(bool done_again = true);
 
   uint64_t unflushed() const { return acknowledged_by_all() - durable_; }
   uint32_t losses() const { return losses_; }

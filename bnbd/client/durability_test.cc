@@ -199,9 +199,9 @@ TEST(DurabilityLedger, a_failure_while_another_is_unreported_waits_for_both) {
 TEST(DurabilityLedger, what_is_on_a_wire_is_sent_again_after_the_loss_of_the_path_only) {
   DurabilityLedger ledger;
   const uint8_t era = ledger.sent();
-  EXPECT_FALSE(ledger.restarted(/*path_lost=*/true));
+  EXPECT_FALSE(ledger.restarted(/*done_again=*/true));
   EXPECT_EQ(ledger.flushed(ledger.begin_flush()), Errc::kOk);
-  EXPECT_TRUE(ledger.restarted(/*path_lost=*/false));
+  EXPECT_TRUE(ledger.restarted(/*done_again=*/false));
   ledger.ended(era);
   EXPECT_EQ(ledger.flushed(ledger.begin_flush()), Errc::kIo);
   EXPECT_EQ(ledger.flushed(ledger.begin_flush()), Errc::kOk);

@@ -91,7 +91,7 @@ class LedgerThreads : public ::testing::Test {
       if (turn % 4 == 0) std::this_thread::yield();
       const uint64_t from = stamp();
       if (turn % 3 == 0) {
-        if (ledger_.restarted(/*path_lost=*/false)) notes.losses.push_back({from, stamp()});
+        if (ledger_.restarted(/*done_again=*/false)) notes.losses.push_back({from, stamp()});
         end_flush(notes, flush, ticket);
       } else {
         flush.end_from = from;

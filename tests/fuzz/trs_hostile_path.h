@@ -51,7 +51,7 @@ struct HostilePath {
       if (!epoch.ok()) continue;
       chunks = told;
       counted_keys = regions == kChunks;
-      if (its.epoch != *epoch) its = {.epoch = *epoch};
+      if (its.epoch != *epoch) its.begin(*epoch);
       return true;
     }
     return line.lost();

@@ -16,7 +16,13 @@ namespace braid::fuzz {
 struct HostileLife {
   static constexpr uint32_t kChunks = 16;
   uint32_t epoch = 0;
-  std::array<uint32_t, kChunks> sequences{};
+  /// By chunk: the newest request's. What its epoch was matters to a server that knows it still.
+  std::array<uint32_t, kChunks> epochs{}, sequences{};
+
+  void begin(uint32_t its_epoch) {
+    if (!trs::wire::follows_epoch(its_epoch, epoch)) *this = {};
+    epoch = its_epoch;
+  }
 };
 
 class HostileRequest {
@@ -59,6 +65,11 @@ class HostileRequest {
   bool has_target() const { return read_ && data_bytes_ > 0; }
   std::vector<std::byte> sequenced_message() {
     uint32_t& sequence = life_.sequences[chunk_];
+    uint32_t& of_epoch = life_.epochs[chunk_];
+    if (of_epoch != life_.epoch && (sequence == 0 || numbers_.flag())) {
+      of_epoch = life_.epoch;
+      sequence = 0;
+    }
     const bool again = numbers_.odd(8);
     if (!again) sequence = trs::wire::next_sequence(sequence);
     words_ = numbers_.odd(8);
@@ -67,7 +78,7 @@ class HostileRequest {
     said.usr_len = kUserBytes;
     said.sg_cnt = static_cast<uint16_t>(has_target());
     said.flags = static_cast<uint16_t>(words_ ? trs::wire::kHasWords : 0);
-    said.epoch = life_.epoch;
+    said.epoch = of_epoch;
     said.sequence = numbers_.odd(32) ? numbers_.next<uint32_t>() : sequence;
     return to_bytes(said);
   }

@@ -161,6 +161,17 @@ uint64_t Judge::losses_of(size_t client, size_t device) const {
   return found == asked_.end() ? 0 : found->second.losses();
 }
 
+/// When its session lost its last path, and began anew, it was sent again. The server knows what it
+/// had done before, unless it is another process since, or one side is an older version; what had
+/// failed it does again.
+bool Judge::may_be_repeated(const Operation& op) const {
+  if (op.repeated) return true;
+  if (losses_of(op.client, op.device) == op.losses) return false;
+  const ServerPlan& server = plan_.servers[plan_.devices[op.device].server];
+  const bool older = (server.features & plan_.clients[op.client].features) != trs::kAllFeatures;
+  return older || devices_[op.device].server_deaths != op.deaths || op.may_fail || op.may_not_fit;
+}
+
 uint64_t Judge::begin(size_t client, size_t device, const OpDescription& what,
                       uint64_t known_sectors) {
   Operation op;
@@ -172,6 +183,7 @@ uint64_t Judge::begin(size_t client, size_t device, const OpDescription& what,
   op.begin_ns = world_.now_ns();
   op.known_sectors = known_sectors;
   op.losses = losses_of(client, device);
+  op.deaths = devices_[device].server_deaths;
   op.calm = calm_;
   op.may_fail = devices_[device].disk_may_fail;
   op.may_not_fit = devices_[device].disk_may_fill;

@@ -134,7 +134,8 @@ class Judge {
     OpDescription what;
     uint64_t begin_ns = 0;
     uint64_t losses = 0;      // of the session's last path, when it began
-    bool repeated = false;    // on its way when one was lost: it may have been sent again
+    uint64_t deaths = 0;      // of the server
+    bool repeated = false;    // see may_be_repeated()
     uint64_t gave_up_ns = 0;  // of an orphan: when its device gave up; 0: it was cancelled
     bool calm = false;
     bool may_fail = false;        // a disk error fell into its time
@@ -170,6 +171,7 @@ class Judge {
     bool resized_by_server = false;  // it may have news of sizes on the way
     uint64_t cut = 0;                // the operation that stands for what is cut off; 0: none
     uint64_t taken_away_ns = 0;      // by an operator, for the last time
+    uint64_t server_deaths = 0;
     std::vector<Operation> orphans;  // given up by their clients, may still land
   };
   // From the wish of an operator until the server knows of it.
@@ -179,9 +181,7 @@ class Judge {
   void replace(size_t device);
   Operation take(uint64_t id);
   uint64_t losses_of(size_t client, size_t device) const;
-  bool may_be_repeated(const Operation& op) const {
-    return op.repeated || losses_of(op.client, op.device) != op.losses;
-  }
+  bool may_be_repeated(const Operation& op) const;
   bool explained(const Operation& op, base::Errc status, bool flush_may_fail);
   bool flush_may_fail(const Operation& op);
   bool tells_all(const Operation& flush) const;

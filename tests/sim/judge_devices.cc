@@ -38,6 +38,7 @@ void Judge::check_gave_up(size_t client, size_t server) {
 void Judge::server_died(size_t server) {
   for (size_t i = 0; i < devices_.size(); ++i) {
     if (plan_.devices[i].server != server) continue;
+    ++devices_[i].server_deaths;
     // A failure that it had not told yet dies with it (docs/bnbd.md, "Flush").
     DiskFailures& failures = devices_[i].failures;
     if (failures.may_be_forgotten()) devices_[i].lives.back()->history->flushes_forgotten();

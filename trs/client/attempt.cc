@@ -29,6 +29,7 @@ base::Task<base::Status> Path::attempt(bool begins) {
   } else if (map_->epoch != session_.epoch() || map_->sequenced != session_.sequenced()) {
     co_return make_error(Errc::kProtocol, "the server has the path join another incarnation");
   }
+  map_->lineage = session_.lineage();
   session_.queue_of(0).resume(number_, map_);  // admin requests work from here on
   watch_peer();
   co_return status;
@@ -206,6 +207,7 @@ void Path::take_info(std::span<const std::byte> message) {
   map_->sequenced = (shared & wire::kFeatureSequenced) != 0;
   map_->answer_slots = (shared & wire::kFeatureAnswerSlots) != 0;
   map_->notices = (shared & wire::kFeatureNotices) != 0;
+  map_->keeps_answers = (shared & wire::kFeatureKeptAnswers) != 0;
   map_->lends = session_.permit_plan(granted_).lends;
   size_t regions = 0;
   auto epoch = wire::parse_info_rsp(message, chunk_bytes, map_->chunks, &regions);

@@ -33,10 +33,14 @@ struct PathMap {
   bool braid_peer = false;
   bool sequenced = false;
   bool answer_slots = false;
-  bool lends = false;         // permits may go from reactor to reactor
-  bool counted_keys = false;  // a chunk's key goes up by one with each answer
-  bool notices = false;       // the server may send them
+  bool lends = false;          // permits may go from reactor to reactor
+  bool counted_keys = false;   // a chunk's key goes up by one with each answer
+  bool notices = false;        // the server may send them
+  bool keeps_answers = false;  // when the incarnation is over
   uint32_t epoch = 0;
+  /// Incarnations by which the server knows the same numbers; counts those at whose beginning it
+  /// did not.
+  uint64_t lineage = 0;
 };
 
 /// Which permits there are: the lowest are for admin requests. Fixed at the first connect.

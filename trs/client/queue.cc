@@ -2,6 +2,7 @@
 #include "trs/client/queue.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "trs/client/path.h"
 #include "trs/client/session.h"
@@ -100,11 +101,12 @@ void Queue::make_permits(PermitPlan plan) {
 
 void Queue::resume(size_t path, std::shared_ptr<const PathMap> map) {
   run_now_or_here([this, path, of_path = std::move(map)]() mutable {
-    const uint32_t epoch = of_path->epoch;
     Lane& lane = *lanes_[path];
     lane.go_up(std::move(of_path));
     if (!lane.up()) return;
-    if (epoch != epoch_) begin_incarnation(epoch);
+    if (lane.map().epoch != epoch_ || lane.map().lineage != lineage_) {
+      begin_incarnation(lane.map());
+    }
     lends_ = lane.map().lends && !service_;
     refuse_ = Errc::kOk;
     if (up_.empty() && was_up_) base::add_shared(statistics_.reconnects, 1);
@@ -191,7 +193,7 @@ void Queue::take_back() {
       if (lane) take_from(*lane);
     }
     stop_lending();
-    begin_incarnation(0);
+    end_incarnation();
     while ((service_ || refuse_ != Errc::kOk) && !held_.empty()) {
       end_request(*held_.front(), refuse_ != Errc::kOk ? refuse_ : Errc::kDisconnected);
     }
@@ -199,9 +201,15 @@ void Queue::take_back() {
   });
 }
 
-/// Nothing of the former one can be at the server, or come from it.
-void Queue::begin_incarnation(uint32_t epoch) {
-  if (epoch_ == 0 || !reactor_.host().mutant("epoch-stale")) epoch_ = epoch;
+/// Nothing of it can be at the server, or come from it, any more.
+void Queue::end_incarnation() {
+  if (!reactor_.host().mutant("epoch-stale")) epoch_ = 0;
+}
+
+/// To a server that knows them requests go with the numbers that they had.
+void Queue::begin_incarnation(const PathMap& map) {
+  if (epoch_ == 0 || !reactor_.host().mutant("epoch-stale")) epoch_ = map.epoch;
+  if (std::exchange(lineage_, map.lineage) == map.lineage) return;
   for (ClientRequest* request = held_.front(); request != nullptr; request = held_.next(*request)) {
     request->sequence = 0;
   }

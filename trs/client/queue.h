@@ -135,7 +135,8 @@ class Queue final : public ClientQueue, private base::Poller {
   uint32_t fill_plain(const ClientRequest& request, const Lane& lane, std::byte* at) const;
   uint32_t fill_sequenced(const ClientRequest& request, const Lane& lane, std::byte* at) const;
   void make_permits(PermitPlan plan);
-  void begin_incarnation(uint32_t epoch);
+  void begin_incarnation(const PathMap& map);
+  void end_incarnation();
   void plant_in_failover();
   void take_from(Lane& lane);
   void hold(ClientRequest& request);
@@ -174,7 +175,8 @@ class Queue final : public ClientQueue, private base::Poller {
   PathPolicy policy_;
   size_t turn_ = 0;
   size_t requests_ = 0;   // chosen for by kMinLatency
-  uint32_t epoch_ = 0;    // of the incarnation whose sequences table_ has
+  uint32_t epoch_ = 0;    // of the incarnation; 0: there is none
+  uint64_t lineage_ = 0;  // of the last one: PathMap::lineage
   bool was_up_ = false;   // ever
   bool stopped_ = false;  // for good
   bool watched_ = false;  // polled by the reactor

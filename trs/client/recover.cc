@@ -177,7 +177,9 @@ void Session::go_up(Path& path) {
 }
 
 void Session::set_incarnation(const PathMap& map) {
-  epoch_ = map.epoch;
+  answers_kept_ = map.keeps_answers && wire::follows_epoch(map.epoch, last_epoch_);
+  if (!answers_kept_) ++lineage_;
+  epoch_ = last_epoch_ = map.epoch;
   sequenced_ = map.sequenced;
 }
 

@@ -135,10 +135,10 @@ void Queue::end_request(ClientRequest& request, Errc status) {
 
 bool Queue::cancel(ClientRequest& request) {
   if (request.outcome != Errc::kOk) return true;  // is ending already
-  // Numbered: it was on the wire of a lost path, and the server may be at it. It goes by another
-  // path, or comes back with the end of the incarnation.
+  // It was on the wire of a lost path, and the server may be at it. It goes by another path, or
+  // comes back with the end of the incarnation.
   const bool in_flight = table_[request.permit.index()].request == &request;
-  if (in_flight || request.sequence != 0) return false;
+  if (in_flight || (request.sequence != 0 && request.sent_in == epoch_)) return false;
   end_request(request, Errc::kCanceled);
   return true;
 }
@@ -193,7 +193,7 @@ uint32_t Queue::fill_sequenced(const ClientRequest& request, const Lane& lane,
   message.flags = request.has_words ? wire::kHasWords : uint16_t{0};
   const bool with_target = read && request.data.length_bytes > 0;
   message.sg_cnt = static_cast<uint16_t>(with_target ? 1 : 0);
-  message.epoch = epoch_;
+  message.epoch = request.epoch;
   message.sequence = request.sequence;
   std::memcpy(at, &message, sizeof(message));
   uint32_t bytes = sizeof(message);
@@ -221,8 +221,10 @@ void Queue::put_on_wire(ClientRequest& request, Lane& lane) {
       if (!reactor_.host().mutant("numbers-kept")) slot.sequence = 0;
     }
     slot.sequence = wire::next_sequence(slot.sequence);
+    request.epoch = epoch_;
     request.sequence = slot.sequence;
   }
+  request.sent_in = epoch_;
   slot.request = &request;
   slot.lane = &lane;
   lane.in_flight.push_back(request);

@@ -125,12 +125,14 @@ void Queue::resume(Request& request) {
 }
 
 const char* Queue::take_sequenced(Request& request, const wire::ParsedRequest& parsed) {
-  if (parsed.epoch != session_.epoch() && !mutant("epoch-unchecked")) {
+  const bool counts_anew = session_.counts_anew(parsed.epoch, request.epoch);
+  if (parsed.epoch != request.epoch && !counts_anew && !mutant("epoch-unchecked")) {
     return "is of another epoch than its session";
   }
-  if (parsed.sequence == request.sequence) return take_again(request, parsed);
+  if (!counts_anew && parsed.sequence == request.sequence) return take_again(request, parsed);
   if (request.state != Request::State::kFree) return "names a chunk whose request is still running";
-  const bool in_sequence = parsed.sequence == wire::next_sequence(request.sequence);
+  const bool in_sequence =
+      parsed.sequence == wire::next_sequence(counts_anew ? 0 : request.sequence);
   if (!in_sequence && !mutant("sequence-unchecked")) return "is out of sequence";
   arrive(request, parsed);
   return nullptr;
@@ -178,8 +180,12 @@ void Queue::copy_part(Request& request) {
 
 void Queue::arrived(Request& request, const wire::ParsedRequest& parsed) {
   if (parsed.sequenced) {
-    request.follows = request.sequence != 0;
+    const bool again = parsed.sequence == request.sequence;
+    request.follows = request.sequence != 0 && !again && parsed.epoch == request.epoch &&
+                      parsed.epoch == session_.epoch();
+    request.epoch = parsed.epoch;
     request.sequence = parsed.sequence;
+    request.kept = false;
   }
   begin(request, parsed);
 }
@@ -197,13 +203,20 @@ const char* Queue::take_again(Request& request, const wire::ParsedRequest& parse
   if (busy) {
     request.queue = this;
     running_.push_back(request);
-  } else if (request.source.mr != nullptr || mutant("done-twice")) {
-    request.follows = false;
-    begin(request, parsed);  // the memory that it was read from may have changed: read again
+  } else if (is_done_again(request) || mutant("done-twice")) {
+    arrive(request, parsed);
   } else {
     answer(request);
   }
   return nullptr;
+}
+
+/// What was read is not there any more, or may have changed. Of a former incarnation it is known
+/// what went well, and nothing of its connections.
+bool Queue::is_done_again(const Request& request) {
+  if (!request.kept) return request.source.mr != nullptr;
+  return request.direction == Direction::kRead || request.status != base::Errc::kOk ||
+         request.repeats;
 }
 
 bool Queue::mutant(const char* name) const {

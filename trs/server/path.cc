@@ -291,7 +291,7 @@ void Path::breach(const char* reason, const std::string& detail) {
   server.count_breach(reason);
   server.complain(peer_text_,
                   fmt::format("session '{}' of {}: {}", session_.name(), peer_text_, detail));
-  session_.close(detail);
+  session_.breach(detail);
 }
 
 void Path::close(const std::string& why) {

@@ -100,6 +100,7 @@ class Queue final : public base::ListNode, private ConnectionUser, private Heart
   const char* take_sequenced(Request& request, const wire::ParsedRequest& parsed);
   bool mutant(const char* name) const;
   const char* take_again(Request& request, const wire::ParsedRequest& parsed);
+  static bool is_done_again(const Request& request);
   void arrive(Request& request, const wire::ParsedRequest& parsed);
   void copy(uint32_t chunk, size_t from, size_t bytes);
   void copy_part(Request& request);

@@ -48,7 +48,10 @@ class Request final : public ServerRequest, public base::ListNode {
   bool lent = false;  // permits of the session may be; never changes
   uint16_t cid = 0;   // by which the newest request came
   uint32_t index = 0;
-  uint32_t sequence = 0;  // of the chunk's newest request; 0: none with a number so far
+  // Of the chunk's newest request. Sequence 0: none with a number so far. An epoch that is not the
+  // session's: nothing has come for the chunk but what a former incarnation counted.
+  uint32_t epoch = 0, sequence = 0;
+  bool kept = false;  // it ended in a former incarnation, of which there is no data (KeptAnswers)
   Slice* slice = nullptr;
   Queue* queue = nullptr;       // by which the answer goes; null: that path is lost
   wire::SgDescriptor target{};  // where the data of a read goes

@@ -49,6 +49,7 @@ ServerImpl::ServerImpl(vhca::Device& device, ServerOptions options, ServerUser& 
       complaints_(home_, home_.log().child("trs-server"), kComplaints),
       comings_(home_, home_.log().child("trs-server"), kComings),
       connect_rate_(2 * options_.sessions_max),
+      kept_answers_(options_.sessions_max),
       changed_(std::make_shared<base::Signal>(home_)) {}
 
 ServerImpl::~ServerImpl() = default;
@@ -221,6 +222,9 @@ void ServerImpl::session_ended(Session& session) {
   home_.post([this, alive = std::weak_ptr<char>(alive_), ended = &session] {
     if (alive.expired()) return;
     remember_left_behind(*ended);
+    if (KeptSession kept = ended->kept_answers(); !kept.answers.empty()) {
+      kept_answers_.keep(std::move(kept));
+    }
     std::erase_if(sessions_, [ended](const auto& each) { return each.get() == ended; });
     changed_->notify_all();
   });

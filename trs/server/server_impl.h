@@ -13,6 +13,7 @@
 #include "base/limited_log.h"
 #include "trs/server.h"
 #include "trs/server/connect_rate.h"
+#include "trs/server/kept_answers.h"
 #include "trs/server/lent.h"
 #include "trs/server/session.h"
 #include "trs/server/worker.h"
@@ -64,6 +65,10 @@ class ServerImpl final : public Server {
   /// A path whose client has proved this key: it takes its place. 0, or why not, as an errno.
   int admit_proven(Path& path, const KeyPtr& key);
   void session_ended(Session& session);
+  /// What a former session of the same client has answered.
+  std::optional<KeptSession> take_kept_answers(const Session& session) {
+    return kept_answers_.take(session.paths_uuid(), session.key_name(), session.cid_num());
+  }
   /// Whether the session of a path that is complete, and was half open until now, may open.
   base::Status check_room(Path& path) const;
   const std::array<LentMemory*, kLentMax>& lent() const { return lent_; }
@@ -123,6 +128,7 @@ class ServerImpl final : public Server {
   ServerStatistics statistics_;
   uint64_t paths_made_ = 0;
   ConnectRate connect_rate_;
+  KeptAnswers kept_answers_;
   bool stopping_ = false;
   bool workers_stopping_ = false;
   size_t stops_due_ = 0;

@@ -39,6 +39,7 @@ Session::Session(ServerImpl& server, const wire::ConnReq& request, std::string p
       lends_(has(wire::kFeatureLentPermits) && cid_num_ > 2),
       spread_(server.next_spread()),
       epoch_(random_epoch(home_.host())),
+      first_epoch_(epoch_),
       recon_cnt_(request.recon_cnt),
       proven_(!proof_due),
       codec_(server.options().queue_depth),
@@ -179,6 +180,7 @@ base::Status Session::begin(const wire::ParsedInfoReq& info) {
   admin_permits_ = info.admin_permits;
   name_ = info.session_name;
   BRAID_CHECK(make_chunks());
+  if (const auto former = server_.take_kept_answers(*this)) take_over(*former);
   state_ = State::kOpen;
   // Before the messages to the queues, which carry what the user set up to their threads.
   user_knows_ = true;
@@ -198,6 +200,7 @@ base::Status Session::make_chunks() {
   requests_ = std::make_unique<Request[]>(depth);
   for (uint32_t i = 0; i < depth; ++i) {
     requests_[i].index = i;
+    requests_[i].epoch = epoch_;
     requests_[i].session = this;
     // A lent one finds its slice when its first request comes.
     requests_[i].slice = slices_[owner_of(i).value_or(0)].get();
@@ -205,6 +208,46 @@ base::Status Session::make_chunks() {
     requests_[i].reactor = &requests_[i].slice->worker().reactor();
   }
   return {};
+}
+
+void Session::take_over(const KeptSession& former) {
+  epoch_ = wire::next_epoch(former.epoch);
+  first_epoch_ = former.first_epoch;
+  for (uint32_t i = 0; i < queue_depth(); ++i) requests_[i].epoch = first_epoch_;
+  for (const KeptAnswer& answer : former.answers) {
+    Request& request = requests_[answer.chunk];
+    request.kept = true;
+    request.epoch = answer.epoch;
+    request.sequence = answer.sequence;
+    request.cid = answer.cid;
+    request.direction = answer.direction;
+    request.data = chunk(answer.chunk).first(answer.data_bytes);
+    request.status = answer.status;
+    request.repeats = answer.repeats;
+    request.has_answer_words = answer.has_words;
+    request.answer_words = answer.words;
+  }
+}
+
+KeptSession Session::kept_answers() const {
+  KeptSession kept{paths_uuid_, client(), key_name(), cid_num_, first_epoch_, epoch_, {}};
+  if (breached_ || requests_ == nullptr || !has(wire::kFeatureKeptAnswers)) return kept;
+  for (uint32_t i = 0; i < queue_depth(); ++i) {
+    const Request& request = requests_[i];
+    if (request.sequence == 0) continue;
+    KeptAnswer& answer = kept.answers.emplace_back();
+    answer.chunk = i;
+    answer.cid = request.cid;
+    answer.epoch = request.epoch;
+    answer.sequence = request.sequence;
+    answer.direction = request.direction;
+    answer.data_bytes = static_cast<uint32_t>(request.data.size());
+    answer.status = request.status;
+    answer.repeats = request.repeats;
+    answer.has_words = request.has_answer_words;
+    answer.words = request.answer_words;
+  }
+  return kept;
 }
 
 base::Status Session::borrow(const LentMemory& memory) {
@@ -316,6 +359,11 @@ void Session::undrained(base::Timer& timer) {
     self.left_behind_.emplace_back(path->landing_memory());
     path->give_up_draining();
   }
+}
+
+void Session::breach(const std::string& detail) {
+  breached_ = true;
+  close(detail);
 }
 
 bool Session::end(const std::string& why) {

@@ -20,6 +20,7 @@
 #include "base/reactor.h"
 #include "trs/imm.h"
 #include "trs/server.h"
+#include "trs/server/kept_answers.h"
 #include "trs/server/path.h"
 #include "trs/server/request.h"
 #include "trs/server/slice.h"
@@ -64,11 +65,15 @@ class Session final : public ServerSession {
   void adopt(Path& path);
 
   const wire::Uuid& paths_uuid() const { return paths_uuid_; }
+  uint16_t cid_num() const { return cid_num_; }
   /// What is known for a connect request.
   KnownSession known(const wire::ConnReq& request) const;
   bool opened() const { return state_ == State::kOpen; }
   /// Of an ended one: what a client may still copy into. Gone once nobody does.
   const std::vector<std::weak_ptr<base::Segment>>& left_behind() const { return left_behind_; }
+  /// Of an ended one: what its client may ask for when it comes back. Empty if it has none, or has
+  /// broken the protocol.
+  KeptSession kept_answers() const;
   Path& add_path(size_t endpoint, std::unique_ptr<vhca::Pd> pd, const wire::ConnReq& request,
                  std::string peer_text);
   /// The newest path of this name that is live, or null.
@@ -106,6 +111,8 @@ class Session final : public ServerSession {
   /// `asker` is told when nothing is left of this life of a path, nor of older ones.
   void fence(const wire::FenceMsg& asked, Path& asker);
   void path_connected(Path& path);
+  /// Its client has broken the protocol by a path.
+  void breach(const std::string& detail);
   void path_lost(bool was_connected, const std::string& why);
   void path_ended(Path& path);
   void slice_quiet();
@@ -124,6 +131,11 @@ class Session final : public ServerSession {
   bool is_admin(uint32_t chunk) const { return chunk < admin_permits_; }
   bool sequenced() const { return has(wire::kFeatureSequenced); }
   uint32_t epoch() const { return epoch_; }
+  /// A request that was counted in `epoch` for a chunk whose newest is of `newest`: of a later
+  /// incarnation, this one or one whose requests never came, which all count from 1.
+  bool counts_anew(uint32_t epoch, uint32_t newest) const {
+    return epoch != newest && epoch - newest <= epoch_ - newest;
+  }
   const ImmCodec& codec() const { return codec_; }
   /// Also while it ends.
   bool has_requests() const { return requests_ != nullptr; }
@@ -150,6 +162,7 @@ class Session final : public ServerSession {
     uint16_t asker_recon_cnt = 0;
   };
   base::Status make_chunks();
+  void take_over(const KeptSession& former);
   void answer_fences();
   void send_notice();
   void end_if_quiet();
@@ -166,7 +179,8 @@ class Session final : public ServerSession {
   const uint32_t features_;     // shared with the client
   const bool lends_;            // permits between its I/O connections
   const size_t spread_;         // connection cid > 0 is served by reactor spread + cid
-  const uint32_t epoch_;        // random
+  uint32_t epoch_;              // random, or what follows a former one; fixed when it is open
+  uint32_t first_epoch_;        // of those that follow each other
   uint32_t admin_permits_ = 1;  // on connection 0
   uint16_t recon_cnt_;          // of the newest path
   bool proven_;
@@ -181,6 +195,7 @@ class Session final : public ServerSession {
   std::vector<PendingFence> fences_;
   bool user_knows_ = false;
   bool evicted_ = false;
+  bool breached_ = false;
   bool notice_raised_ = false;   // and sent by a path that still stands
   size_t quiet_due_ = 0;         // slices
   base::Timer undrained_timer_;  // while closing

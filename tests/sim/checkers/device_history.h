@@ -46,8 +46,8 @@ class DeviceHistory {
   /// `id` is unique among all operations of the world, from 1; a write's stamps bear it as version.
   void begin(uint64_t id, const OpDescription& op);
   /// `read_data`: what a successful read returned. `otherwise_explained`: it failed, and the disk
-  /// may be the reason; then the client may still owe the report of a loss. `repeated`: its session
-  /// has lost its last path meanwhile, and may have sent it again.
+  /// may be the reason; then the client may still owe the report of a loss. `repeated`: it may have
+  /// been done several times.
   void end(uint64_t id, bool succeeded, std::span<const std::byte> read_data,
            bool otherwise_explained = false, bool repeated = false);
   /// The disk may lie while this one runs: should it be acknowledged as durable, or as a flush, its

@@ -16,7 +16,7 @@
 //
 // A write that failed, or whose client died, takes effect at one instant of its interval, or never.
 // One that was sent again when its session had lost its last path may take effect several times
-// within its interval: no number tells twice from once there (docs/trs.md).
+// within its interval, if its server does not know any more what it had done (docs/trs.md).
 #pragma once
 
 #include <cstddef>
