@@ -145,6 +145,9 @@ struct ServerOptions {
   /// and one address three quarters.
   unsigned connections_max = 1024;
   HeartbeatOptions heartbeat;
+  /// Towards clients that are not Braid: as far apart as Linux's own, who cannot hold their I/O
+  /// until there is a path again.
+  HeartbeatOptions patient_heartbeat = {.interval_ns = 5 * base::kSecond, .missed_max = 5};
   /// kWindows: where device and client can, else kCopy. Each path has chunks of its own then.
   ChunkGuard guard = ChunkGuard::kNone;
   /// What is offered to Braid clients (wire.h); less than all to be as an older version is.

@@ -179,6 +179,7 @@ class Judge {
 
   void begin_life(size_t device);
   void replace(size_t device);
+  void rival_each_other(size_t device);
   Operation take(uint64_t id);
   uint64_t losses_of(size_t client, size_t device) const;
   bool may_be_repeated(const Operation& op) const;

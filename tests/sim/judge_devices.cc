@@ -49,8 +49,23 @@ void Judge::server_died(size_t server) {
   }
 }
 
+/// What is there now knows of no writer, and believes the first that comes back, though he may have
+/// been superseded on what was there before. To the others it is then his, before they can see that
+/// it is another device.
+void Judge::rival_each_other(size_t device) {
+  const auto writers = std::count_if(handles_.begin(), handles_.end(), [device](const auto& each) {
+    return each.first.second == device && each.second.writes();
+  });
+  if (writers < 2) return;
+  for (auto& [owner, handle] : handles_)
+    if (owner.second == device && handle.writes()) handle.rivalled = true;
+  for (Operation& op : running_)
+    if (op.device == device && op.handle.writes()) op.rivalled = true;
+}
+
 void Judge::replace(size_t device) {
   end_orphans(device);
+  rival_each_other(device);
   devices_[device].lives.back()->ended_ns = world_.now_ns();
   begin_life(device);
 }

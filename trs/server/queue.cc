@@ -19,6 +19,13 @@ constexpr uint32_t kSpareReceives = 16;
 // that we live. A completion may stand for a quarter of all sends: it comes before these are all
 // that is left.
 constexpr uint32_t kSendsBesideAnswers = kSendsBesideRequests / 2;
+// Towards a client that is not Braid: 2.1 s and 15 s with its retries, as its heartbeats are slow.
+constexpr uint8_t kPatientAckTimeout = 19;
+
+const HeartbeatOptions& heartbeat_towards(Session& session) {
+  const ServerOptions& options = session.server().options();
+  return session.braid_peer() ? options.heartbeat : options.patient_heartbeat;
+}
 
 }  // namespace
 
@@ -27,7 +34,7 @@ Queue::Queue(Path& path, Worker& worker, uint16_t cid)
       session_(path.session()),
       worker_(worker),
       cid_(cid),
-      heartbeat_(worker.reactor(), session_.server().options().heartbeat, *this) {}
+      heartbeat_(worker.reactor(), heartbeat_towards(session_), *this) {}
 
 Queue::~Queue() = default;
 
@@ -90,6 +97,7 @@ base::Task<base::Status> Queue::try_accept(vhca::ConnectRequest& request) {
 
   vhca::ConnectParameters parameters;
   parameters.private_data = wire::bytes_of(answer_);
+  if (!session_.braid_peer()) parameters.ack_timeout = kPatientAckTimeout;
   auto accepted = co_await request.accept(worker_.reactor(), connection_->qp(), parameters);
   if (!accepted.ok()) co_return accepted.error();
   connection_->attach(std::move(*accepted), [this] {
