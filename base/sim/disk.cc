@@ -98,6 +98,7 @@ Errc SimDisk::execute(IoOpcode opcode, bool force_unit_access, uint64_t offset_b
     ++counters_.refused_for_room;
     return fail_store(offset_bytes, length_bytes, source, Errc::kNoSpace);
   }
+  if (on_write && opcode == IoOpcode::kWrite) on_write(offset_bytes, {data, length_bytes});
   if (options_.misdirecting && opcode == IoOpcode::kWrite && random_.one_in(kMisdirectsOneIn))
     offset_bytes = elsewhere(length_bytes);
   const bool durable = force_unit_access && !lies();

@@ -15,6 +15,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -91,6 +92,9 @@ class SimDisk {
   uint32_t id() const { return id_; }
   void set_id(uint32_t id) { id_ = id; }
   SimDiskFaults faults;
+  /// For checkers: told of each write, where it was to go and what it holds, before it takes
+  /// effect.
+  std::function<void(uint64_t offset_bytes, std::span<const std::byte> data)> on_write;
 
   /// When an operation handed over now ends. Counts slow and stalled ones.
   uint64_t completion_time(uint64_t now_ns);

@@ -167,9 +167,13 @@ uint64_t Judge::losses_of(size_t client, size_t device) const {
 bool Judge::may_be_repeated(const Operation& op) const {
   if (op.repeated) return true;
   if (losses_of(op.client, op.device) == op.losses) return false;
+  return older(op) || devices_[op.device].server_deaths != op.deaths || op.may_fail ||
+         op.may_not_fit;
+}
+
+bool Judge::older(const Operation& op) const {
   const ServerPlan& server = plan_.servers[plan_.devices[op.device].server];
-  const bool older = (server.features & plan_.clients[op.client].features) != trs::kAllFeatures;
-  return older || devices_[op.device].server_deaths != op.deaths || op.may_fail || op.may_not_fit;
+  return (server.features & plan_.clients[op.client].features) != trs::kAllFeatures;
 }
 
 uint64_t Judge::begin(size_t client, size_t device, const OpDescription& what,
@@ -196,6 +200,8 @@ uint64_t Judge::begin(size_t client, size_t device, const OpDescription& what,
     op.tells_all = tells_all(op);
   }
   if (op.changes()) op.handle.untold->change_begins(op.id);
+  if (what.kind == OpKind::kWrite) applied_once_.begin(op.id, what.sectors);
+  if (older(op) || op.may_fail || op.may_not_fit) applied_once_.excuse(op.id);
   completions_.posted(op.id);
   if (op.in_history) op.history().begin(op.id, what);
   if (op.in_history && devices_[device].disk_may_lie) op.history().lied_to(op.id);

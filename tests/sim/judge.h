@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/sim.h"
 #include "tests/sim/board.h"
+#include "tests/sim/checkers/applied_once.h"
 #include "tests/sim/checkers/completion.h"
 #include "tests/sim/checkers/device_history.h"
 #include "tests/sim/checkers/exclusive.h"
@@ -67,6 +68,8 @@ class Judge {
   void disk_may_fill(size_t device, bool on);
   /// Its disk acknowledges flushes and FUA writes and may not do them.
   void disk_may_lie(size_t device, bool on);
+  /// The disk of a device is about to store this.
+  void disk_stores(size_t device, uint64_t first_sector, std::span<const std::byte> data);
   /// An operator has the device closed at its server.
   void operator_closes(size_t device) { devices_[device].taken_away_ns = world_.now_ns(); }
   /// An operator asks the server for another size of a file. False: too much is going on there to
@@ -182,7 +185,9 @@ class Judge {
   void rival_each_other(size_t device);
   Operation take(uint64_t id);
   uint64_t losses_of(size_t client, size_t device) const;
+  bool older(const Operation& op) const;
   bool may_be_repeated(const Operation& op) const;
+  void excuse_repeats(size_t device);
   bool explained(const Operation& op, base::Errc status, bool flush_may_fail);
   bool flush_may_fail(const Operation& op);
   bool tells_all(const Operation& flush) const;
@@ -205,6 +210,7 @@ class Judge {
   Violations violations_;
   CompletionChecker completions_{violations_};
   GiveUpChecker give_ups_{violations_};
+  AppliedOnceChecker applied_once_{violations_};
   std::vector<Device> devices_;
   std::map<std::pair<size_t, size_t>, Handle> handles_;     // by client and device
   std::map<std::pair<size_t, size_t>, uint64_t> asked_ns_;  // to open, by client and device

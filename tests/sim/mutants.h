@@ -43,7 +43,7 @@ inline constexpr std::array kMutants = {
     Mutant{"chunk-reused", "broke the protocol", 4001},
     Mutant{"renumbered", "broke the protocol", 4001},
     Mutant{"sequence-unchecked", "broke the protocol", 2054},
-    Mutant{"done-twice", "no order of these explains", 30240},
+    Mutant{"done-twice", "was done more than once"},
     Mutant{"preflush-skipped", "no order of these explains", 2007},
     Mutant{"acknowledged-before-flush", "no order of these explains", 4001},
     Mutant{"disk-error-hidden", "no order of these explains", 6001},

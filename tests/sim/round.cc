@@ -104,6 +104,7 @@ class Round : private Victims {
   void restore_size(size_t device) override;
   void replace_file(size_t device) override;
   base::sim::SimDiskOptions disk_options(const DevicePlan& device) const;
+  void watch_disk(size_t device);
   void disks_work_again(size_t device) {
     judge_.disk_may_fail(device, false);
     judge_.disk_may_fill(device, false);
@@ -201,6 +202,7 @@ void Round::build() {
     disks_.push_back(device.memory ? nullptr
                                    : &machine.add_disk(path_of(device), disk_options(device)));
   }
+  for (size_t d = 0; d < disks_.size(); ++d) watch_disk(d);
   for (const ClientPlan& plan : plan_.clients) {
     Client client;
     client.machine = &world_.add_machine(plan.name);
@@ -210,6 +212,13 @@ void Round::build() {
   }
   for (size_t i = 0; i < servers_.size(); ++i) start_server(i);
   for (size_t i = 0; i < clients_.size(); ++i) start_client(i);
+}
+
+void Round::watch_disk(size_t device) {
+  if (disks_[device] == nullptr) return;
+  disks_[device]->on_write = [this, device](uint64_t offset, std::span<const std::byte> data) {
+    judge_.disk_stores(device, offset / kSectorBytes, data);
+  };
 }
 
 base::sim::SimDiskOptions Round::disk_options(const DevicePlan& device) const {
@@ -349,6 +358,7 @@ void Round::replace_file(size_t device) {
   const DevicePlan& plan = plan_.devices[device];
   replaced_disks_.push_back(disks_[device]);
   disks_[device] = &servers_[plan.server].machine->replace_disk(path_of(plan), disk_options(plan));
+  watch_disk(device);
   judge_.file_replaced(device);
 }
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <vector>
 
+#include "tests/sim/checkers/applied_once.h"
 #include "tests/sim/checkers/completion.h"
 #include "tests/sim/checkers/device_history.h"
 #include "tests/sim/checkers/exclusive.h"
@@ -98,6 +99,32 @@ TEST(Stamp, BelongsToOneDeviceSectorAndVersionAndIsWhole) {
   std::array<std::byte, kSectorBytes> nearly_zero{};
   nearly_zero.back() = std::byte{1};
   EXPECT_FALSE(read_stamp(nearly_zero, 1, 2));
+}
+
+// --- what the disk stores
+
+TEST(AppliedOnce, SeesAWriteWhosePartsAreMoreThanItHas) {
+  Violations violations;
+  AppliedOnceChecker checker(violations);
+  checker.begin(1, 8);
+  checker.stored(1, 1, 4);
+  checker.stored(1, 1, 4);
+  EXPECT_EQ(violations.count(), 0u);
+  checker.stored(1, 1, 1);
+  EXPECT_EQ(violations.count(), 1u);
+  checker.stored(1, 1, 8);
+  EXPECT_EQ(violations.count(), 1u) << "one mistake is one report";
+}
+
+TEST(AppliedOnce, SaysNothingOfWhatMayBeRepeated) {
+  Violations violations;
+  AppliedOnceChecker checker(violations);
+  checker.begin(1, 8);
+  checker.stored(1, 1, 8);
+  checker.excuse(1);
+  checker.stored(1, 1, 8);
+  checker.stored(1, 2, 8);  // of nobody who is known
+  EXPECT_EQ(violations.count(), 0u);
 }
 
 // --- a device
