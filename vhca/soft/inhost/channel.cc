@@ -107,23 +107,24 @@ Status Channel::send(const CmMessage& message, std::span<const base::Handle* con
   return socket_->send(datagram, handles);
 }
 
-void Channel::read_announcements() {
+bool Channel::read_announcements() {
   const std::lock_guard lock(socket_mutex_);
-  read_locked();
+  return read_locked();
 }
 
-void Channel::read_locked() {
-  while (socket_ && !ended()) {
+bool Channel::read_locked() {
+  for (int read = 0; socket_ && !ended(); ++read) {
+    if (read == kMessagesPerTurn) return false;
     auto received = receive_cm_message(*socket_);
+    if (received.code() == Errc::kWouldBlock) return true;
     if (!received.ok()) {
-      if (received.code() == Errc::kWouldBlock) return;
       const bool hung_up = received.code() == Errc::kDisconnected;
-      return end_locked(hung_up ? "the peer process is gone" : received.error().message());
-    }
-    if (Status taken = take_locked(std::move(received).value()); !taken.ok()) {
-      return end_locked(taken.error().message());
+      end_locked(hung_up ? "the peer process is gone" : received.error().message());
+    } else if (Status taken = take_locked(std::move(received).value()); !taken.ok()) {
+      end_locked(taken.error().message());
     }
   }
+  return true;
 }
 
 Status Channel::take_locked(Received received) {
@@ -184,7 +185,7 @@ void Channel::fail(const std::string& reason) {
 void Channel::readable(base::Watch& watch) {
   // The callback may let go of the last owner.
   const auto self = static_cast<Channel*>(watch.context)->shared_from_this();
-  self->read_announcements();
+  (void)self->read_announcements();
   self->settle();
 }
 

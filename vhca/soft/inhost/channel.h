@@ -27,6 +27,10 @@ struct Received {
   std::vector<std::unique_ptr<base::Handle>> handles;
 };
 
+/// How many messages of one channel are read at once: a peer may write without end. The rest is
+/// read in the next turn, for which the socket stays readable.
+inline constexpr int kMessagesPerTurn = 32;
+
 /// One message from a socket; kWouldBlock, kDisconnected, kProtocol.
 base::Result<Received> receive_cm_message(base::LocalSocket& socket);
 
@@ -70,8 +74,9 @@ class Channel : public std::enable_shared_from_this<Channel> {
   void disconnect_user();
 
   base::Status send(const CmMessage& message, std::span<const base::Handle* const> handles = {});
-  /// Reads what the socket holds, so that a segment that was announced is known.
-  void read_announcements();
+  /// Reads what the socket holds, so that a segment that was announced is known. False: only a part
+  /// of it, kMessagesPerTurn.
+  bool read_announcements();
   /// Ends the connection because of what the peer did. The rest happens on the reactor.
   void fail(const std::string& reason);
 
@@ -82,7 +87,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
 
  private:
   static void readable(base::Watch& watch);
-  void read_locked();
+  bool read_locked();
   base::Status take_locked(Received received);
   base::Status announcement_locked(Received& received);
   void end_locked(const std::string& reason);

@@ -158,21 +158,23 @@ Execution InHostLink::pushed(bool solicited) {
 
 Execution InHostLink::execute_rdma(const Request& request) {
   const bool with_imm = request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
-  ibv_wc_status status = IBV_WC_SUCCESS;
+  Execution moved;
   Room room = Room::kReady;
   const Gate gate = visit(outbound_, request.rkey, [&](const Gate& seen) {
     if (!passes(seen)) [[unlikely]]
       return;
-    status = check_qp_access(request.opcode, seen.access);
-    if (status == IBV_WC_SUCCESS && with_imm) room = outbound_.ready();
-    if (status == IBV_WC_SUCCESS && room == Room::kReady && request.length != 0) {
-      status = move_data(request, seen.pd);
+    const ibv_wc_status allowed = check_qp_access(request.opcode, seen.access);
+    if (allowed != IBV_WC_SUCCESS) {
+      moved = failed(allowed);
+      return;
     }
+    if (with_imm) room = outbound_.ready();
+    if (room == Room::kReady && request.length != 0) moved = move_data(request, seen.pd);
   });
   if (!passes(gate)) [[unlikely]]
     return not_open(request, gate);
-  if (status != IBV_WC_SUCCESS) [[unlikely]]
-    return refuse(status, IBV_WC_SUCCESS);
+  if (moved.outcome != Outcome::kDone) [[unlikely]]
+    return moved.outcome == Outcome::kFailed ? refuse(moved.status, IBV_WC_SUCCESS) : moved;
   if (!with_imm) return {};
   if (room != Room::kReady) return no_room(room, gate);
   outbound_.push_write_imm(request.imm, request.remote_address, request.length, request.solicited);
@@ -214,31 +216,32 @@ bool InHostLink::can_invalidate(uint32_t key) const {
 }
 
 /// The peer's memory as mapped here, if the rkey allows it; null: foreign memory.
-ibv_wc_status InHostLink::resolve(const Request& request, uint32_t pd, std::byte*& memory) {
+Execution InHostLink::resolve(const Request& request, uint32_t pd, std::byte*& memory) {
   MrView mr;
   const ibv_wc_status status =
       look_up(peer_->entry(request.rkey), request, pd, peer_qp_number_, mr);
-  if (status != IBV_WC_SUCCESS) return status;
+  if (status != IBV_WC_SUCCESS) return failed(status);
   memory = nullptr;
-  if (mr.place.segment == kForeignMemory) return IBV_WC_SUCCESS;
+  if (mr.place.segment == kForeignMemory) return {};
   const PeerDevice::Mapping* mapping = peer_->mapping(mr.place.segment);
   if (mapping == nullptr) [[unlikely]] {
     // It was announced before its first rkey could be known to anyone.
-    channel_->read_announcements();
+    const bool read_all = channel_->read_announcements();
     mapping = peer_->mapping(mr.place.segment);
+    if (mapping == nullptr && !read_all) return {.outcome = Outcome::kFull};
   }
-  if (mapping == nullptr) return IBV_WC_REM_ACCESS_ERR;
+  if (mapping == nullptr) return failed(IBV_WC_REM_ACCESS_ERR);
   const auto offset = offset_in_mapping(mr, request, mapping->size_bytes);
-  if (!offset.has_value()) return IBV_WC_REM_ACCESS_ERR;
+  if (!offset.has_value()) return failed(IBV_WC_REM_ACCESS_ERR);
   memory = mapping->data + *offset;
-  return IBV_WC_SUCCESS;
+  return {};
 }
 
 /// Copies between the request's pieces and the peer's memory, if the rkey allows it.
-ibv_wc_status InHostLink::move_data(const Request& request, uint32_t pd) {
+Execution InHostLink::move_data(const Request& request, uint32_t pd) {
   std::byte* memory = nullptr;
-  const ibv_wc_status status = resolve(request, pd, memory);
-  if (status != IBV_WC_SUCCESS) return status;
+  const Execution resolved = resolve(request, pd, memory);
+  if (resolved.outcome != Outcome::kDone) return resolved;
   if (memory == nullptr) return move_foreign(request);
   for (const Piece& piece : request.pieces) {
     if (is_read(request.opcode)) {
@@ -248,11 +251,11 @@ ibv_wc_status InHostLink::move_data(const Request& request, uint32_t pd) {
     }
     memory += piece.length;
   }
-  return IBV_WC_SUCCESS;
+  return {};
 }
 
 /// Memory of the peer that lies in no segment: the kernel copies.
-ibv_wc_status InHostLink::move_foreign(const Request& request) {
+Execution InHostLink::move_foreign(const Request& request) {
   constexpr size_t kPieces = 16;
   constexpr uint32_t kLast = sizeof(uint64_t);
   uint64_t address = request.remote_address;
@@ -277,11 +280,11 @@ ibv_wc_status InHostLink::move_foreign(const Request& request) {
       std::copy_n(spans.begin(), count, sources.begin());
       result = peer_->process().write(address, std::span(sources).first(count));
     }
-    if (result == base::Errc::kDisconnected) return IBV_WC_RETRY_EXC_ERR;
-    if (result != base::Errc::kOk) return IBV_WC_REM_OP_ERR;
+    if (result == base::Errc::kDisconnected) return failed(IBV_WC_RETRY_EXC_ERR);
+    if (result != base::Errc::kOk) return failed(IBV_WC_REM_OP_ERR);
     address += bytes;
   }
-  return IBV_WC_SUCCESS;
+  return {};
 }
 
 Execution InHostLink::refuse(ibv_wc_status status, ibv_wc_status for_receive) {

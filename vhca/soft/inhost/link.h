@@ -72,10 +72,10 @@ class InHostLink final : public Link, public ChannelUser, public PortUser {
   Execution execute_now(const Request& request);
   Execution execute_send(const Request& request);
   Execution execute_rdma(const Request& request);
-  ibv_wc_status resolve(const Request& request, uint32_t pd, std::byte*& memory);
-  ibv_wc_status move_data(const Request& request, uint32_t pd);
+  Execution resolve(const Request& request, uint32_t pd, std::byte*& memory);
+  Execution move_data(const Request& request, uint32_t pd);
   bool can_invalidate(uint32_t key) const;
-  ibv_wc_status move_foreign(const Request& request);
+  Execution move_foreign(const Request& request);
   // link_atomic.cc
   Execution execute_atomic(const Request& request);
   Execution change_word(const Request& request, uint32_t pd, uint64_t& before);

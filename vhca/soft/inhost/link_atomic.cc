@@ -74,8 +74,8 @@ Execution InHostLink::execute_atomic(const Request& request) {
 
 Execution InHostLink::change_word(const Request& request, uint32_t pd, uint64_t& before) {
   std::byte* word = nullptr;
-  const ibv_wc_status status = resolve(request, pd, word);
-  if (status != IBV_WC_SUCCESS) return failed(status);
+  const Execution resolved = resolve(request, pd, word);
+  if (resolved.outcome != Outcome::kDone) return resolved;
   if (word == nullptr) {
     ForeignWord foreign(host_, *peer_, request.remote_address, claims_wait_);
     return change_claimed(request, foreign, before);

@@ -15,8 +15,9 @@ using base::Status;
 using base::Task;
 
 namespace {
-// Peers that have connected a socket and said nothing yet, beyond the backlog.
-constexpr size_t kSilentCandidates = 64;
+// Peers that have connected a socket and said nothing yet: beyond the backlog, and of one process.
+constexpr size_t kSilentCandidates = 128;
+constexpr size_t kSilentOfOneProcess = 64;
 constexpr uint64_t kAcceptPauseNs = 20 * base::kMillisecond;
 constexpr base::LimitedLog::Limits kLines{.burst = 10, .per_second = 10};
 }  // namespace
@@ -86,7 +87,10 @@ Task<Result<std::unique_ptr<Connection>>> InHostRequest::accept(base::Reactor& r
 // --- InHostListener
 
 InHostListener::Candidate::Candidate(InHostListener& owner, std::unique_ptr<base::LocalSocket> s)
-    : listener(owner), socket(std::move(s)), timer(&InHostListener::candidate_is_late, this) {
+    : listener(owner),
+      socket(std::move(s)),
+      origin(socket->peer().pid),
+      timer(&InHostListener::candidate_is_late, this) {
   watch.ready = &InHostListener::candidate_speaks;
   watch.context = this;
   listener.reactor_.io().watch_readable(socket->handle(), watch);
@@ -106,6 +110,7 @@ InHostListener::InHostListener(InHostWire& wire, SoftDevice& device, base::React
       bound_(std::move(bound)),
       backlog_(static_cast<size_t>(std::clamp(backlog, 1, 4096))),
       pause_(&InHostListener::pause_over, this),
+      candidates_({.all = backlog_ + kSilentCandidates, .of_one_origin = kSilentOfOneProcess}),
       refusals_(reactor, wire.host().log(), kLines),
       failures_(reactor, wire.host().log(), kLines),
       requests_(std::move(requests)) {
@@ -143,7 +148,11 @@ void InHostListener::somebody_connects(base::Watch& watch) {
 }
 
 void InHostListener::accept_sockets() {
-  for (;;) {
+  for (int accepted = 0;; ++accepted) {
+    if (accepted == kAcceptsPerTurn) {
+      watch_socket(false);
+      return reactor_.schedule_after(pause_, 0);
+    }
     auto socket = bound_.socket->accept();
     if (socket.ok()) {
       admit(std::move(socket).value());
@@ -163,9 +172,8 @@ void InHostListener::admit(std::unique_ptr<base::LocalSocket> socket) {
     refusals_.warning("refused: {}", allowed.error().message());
     return reject_peer(*socket, CmRejectReason::kInvalid);
   }
-  if (candidates_.size() >= backlog_ + kSilentCandidates) return;  // hangs up
-  candidates_.push_front(std::make_unique<Candidate>(*this, std::move(socket)));
-  candidates_.front()->self = candidates_.begin();
+  candidates_.make_room(socket->peer().pid);
+  candidates_.add(std::make_unique<Candidate>(*this, std::move(socket)));
 }
 
 void InHostListener::candidate_speaks(base::Watch& watch) {
@@ -175,15 +183,14 @@ void InHostListener::candidate_speaks(base::Watch& watch) {
 
 void InHostListener::candidate_is_late(base::Timer& timer) {
   auto& candidate = *static_cast<Candidate*>(timer.context);
-  candidate.listener.candidates_.erase(candidate.self);
+  (void)candidate.listener.candidates_.take(candidate);
 }
 
 void InHostListener::take_request(Candidate& candidate) {
   auto received = receive_cm_message(*candidate.socket);
   if (received.code() == Errc::kWouldBlock) return;
   std::unique_ptr<base::LocalSocket> socket = std::move(candidate.socket);
-  const std::unique_ptr<Candidate> gone = std::move(*candidate.self);
-  candidates_.erase(gone->self);
+  const std::unique_ptr<Candidate> gone = candidates_.take(candidate);
   if (received.ok() && received.value().message.kind == CmKind::kRequest) {
     // Not before: a peer that still wants to send its request would see a hang-up, not the reason.
     if (requests_->size() >= backlog_) return reject_peer(*socket, CmRejectReason::kOverload);

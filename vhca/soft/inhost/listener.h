@@ -9,6 +9,7 @@
 
 #include "base/limited_log.h"
 #include "base/reactor.h"
+#include "vhca/soft/candidates.h"
 #include "vhca/soft/inhost/channel.h"
 #include "vhca/soft/inhost/rendezvous.h"
 #include "vhca/soft/inhost/wire.h"
@@ -55,6 +56,7 @@ class InHostListener final : public Listener {
     ~Candidate();
     InHostListener& listener;
     std::unique_ptr<base::LocalSocket> socket;
+    const int origin;  // its process
     base::Watch watch;
     base::Timer timer;
     std::list<std::unique_ptr<Candidate>>::iterator self;
@@ -76,8 +78,8 @@ class InHostListener final : public Listener {
   const size_t backlog_;
   base::Watch watch_;
   bool watched_ = false;
-  base::Timer pause_;  // after a failed accept
-  std::list<std::unique_ptr<Candidate>> candidates_;
+  base::Timer pause_;  // after a failed accept, or many
+  Candidates<Candidate> candidates_;
   base::LimitedLog refusals_;  // of who is no peer
   base::LimitedLog failures_;  // to accept
   const std::shared_ptr<RequestQueue> requests_;

@@ -321,6 +321,11 @@ class Child {
     EXPECT_EQ(::read(from_child_, &value, sizeof(value)), static_cast<ssize_t>(sizeof(value)));
     return value;
   }
+  /// Whether there is a number to take.
+  bool told() const {
+    pollfd ready{from_child_, POLLIN, 0};
+    return ::poll(&ready, 1, 0) == 1;
+  }
   void signal(int number) const { ::kill(pid_, number); }
   /// Waits until the process is stopped; false if it ended instead.
   bool wait_stopped() {

@@ -11,6 +11,7 @@
 #include "base/limited_log.h"
 #include "base/reactor.h"
 #include "base/stream_socket.h"
+#include "vhca/soft/candidates.h"
 #include "vhca/soft/request_queue.h"
 #include "vhca/soft/tcp/end.h"
 #include "vhca/soft/tcp/wire.h"
@@ -106,7 +107,7 @@ class TcpListener final : public Listener {
     ~Candidate();
     TcpListener& listener;
     std::unique_ptr<base::StreamSocket> socket;
-    const std::string ip;
+    const std::string origin;  // its address
     CmReader reader;
     base::Watch watch;
     base::Timer timer;
@@ -118,7 +119,6 @@ class TcpListener final : public Listener {
   static void pause_over(base::Timer& timer);
   void watch_socket(bool watched);
   void accept_sockets();
-  void make_room(const std::string& ip);
   void take_request(Candidate& candidate);
   void reject(base::StreamSocket& socket, RejectReason reason);
 
@@ -129,10 +129,10 @@ class TcpListener final : public Listener {
   const size_t backlog_;
   base::Watch watch_;
   bool watched_ = false;
-  base::Timer pause_;                                 // after a failed accept, or many
-  std::list<std::unique_ptr<Candidate>> candidates_;  // the oldest first
-  base::LimitedLog refusals_;                         // of who is no peer
-  base::LimitedLog failures_;                         // to accept
+  base::Timer pause_;  // after a failed accept, or many
+  Candidates<Candidate> candidates_;
+  base::LimitedLog refusals_;  // of who is no peer
+  base::LimitedLog failures_;  // to accept
   const std::shared_ptr<RequestQueue> requests_;
 };
 

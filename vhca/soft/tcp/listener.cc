@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <iterator>
 
 #include "base/log.h"
 #include "vhca/soft/tcp/connection.h"
@@ -11,11 +10,9 @@ using base::Result;
 using base::Task;
 
 namespace {
-// Peers that have connected and said nothing yet: beyond the backlog, and of one address. An honest
-// one says what it wants at once, so the oldest goes when there are too many.
+// Peers that have connected and said nothing yet: beyond the backlog, and of one address.
 constexpr size_t kSilentCandidates = 256;
 constexpr size_t kSilentOfOneAddress = 128;
-constexpr int kAcceptsPerTurn = 32;
 constexpr uint64_t kCandidateBoundNs = 5 * base::kSecond;
 constexpr uint64_t kAcceptPauseNs = 20 * base::kMillisecond;
 // Whoever reaches the port can cause these lines. Apart: the one kind must not hide the other.
@@ -25,7 +22,7 @@ constexpr base::LimitedLog::Limits kLines{.burst = 10, .per_second = 10};
 TcpListener::Candidate::Candidate(TcpListener& owner, std::unique_ptr<base::StreamSocket> s)
     : listener(owner),
       socket(std::move(s)),
-      ip(socket->peer().ip),
+      origin(socket->peer().ip),
       timer(&TcpListener::candidate_is_late, this) {
   watch.ready = &TcpListener::candidate_speaks;
   watch.context = this;
@@ -46,6 +43,7 @@ TcpListener::TcpListener(TcpWire& wire, SoftDevice& device, base::Reactor& react
       listener_(std::move(listener)),
       backlog_(static_cast<size_t>(std::clamp(backlog, 1, 4096))),
       pause_(&TcpListener::pause_over, this),
+      candidates_({.all = backlog_ + kSilentCandidates, .of_one_origin = kSilentOfOneAddress}),
       refusals_(reactor, wire.host().log(), kLines),
       failures_(reactor, wire.host().log(), kLines),
       requests_(std::move(requests)) {
@@ -86,18 +84,6 @@ void TcpListener::somebody_connects(base::Watch& watch) {
   static_cast<TcpListener*>(watch.context)->accept_sockets();
 }
 
-/// The oldest of those that said nothing goes, if there would be too many: of this address, or of
-/// all.
-void TcpListener::make_room(const std::string& ip) {
-  const auto same = [&](const auto& each) { return each->ip == ip; };
-  const auto of_address = std::count_if(candidates_.begin(), candidates_.end(), same);
-  if (static_cast<size_t>(of_address) >= kSilentOfOneAddress) {
-    candidates_.erase(std::find_if(candidates_.begin(), candidates_.end(), same));
-  } else if (candidates_.size() >= backlog_ + kSilentCandidates) {
-    candidates_.pop_front();
-  }
-}
-
 void TcpListener::accept_sockets() {
   for (int accepted = 0;; ++accepted) {
     if (accepted == kAcceptsPerTurn) {
@@ -106,9 +92,8 @@ void TcpListener::accept_sockets() {
     }
     auto socket = listener_->accept();
     if (socket.ok()) {
-      make_room((*socket)->peer().ip);
-      candidates_.push_back(std::make_unique<Candidate>(*this, std::move(socket).value()));
-      candidates_.back()->self = std::prev(candidates_.end());
+      candidates_.make_room((*socket)->peer().ip);
+      candidates_.add(std::make_unique<Candidate>(*this, std::move(socket).value()));
       continue;
     }
     if (socket.code() == Errc::kWouldBlock) return;
@@ -127,14 +112,13 @@ void TcpListener::candidate_speaks(base::Watch& watch) {
 
 void TcpListener::candidate_is_late(base::Timer& timer) {
   auto& candidate = *static_cast<Candidate*>(timer.context);
-  candidate.listener.candidates_.erase(candidate.self);
+  (void)candidate.listener.candidates_.take(candidate);
 }
 
 void TcpListener::take_request(Candidate& candidate) {
   auto cm = candidate.reader.read(*candidate.socket);
   if (cm.code() == Errc::kWouldBlock) return;
-  const std::unique_ptr<Candidate> gone = std::move(*candidate.self);
-  candidates_.erase(gone->self);
+  const std::unique_ptr<Candidate> gone = candidates_.take(candidate);
   reactor_.io().unwatch(gone->watch);
   if (cm.ok() && cm->kind == FrameKind::kConnect) {
     if (requests_->size() >= backlog_) return reject(*gone->socket, RejectReason::kBacklog);
@@ -144,7 +128,7 @@ void TcpListener::take_request(Candidate& candidate) {
   if (cm.code() != Errc::kProtocol && !cm.ok()) return;  // gone
   const base::SocketAddress peer = gone->socket->peer();
   refusals_.of(peer.ip).warning("refused a connection from {}:{}: {}", peer.ip, peer.port,
-                    cm.ok() ? "not a request" : cm.error().message());
+                                cm.ok() ? "not a request" : cm.error().message());
   reject(*gone->socket, RejectReason::kInvalid);
 }
 
