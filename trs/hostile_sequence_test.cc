@@ -150,6 +150,77 @@ TEST_F(HostileSequence, PathThatIsNotThereHasEnded) {
   EXPECT_EQ(answer->recon_cnt, 1) << "the life that was asked about";
 }
 
+/// Two paths of three connections each, to a server of two reactors.
+class HostileAsker : public HostileSequence {
+ protected:
+  HostileAsker() : HostileSequence({}, 2) {}
+  using Connections = std::array<std::unique_ptr<testing::RawConnection>, 3>;
+  void TearDown() override {
+    for (Connections* path : {&asked, &asker}) *path = {};
+    HostileSequence::TearDown();
+  }
+  /// `number` names the path, and is its life.
+  void open_path(Connections& path, uint8_t number) {
+    for (uint16_t cid = 0; cid < 3; ++cid) {
+      wire::ConnReq request = conn_req(cid, kAllFeatures);
+      request.cid_num = uint16_t{3};
+      request.recon_cnt = number;
+      request.sess_uuid.bytes.fill(number);
+      if (epoch != 0) wire::set_joined_epoch(request, epoch);
+      path[cid] = try_connect(wire::bytes_of(request));
+      ASSERT_TRUE(path[cid]->connection);
+    }
+    wire::InfoReq info;
+    std::memcpy(info.session_name.data(), "hostile", 7);
+    info.braid_admin_permits = 1;
+    raw->send(*path[0], wire::bytes_of(info));
+    ASSERT_TRUE(until([&] { return messages(*path[0]) == 1; }));
+    auto announced = wire::parse_info_rsp(raw->received(0, 24), 32 << 10, chunks);
+    ASSERT_TRUE(announced.ok());
+    epoch = *announced;
+  }
+  /// SENDs that have come; signs of life are none.
+  static size_t messages(testing::RawConnection& by) {
+    by.poll();
+    return static_cast<size_t>(
+        std::count_if(by.completions.begin(), by.completions.end(), [](const vhca::Wc& wc) {
+          return wc.status == IBV_WC_SUCCESS && wc.opcode == IBV_WC_RECV;
+        }));
+  }
+  void ask(uint16_t life) {
+    wire::FenceMsg fence;
+    fence.type = static_cast<uint16_t>(wire::MessageType::kFencePath);
+    fence.epoch = epoch;
+    fence.recon_cnt = life;
+    fence.sess_uuid.bytes.fill(1);
+    const size_t before = asker[0]->completions.size();
+    raw->send(*asker[0], wire::bytes_of(fence));
+    ASSERT_TRUE(until([&] {
+      asker[0]->poll();
+      return asker[0]->completions.size() > before;
+    }));
+  }
+  Connections asked, asker;
+};
+
+TEST_F(HostileAsker, WhoAsksAThousandTimesForOnePathsEndIsToldOnce) {
+  open_path(asked, 1);
+  open_path(asker, 2);
+  base::Reactor& other = *server->reactors[1];  // it has a connection of each path
+  server_host->hang(other);
+  for (int i = 0; i < 500; ++i) ask(1);
+  for (uint16_t life = 1; life <= 500; ++life) ask(life);
+  EXPECT_EQ(messages(*asker[0]), 1u) << "the path has not ended yet";
+  server_host->unhang(other);
+  ASSERT_TRUE(until([&] { return messages(*asker[0]) > 1; }));
+  world.run_for(50 * base::kMillisecond);
+  EXPECT_EQ(messages(*asker[0]), 2u);
+  EXPECT_FALSE(asker[0]->lost());
+  auto answer = wire::parse_fence(raw->received(1, 24), wire::MessageType::kPathFenced);
+  ASSERT_TRUE(answer.ok());
+  EXPECT_EQ(answer->recon_cnt, 500) << "what was asked last";
+}
+
 /// A client of two reactors, which may use a chunk by either connection.
 class HostileLender : public HostileSequence {
  protected:

@@ -273,6 +273,10 @@ void Session::fence(const wire::FenceMsg& asked, Path& asker) {
   if (home_.host().mutant("fence-answered-early")) {
     return asker.send_fenced(asked.sess_uuid, asked.recon_cnt);
   }
+  // A path waits once for another one: who asks again, in whatever life, is told once.
+  std::erase_if(fences_, [&](const PendingFence& fence) {
+    return fence.path == asked.sess_uuid && fence.asker == asker.uuid();
+  });
   fences_.push_back({asked.sess_uuid, asked.recon_cnt, asker.uuid(), asker.recon_cnt()});
   Path* const live = live_path(asked.sess_uuid);
   if (live != nullptr && live->is_of(asked.recon_cnt)) live->close("its client has given it up");
@@ -286,11 +290,10 @@ void Session::answer_fences() {
     });
   };
   std::erase_if(fences_, [&](const PendingFence& fence) {
-    if (there(fence)) return false;
     Path* const asker = live_path(fence.asker);
-    if (asker != nullptr && asker->recon_cnt() == fence.asker_recon_cnt) {
-      asker->send_fenced(fence.path, fence.recon_cnt);
-    }
+    const bool waits = asker != nullptr && asker->recon_cnt() == fence.asker_recon_cnt;
+    if (waits && there(fence)) return false;
+    if (waits) asker->send_fenced(fence.path, fence.recon_cnt);
     return true;
   });
 }

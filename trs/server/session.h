@@ -192,6 +192,8 @@ class Session final : public ServerSession {
   std::shared_ptr<TurnShare[]> turn_shares_;    // by worker
   std::vector<std::unique_ptr<Slice>> slices_;  // by cid; one if the client pins nothing
   std::vector<std::unique_ptr<Path>> paths_;    // those that end included
+  // One per pair of paths that are there: what is asked of others is answered at once, and who has
+  // gone waits no more.
   std::vector<PendingFence> fences_;
   bool user_knows_ = false;
   bool evicted_ = false;
