@@ -8,11 +8,12 @@
 #include <memory>
 #include <utility>
 
+#include "trs/forwarding_device.h"
 #include "vhca/device.h"
 
 namespace braid::trs::testing {
 
-class LateWriterDevice final : public vhca::Device {
+class LateWriterDevice final : public ForwardingDevice {
  public:
   class WatchedPd;
   /// What was written last with data of its own.
@@ -25,7 +26,7 @@ class LateWriterDevice final : public vhca::Device {
 
   /// What is shorter than `least_bytes` is not data.
   LateWriterDevice(std::unique_ptr<vhca::Device> behind, uint32_t least_bytes)
-      : behind_(std::move(behind)), least_bytes_(least_bytes) {}
+      : ForwardingDevice(std::move(behind)), least_bytes_(least_bytes) {}
 
   /// `bytes` stay where they are until the queue pair has ended. Once.
   void late(std::byte* bytes, uint32_t length) {
@@ -40,32 +41,9 @@ class LateWriterDevice final : public vhca::Device {
     (void)last_.qp->post_send(&wr, &bad);
   }
 
-  const vhca::DeviceInfo& info() const override { return behind_->info(); }
-  base::Reactor& control_reactor() override { return behind_->control_reactor(); }
-  vhca::DeviceAttr query() const override { return behind_->query(); }
-  base::Result<vhca::PortAttr> query_port(uint8_t port) const override {
-    return behind_->query_port(port);
-  }
-  base::Result<vhca::Gid> query_gid(uint8_t port, int index) const override {
-    return behind_->query_gid(port, index);
-  }
-  base::Result<uint16_t> query_pkey(uint8_t port, int index) const override {
-    return behind_->query_pkey(port, index);
-  }
-  base::Event& async_event() override { return behind_->async_event(); }
-  std::optional<vhca::AsyncEvent> next_async_event() override {
-    return behind_->next_async_event();
-  }
-  std::unique_ptr<vhca::Td> create_td() override { return behind_->create_td(); }
   base::Result<std::unique_ptr<vhca::Pd>> alloc_pd() override {
     BRAID_TRY(std::unique_ptr<vhca::Pd> pd, behind_->alloc_pd());
     return std::unique_ptr<vhca::Pd>(std::make_unique<WatchedPd>(*this, std::move(pd)));
-  }
-  base::Result<std::unique_ptr<vhca::CompChannel>> create_comp_channel() override {
-    return behind_->create_comp_channel();
-  }
-  base::Result<std::unique_ptr<vhca::Cq>> create_cq(const vhca::CqOptions& options) override {
-    return behind_->create_cq(options);
   }
   base::Result<std::unique_ptr<vhca::Listener>> listen(base::Reactor& reactor,
                                                        const vhca::Address& address,
@@ -159,7 +137,6 @@ class LateWriterDevice final : public vhca::Device {
     const std::unique_ptr<vhca::Listener> behind_;
   };
 
-  const std::unique_ptr<vhca::Device> behind_;
   const uint32_t least_bytes_;
   Last last_;
 };

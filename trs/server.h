@@ -178,6 +178,8 @@ class Server {
   virtual std::vector<vhca::Address> addresses() const = 0;  // of all endpoints
   /// Memory outside the chunks from which reads may be answered, those of this server only; at most
   /// 1024 stretches. Home reactor. Stays registered, with every session, while the object lives.
+  /// With those that are open it is registered now, which takes its time: do it before there are
+  /// any. Those that come do it on worker threads, so the memory itself stays until stop() is over.
   virtual base::Result<std::unique_ptr<vhca::Mr>> register_memory(std::byte* address,
                                                                   uint64_t length_bytes) = 0;
   /// Closes all sessions and waits for their requests, for as long as those take.

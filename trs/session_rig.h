@@ -52,6 +52,10 @@ struct ProcessSize {
   size_t memory_bytes = 0;  // for I/O; 0: as much as any test needs
   uint32_t registrations_max = vhca::SimDeviceOptions{}.registrations_max;
   bool tcp = false;  // the TCP wire over simulated streams; with faults of ports
+  /// Puts something before the device of this address, if set. (Sizes are constants of programs.)
+  using Device = std::unique_ptr<vhca::Device>;
+  Device (*wrap)(void* context, const std::string& ip, Device device) = nullptr;
+  void* wrap_context = nullptr;
 };
 
 /// One process: reactors and a device.
@@ -79,6 +83,7 @@ class Process : public base::sim::SimProgram {
     options.registrations_max = size.registrations_max;
     auto made = vhca::create_sim_device(host, *reactors[0], options);
     BRAID_ASSERT(made.ok());
+    if (size.wrap != nullptr) return size.wrap(size.wrap_context, ip, std::move(*made));
     return std::move(*made);
   }
   std::vector<base::Reactor*> reactor_list() const {

@@ -36,7 +36,7 @@ inline constexpr std::array kMutants = {
     Mutant{"second-writer", "had it open for writing", 3},
     Mutant{"silence-ignored", "has not noticed", 38},
     Mutant{"tenure-ignored", "after another client had been let in for writing", 8030},
-    Mutant{"path-fence-skipped", "broke the protocol", 280},
+    Mutant{"path-fence-skipped", "broke the protocol", 480},
     Mutant{"fence-answered-early", "broke the protocol", 20290},
     Mutant{"epoch-stale", "broke the protocol", 2001},
     Mutant{"numbers-kept", "broke the protocol", 2001},

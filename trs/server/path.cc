@@ -159,7 +159,8 @@ base::Task<void> Path::bring_up(wire::ParsedInfoReq info) {
   if (!bringing_up()) co_return;
   base::Status status = server.check_room(*this);
   if (status.ok()) status = session_.begin(info);
-  if (status.ok()) status = register_all();
+  if (status.ok()) status = co_await register_all();
+  if (!bringing_up()) co_return;
   if (!status.ok()) {
     close(status.error().message());
     co_return;
@@ -174,34 +175,6 @@ base::Task<void> Path::bring_up(wire::ParsedInfoReq info) {
   }
   while (bringing_up() && opens_due_ > 0) co_await changed_.wait();
   if (bringing_up()) answer_info();
-}
-
-base::Status Path::register_all() {
-  const auto& chunks = session_.chunks();
-  if (guard_ != ChunkGuard::kNone) BRAID_CHECK(make_landing());
-  const int remote = guard_ == ChunkGuard::kNone ? IBV_ACCESS_REMOTE_WRITE : 0;
-  BRAID_TRY(chunks_mr_,
-            pd_->reg_mr(chunks->data(), chunks->size(), IBV_ACCESS_LOCAL_WRITE | remote));
-  for (const LentMemory* memory : session_.server().lent()) {
-    if (memory != nullptr && !lent_[memory->slot()]) BRAID_CHECK(borrow(*memory));
-  }
-  return {};
-}
-
-/// What a device that has windows cannot give is done without them, and told.
-base::Status Path::make_landing() {
-  const LandingOptions options{session_.queue_depth(), session_.server().chunk_bytes()};
-  auto made = Landing::create(home_.host(), *pd_, guard_, options);
-  if (!made.ok() && guard_ == ChunkGuard::kWindows) {
-    session_.server().complain(
-        peer_text_, fmt::format("session '{}' from {}: chunks are copied instead of closed: {}",
-                                session_.name(), peer_text_, made.error().message()));
-    guard_ = ChunkGuard::kCopy;
-    made = Landing::create(home_.host(), *pd_, guard_, options);
-  }
-  if (!made.ok()) return made.error();
-  landing_ = std::move(*made);
-  return {};
 }
 
 std::span<std::byte> Path::landing(uint32_t chunk) {
@@ -267,11 +240,6 @@ void Path::send_fenced(const wire::Uuid& path, uint16_t recon_cnt) {
   }
 }
 
-base::Status Path::borrow(const LentMemory& memory) {
-  BRAID_TRY(lent_[memory.slot()], pd_->reg_mr(memory.address, memory.length_bytes, memory.access));
-  return {};
-}
-
 void Path::trouble(const base::Error& why) {
   if (!live()) return;
   if (why.code() == Errc::kProtocol) return breach("message out of order", why.message());
@@ -308,6 +276,7 @@ void Path::close(const std::string& why) {
     ++quiet_due_;
     queue->close();
   }
+  if (on_worker_) ++quiet_due_;
   if (quiet_due_ == 0) {
     quiet_due_ = 1;
     post_home([this] { queue_quiet(); });

@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -74,11 +75,13 @@ class Path {
   void end_unproven(const char* reason, const std::string& why);
   /// It has been closed, with its session, which does not wait for a client that stands in a copy.
   void give_up_draining();
+  /// A worker thread registers its memory: until that has come back the path does not end.
+  bool registering() const { return on_worker_; }
   /// Tells the client by connection 0 that another path has ended.
   void send_fenced(const wire::Uuid& path, uint16_t recon_cnt);
   /// Tells the client, which takes notices, by connection 0.
   void send_notice() { queues_[0]->send_notice(); }
-  /// Registers memory that the server lends / lets go of it.
+  /// Registers memory that the server lends, here and now / lets go of it.
   base::Status borrow(const LentMemory& memory);
   void return_lent(uint32_t slot) { lent_[slot].reset(); }
 
@@ -124,8 +127,16 @@ class Path {
 
  private:
   base::Task<void> bring_up(wire::ParsedInfoReq info);
-  base::Status register_all();
-  base::Status make_landing();
+  base::Task<base::Status> register_all();
+  template <typename T>
+  base::Task<base::Result<T>> on_worker(std::function<base::Result<T>()> make);
+  base::Task<base::Result<std::unique_ptr<vhca::Mr>>> register_memory(std::byte* address,
+                                                                      uint64_t length_bytes,
+                                                                      int access,
+                                                                      std::shared_ptr<void> memory);
+  const LentMemory* not_borrowed() const;
+  base::Task<base::Status> make_landing();
+  base::Task<base::Result<std::unique_ptr<Landing>>> create_landing();
   void answer_info();
   std::span<const std::byte> compose_info();
   bool bringing_up() const { return state_.is(ServerPathState::kConnecting); }
@@ -152,7 +163,7 @@ class Path {
   std::optional<ServerHandshake> handshake_;  // if there is something to prove
   std::optional<wire::InfoReq> info_;         // as it came, if so
 
-  const std::unique_ptr<vhca::Pd> pd_;           // nobody else's: its keys reach this session only
+  const std::shared_ptr<vhca::Pd> pd_;           // nobody else's: its keys reach this session only
   std::vector<std::unique_ptr<vhca::Mr>> lent_;  // by LentMemory::slot()
   std::unique_ptr<vhca::Mr> chunks_mr_;
   ChunkGuard guard_;
@@ -165,6 +176,7 @@ class Path {
   bool client_due_ = true;  // half_open_timer_ runs
   size_t accepted_ = 0;
   size_t opens_due_ = 0;
+  bool on_worker_ = false;  // memory is being registered
   size_t quiet_due_ = 0;
 
   base::Timer half_open_timer_;

@@ -394,7 +394,10 @@ std::string Session::holdup() const {
   uint64_t at_user = 0;
   for (const auto& slice : slices_) at_user += slice->at_user();
   if (at_user == 0) {
-    return fmt::format("session '{}' of {}: its connections are not drained", name_, peer_text_);
+    const bool registers = std::any_of(paths_.begin(), paths_.end(),
+                                       [](const auto& path) { return path->registering(); });
+    return fmt::format("session '{}' of {}: its {}", name_, peer_text_,
+                       registers ? "memory is being registered" : "connections are not drained");
   }
   return fmt::format("session '{}' of {}: {} requests have not ended at their device", name_,
                      peer_text_, at_user);
