@@ -39,6 +39,16 @@ int stay_silent(const std::string& name, int connects, const Tell& tell) {
   for (;;) ::pause();
 }
 
+/// A process that connects again and again, says nothing, and keeps the newest.
+int connect_without_end(const std::string& name, const Tell& tell) {
+  const auto host = quiet_host();
+  std::array<std::unique_ptr<base::LocalSocket>, 100> newest;
+  for (uint32_t i = 0;; ++i) {
+    newest[i % newest.size()] = dial(*host, name);
+    if (i == 1000) tell(i);
+  }
+}
+
 /// A process that connects as others do, and then writes without end.
 int write_without_end(const std::string& name, const Tell& tell) {
   constexpr uint32_t kEntries = 4;
@@ -124,6 +134,17 @@ TEST(InHostFloodTest, AClientConnectsThoughAProcessFillsTheListenerWithSilentCon
   }));
   EXPECT_TRUE(connect_beside(client, server)) << "the newcomer was hung up on";
   EXPECT_FALSE(hung_up(*slow)) << "who has one only goes before who has hundreds";
+}
+
+TEST(InHostFloodTest, AClientConnectsWhileAProcessConnectsWithoutEnd) {
+  Party client, server;
+  server.listen();
+  Child flooder([&](const Tell& tell) { return connect_without_end(name_of(server), tell); });
+  ASSERT_TRUE(client.run_until([&] {
+    server.reactor->turn();
+    return flooder.told();
+  }));
+  EXPECT_TRUE(connect_beside(client, server));
 }
 
 TEST(InHostFloodTest, AClientConnectsWhileAChannelIsWrittenToWithoutEnd) {
