@@ -159,6 +159,42 @@ TEST_F(Session, EachIoIsTwoMessagesAndCompletesOnce) {
   expect_all_permits_back();
 }
 
+// RTRS once let interrupts in again at the end of a completion, whatever its caller had shut out.
+// Nothing of ours is entered while it is at work: a user that locks, or walks a list, around
+// submit() or in `done` is not called in the middle of it.
+TEST_F(Session, NoRequestEndsInsideTheCallThatSubmitsItNorInsideAnothersEnd) {
+  connect();
+  bool inside = false;
+  unsigned ended = 0, entered = 0, more = 3;
+  std::vector<std::unique_ptr<Io>> ios;
+  std::function<void(uint32_t)> submit_one = [&](uint32_t length) {
+    ios.push_back(client->make_io(Direction::kWrite, 0, length));
+    ios.back()->after = [&](Io&) {
+      if (std::exchange(inside, true)) ++entered;
+      ++ended;
+      // Refused at once, answered, and refused again.
+      if (more > 0) submit_one(--more % 2 == 0 ? (16 << 10) + 1 : 512);
+      inside = false;
+    };
+    const bool outside = !std::exchange(inside, true);
+    client->submit(*ios.back());
+    if (outside) inside = false;
+  };
+  submit_one(512);
+  submit_one((16 << 10) + 1);
+  ASSERT_TRUE(until([&] { return ended == 5; }));
+  kill_server();
+  ASSERT_TRUE(until([&] { return client->disconnected_calls == 1; }));
+  submit_one(512);  // held, and canceled
+  ASSERT_FALSE(std::exchange(inside, true));
+  EXPECT_TRUE(client->session->queue(0).cancel(ios.back()->request));
+  inside = false;
+  ASSERT_TRUE(until([&] { return ended == 6; }));
+  EXPECT_EQ(entered, 0u);
+  for (auto& io : ios) EXPECT_EQ(io->completions, 1u);
+  expect_all_permits_back();
+}
+
 TEST_F(Session, WaitersGetPermitsInTurn) {
   connect();
   std::vector<Permit> all;

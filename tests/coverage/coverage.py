@@ -7,8 +7,8 @@ usage: coverage.py [--write] ROOT [BUILD]
 Reads tests/coverage/features.toml. A row fails whose tests do not exist: their names are taken from
 the sources, and with a BUILD folder also compared with what its test programs list. A row that
 "works" by a check of the lab fails unless tests/lab/passed says when and at which commit the check
-has passed, which the page tells. Fails too when docs/coverage.md is not what comes out; --write
-writes it.
+has passed, which the page tells, and whether its script is another one since (lab_form.py). Fails
+too when docs/coverage.md is not what comes out; --write writes it.
 
 With --ran it tells what the tests of one run have not shown: each test of a row that did not pass
 in any instance, and each instance of a typed or parametrized suite of which no test passed. Fails
@@ -23,6 +23,8 @@ import sys
 import tomllib
 import xml.etree.ElementTree as tree
 
+import lab_form
+
 STATES = {"works": "works", "refused": "refused", "part": "in part", "not yet": "not yet"}
 NEED_TESTS = ("works", "refused")
 _TEST = re.compile(r"^(?:TYPED_)?TEST(?:_F|_P)?\(\s*(\w+),\s*(\w+)\s*\)", re.MULTILINE)
@@ -30,6 +32,10 @@ _TEST = re.compile(r"^(?:TYPED_)?TEST(?:_F|_P)?\(\s*(\w+),\s*(\w+)\s*\)", re.MUL
 _RAN = re.compile(r"(?:\w+/)?(?P<suite>[A-Za-z_]\w*)(?:/(?P<type>\w+))?\.(?P<test>\w+)"
                   r"(?:/(?P<parameter>.*))?$")
 LAYERS = {"tests/sim": "sim"}  # whose programs are not named like their folder
+SCRIPTS = ("tests/system/*_test.sh", "tests/sim/*_test.sh", "tests/fuzz/*_fuzz.cc",
+           "tests/lab/[a-z]*", "tests/explore/*_scenarios.cc")
+EXPLORED = ("atomic", "message", "table")
+CANARY = "tests/fuzz/canary_fuzz.cc"  # shows that fuzzing finds something, and no feature
 
 
 def tests_of_sources(root):
@@ -40,7 +46,7 @@ def tests_of_sources(root):
         if relative.parts[0] != "build":
             for suite, test in _TEST.findall(path.read_text()):
                 found[f"{suite}.{test}"] = relative
-    for pattern in ("tests/system/*_test.sh", "tests/fuzz/*_fuzz.cc", "tests/lab/[a-z]*"):
+    for pattern in SCRIPTS:
         for path in root.glob(pattern):
             found[str(path.relative_to(root))] = path.relative_to(root)
     return found
@@ -106,8 +112,10 @@ def tests_that(status, results):
         if case.get("status") != status:
             continue
         layer, _, name = case.get("name").split("  # ")[0].partition(":")
-        passed.add(f"tests/system/{name}.sh")
+        passed.add(f"{'tests/sim' if layer == 'sim' else 'tests/system'}/{name}.sh")
         passed.add(f"tests/fuzz/{name}_fuzz.cc")
+        if layer == "explore" and name == "rings":  # all scenarios
+            passed.update(f"tests/explore/{each}_scenarios.cc" for each in EXPLORED)
         if match := _RAN.match(name):
             passed.add(f"{match['suite']}.{match['test']}")
     return passed
@@ -127,11 +135,17 @@ def silent_instances(results):
 
 
 def lab_record(root):
-    """{check: words on when it passed} from lines `CHECK COMMIT DATE` of tests/lab/run."""
+    """{check: words on when it passed} from lines `CHECK COMMIT DATE FORM` of tests/lab/run."""
     file = root / "tests/lab/passed"
-    lines = [line.split() for line in file.read_text().splitlines()] if file.exists() else []
-    return {f"tests/lab/{check}": f"passed at {commit[:9]} on {date}"
-            for check, commit, date in lines}
+    if not file.exists():
+        return {}
+    record, files = {}, lab_form.Files(root)
+    for line in file.read_text().splitlines():
+        check, commit, date, form = line.split()
+        changed = form != lab_form.form_of(files, check)
+        record[f"tests/lab/{check}"] = (f"passed at {commit[:9]} on {date}"
+                                        f"{', its script has changed since' if changed else ''}")
+    return record
 
 
 def not_shown(features, tests, passed):
@@ -159,7 +173,8 @@ def table(features, tests, lab):
         "Made by `tests/coverage/coverage.py --write .` from `tests/coverage/features.toml`; a "
         "test fails when it is stale, or when a row names a test that does not exist.",
         "`*` stands for any text. A check of the lab is told with the commit at which it "
-        "passed as a whole.",
+        "passed as a whole, and whether its script has changed since; a row of which a part has "
+        "only passed alone since is \"in part\". Each fuzz target is in a row.",
     ]
     wanted, complaints = {}, []
     for group in features["group"]:
@@ -190,6 +205,8 @@ def table(features, tests, lab):
                 texts.append(f"`{pattern}`{when}")
             how = f": {row['how']}" if "how" in row else ""
             lines.append(f"| {feature} | {STATES[state]}{how} | {', '.join(texts)} |")
+    complaints += [f"{name} is in no row" for name in sorted(tests)
+                   if name.startswith("tests/fuzz/") and name not in wanted and name != CANARY]
     return "\n".join(lines) + "\n", wanted, complaints
 
 

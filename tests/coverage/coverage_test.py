@@ -2,11 +2,13 @@
 """coverage.py finds what it is there for."""
 
 import pathlib
+import subprocess
 import sys
 import tempfile
 import unittest
 
 import coverage
+import lab_form
 
 FEATURES = """
 [[group]]
@@ -57,6 +59,19 @@ class Tree(unittest.TestCase):
                        f'[[group]]\ntitle = "g"\nrows = [{row}]\n')
             self.assertEqual(self.run_it("--write"), 1, row)
 
+    def test_refuses_a_fuzz_target_that_is_in_no_row(self):
+        for target, result in (("canary", 0), ("request", 1)):
+            self.write(f"tests/fuzz/{target}_fuzz.cc", "")
+            self.assertEqual(self.run_it("--write"), result, target)
+
+    def test_finds_what_ctest_calls_otherwise_than_its_file(self):
+        names = ("sim:replay_test", "explore:rings", "system:away_test", "fuzz:address")
+        cases = "".join(f'<testcase name="{name}" status="run"/>' for name in names)
+        ran = self.write("r.xml", f"<testsuite>{cases}</testsuite>")
+        self.assertLessEqual({"tests/sim/replay_test.sh", "tests/explore/table_scenarios.cc",
+                              "tests/system/away_test.sh", "tests/fuzz/address_fuzz.cc"},
+                             coverage.tests_that("run", [ran]))
+
     def test_tells_what_a_run_has_not_shown(self):
         cases = '<testcase name="{}" status="{}"/>'
         for name, status, shown in (("layer:Suite.does_it", "run", True),
@@ -90,10 +105,57 @@ class Tree(unittest.TestCase):
         self.write("tests/lab/demo", "#!/bin/sh")
         self.write("tests/coverage/features.toml", FEATURES.replace("Suite.*", "tests/lab/demo"))
         self.assertEqual(self.run_it("--write"), 1)
-        self.write("tests/lab/passed", "demo 0123456789abcdef 2026-01-02\n")
+        self.write("tests/lab/passed", "demo 0123456789abcdef 2026-01-02 -\n")
         self.assertEqual(self.run_it("--write"), 0)
         self.assertIn("`tests/lab/demo` (passed at 012345678 on 2026-01-02)",
                       (self.root / "docs/coverage.md").read_text())
+
+    def test_tells_that_a_script_of_the_lab_has_changed_since_it_passed(self):
+        scripts = {
+            "tests/lab/run": 'in_vm() {\n  tests/lab/vm-run "$@"\n}\n'
+                             "check_demo() {\n  in_vm -- tests/lab/demo\n}\n"
+                             "check_other() {\n  tests/lab/other\n}\n",
+            "tests/lab/demo": 'source "$here/device.sh"\n# not other.sh\n',
+            "tests/lab/device.sh": "start-up\nsource tests/system/lib.sh\n",
+            "tests/lab/vm-run": "", "tests/lab/start-up": "", "tests/system/lib.sh": "",
+            "tests/lab/other": "", "tests/lab/other.sh": "", "tests/system/demo_test.sh": ""}
+        for name, text in scripts.items():
+            self.write(name, text)
+        form = lab_form.form_of(lab_form.Files(self.root), "demo")
+        self.assertRegex(form, "^[0-9a-f]{12}$")
+        self.write("tests/lab/passed", f"demo 0123456789abcdef 2026-01-02 {form}\n")
+        self.write("tests/coverage/features.toml", FEATURES.replace("Suite.*", "tests/lab/demo"))
+        changed = set()
+        for name, text in scripts.items():
+            more = text.replace("in_vm --", "in_vm -v --") if name.endswith("run") else ""
+            self.write(name, more or f"{text}true\n")
+            if "script has changed since" in coverage.lab_record(self.root)["tests/lab/demo"]:
+                changed.add(name)
+            self.write(name, text)
+        self.assertEqual(changed, {"tests/lab/run", "tests/lab/demo", "tests/lab/device.sh",
+                                   "tests/lab/vm-run", "tests/lab/start-up",
+                                   "tests/system/lib.sh"})
+        self.assertEqual(self.run_it("--write"), 0)
+        self.write("tests/lab/device.sh", "")
+        self.assertEqual(self.run_it(), 1, "the page is stale")
+        self.assertEqual(self.run_it("--write"), 0)
+        self.assertIn("on 2026-01-02, its script has changed since)",
+                      (self.root / "docs/coverage.md").read_text())
+
+    def test_tells_the_form_that_a_check_had_at_a_commit(self):
+        def git(*words):
+            subprocess.run(["git", "-C", str(self.root), "-c", "user.name=a", "-c",
+                            "user.email=a@b", *words], check=True, capture_output=True)
+        self.write("tests/lab/run", "check_demo() {\n  tests/lab/demo\n}\n")
+        self.write("tests/lab/demo", "true\n")
+        before = lab_form.form_of(lab_form.Files(self.root), "demo")
+        git("init", "-q")
+        git("add", ".")
+        git("commit", "-qm", "all")
+        self.write("tests/lab/demo", "false\n")
+        self.assertNotEqual(lab_form.form_of(lab_form.Files(self.root), "demo"), before)
+        self.assertEqual(lab_form.form_of(lab_form.Files(self.root, "HEAD"), "demo"), before)
+        self.assertEqual(lab_form.form_of(lab_form.Files(self.root, "HEAD"), "other"), "-")
 
     def test_refuses_what_only_disabled_tests_show(self):
         self.write("layer/a_test.cc", "TEST(Suite, DISABLED_does_it) {}\n")
