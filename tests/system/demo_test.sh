@@ -8,7 +8,7 @@ need mkfs.ext4 fsck.ext4 fio losetup python3
 export BRAID_BIN=$BRAID_BIN_DIR BRAID_DEMO_COPY_MB=40 BRAID_DEMO_FIO_SECONDS=1 TMPDIR=$work
 scripts/demo >"$work/demo.log" 2>&1 || fail "the demo ended with $?"
 for text in "kill -9 of the server" "no I/O error" "checksums are equal" "nothing is left behind" \
-  "no error; the longest pause was" "of 2 paths" "all 11 steps done"; do
+  "read back and verified, no error; the longest pause was" "of 2 paths" "all 11 steps done"; do
   grep -qF "$text" "$work/demo.log" || fail "the demo did not say \"$text\""
 done
 
@@ -26,3 +26,21 @@ mkdir "$work/bin"
 printf '#!/bin/sh\nexit 5\n' >"$work/bin/mkfs.ext4"
 chmod +x "$work/bin/mkfs.ext4"
 PATH=$work/bin:$PATH fails_with "\"mkfs.ext4 "
+
+# What fio tells of the load is judged. judged MOST-MS ERROR WRITTEN READ: with a longest write of
+# 1500 ms.
+judged() {
+  cat >"$work/fio.json" <<JSON
+fio: terminating on signal 2
+{"jobs": [{"error": $2, "total_err": 0, "write": {"total_ios": $3, "lat_ns": {"max": 1500000000}},
+  "read": {"total_ios": $4, "lat_ns": {"max": 1000}}}]}
+JSON
+  scripts/judge_load.py "$work/fio.json" "$1" >"$work/out"
+}
+judged 1500 0 9 9 || fail "a good load was judged: $(cat "$work/out")"
+grep -qF "1500 ms of at most 1500" "$work/out" || fail "the pause is not told: $(cat "$work/out")"
+! judged 1499 0 9 9 || fail "a pause that is too long was taken"
+grep -qF "too long" "$work/out" || fail "it is not told what is wrong: $(cat "$work/out")"
+! judged 1500 84 9 9 || fail "an error of fio was taken"
+! judged 1500 0 0 9 || fail "a load that wrote nothing was taken"
+! judged 1500 0 9 0 || fail "a load that verified nothing was taken"
