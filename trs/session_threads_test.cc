@@ -4,88 +4,20 @@
 
 #include <atomic>
 #include <cstring>
-#include <future>
 #include <thread>
+#include <tuple>
 
-#include "base/linux_host.h"
-#include "trs/client.h"
-#include "trs/server.h"
-#include "trs/test_keys.h"
-#include "vhca/soft_device.h"
+#include "trs/threads_rig.h"
 
 namespace braid::trs {
 namespace {
 
 using base::Errc;
+using testing::on;
 
 constexpr size_t kBlockBytes = 8192;
 constexpr size_t kLanesPerReactor = 4;
 constexpr size_t kBlocks = 64;
-// Nobody is cut off here for not being scheduled: that is liveness_test.cc's subject.
-constexpr uint64_t kPatienceNs = 10 * base::kSecond;
-
-/// Reactors with a thread each.
-class Threads {
- public:
-  Threads(base::Host& host, size_t count) {
-    for (size_t i = 0; i < count; ++i) {
-      auto reactor = base::Reactor::create(host, {.name = "t" + std::to_string(i)});
-      BRAID_ASSERT(reactor.ok());
-      reactors_.push_back(std::move(*reactor));
-      auto body = [target = reactors_.back().get()] { target->run(); };
-      auto thread = host.start_thread("t" + std::to_string(i), body);
-      BRAID_ASSERT(thread.ok());
-      threads_.push_back(std::move(*thread));
-    }
-  }
-  ~Threads() {
-    for (auto& reactor : reactors_) reactor->stop();
-    threads_.clear();
-  }
-  base::Reactor& operator[](size_t index) { return *reactors_[index]; }
-  size_t size() const { return reactors_.size(); }
-  std::vector<base::Reactor*> list() const {
-    std::vector<base::Reactor*> all;
-    for (const auto& reactor : reactors_) all.push_back(reactor.get());
-    return all;
-  }
-
- private:
-  std::vector<std::unique_ptr<base::Reactor>> reactors_;
-  std::vector<std::unique_ptr<base::Thread>> threads_;
-};
-
-/// Runs a function on a reactor and waits for it.
-void on(base::Reactor& reactor, const std::function<void()>& function) {
-  std::promise<void> done;
-  reactor.post([&] {
-    function();
-    done.set_value();
-  });
-  done.get_future().wait();
-}
-
-template <typename T>
-base::Task<void> keep(base::Task<T> task, std::promise<T>& result) {
-  result.set_value(co_await std::move(task));
-}
-base::Task<void> keep_nothing(base::Task<void> task, std::promise<void>& result) {
-  co_await std::move(task);
-  result.set_value();
-}
-/// Makes a task on a reactor, and waits for its end.
-template <typename T>
-T await_on(base::Reactor& reactor, const std::function<base::Task<T>()>& make) {
-  std::promise<T> result;
-  reactor.post([&] { reactor.spawn(keep(make(), result)); });
-  return result.get_future().get();
-}
-void await_end_on(base::Reactor& reactor, const std::function<base::Task<void>()>& make) {
-  std::promise<void> result;
-  reactor.post([&] { reactor.spawn(keep_nothing(make(), result)); });
-  result.get_future().wait();
-}
-
 /// Blocks in memory; block n is used by one lane at a time.
 class StoreUser final : public ServerUser {
  public:
@@ -105,16 +37,6 @@ class StoreUser final : public ServerUser {
   }
   std::vector<std::byte> bytes;
   std::atomic<int> opened{0}, closed{0};
-};
-
-class QuietUser final : public SessionUser {
- public:
-  base::Task<base::Status> reconnected() override {
-    ++reconnects;
-    co_return base::Status();
-  }
-  void disconnected(const base::Error&) override {}
-  std::atomic<int> reconnects{0};
 };
 
 /// Writes its block and reads it back, `rounds` times; waits for permits with others.
@@ -175,92 +97,17 @@ struct Lane : PermitWaiter {
 };
 
 /// Reactors of the client, reactors of the server.
-class SessionThreads : public ::testing::TestWithParam<std::tuple<size_t, size_t>> {
+class SessionThreads : public ::testing::TestWithParam<std::tuple<size_t, size_t>>,
+                       protected testing::ThreadsRig {
  protected:
-  SessionThreads()
-      : host_(make_host()),
-        client_threads_(*host_, std::get<0>(GetParam())),
-        server_threads_(*host_, std::get<1>(GetParam())),
-        user_(kBlocks) {
-    on(server_threads_[0], [&] { server_device_ = make_device(server_threads_[0]); });
-    on(client_threads_[0], [&] { client_device_ = make_device(client_threads_[0]); });
-    start_server(0);
-  }
-  ~SessionThreads() override {
-    on(client_threads_[0], [&] {
-      session_.reset();
-      mr_.reset();
-      domain_.reset();
-      client_device_.reset();
-    });
-    stop_server();
-    on(server_threads_[0], [&] { server_device_.reset(); });
-  }
-
-  static std::unique_ptr<base::Host> make_host() {
-    base::LinuxHostOptions options;
-    options.log_level = base::LogLevel::kError;
-    auto host = base::create_linux_host(options);
-    BRAID_ASSERT(host.ok());
-    return std::move(*host);
-  }
-  std::unique_ptr<vhca::Device> make_device(base::Reactor& reactor) {
-    auto device = vhca::create_soft_device(*host_, reactor);
-    BRAID_ASSERT(device.ok());
-    return std::move(*device);
-  }
-  /// Half of the cases.
-  static bool with_keys() { return std::get<0>(GetParam()) > 1; }
-  void start_server(uint16_t port) {
-    on(server_threads_[0], [&] {
-      ServerOptions options;
-      options.listen = {"127.0.0.1", port};
-      options.reactors = server_threads_.list();
-      options.queue_depth = 64;
-      options.max_io_bytes = 64 << 10;
-      options.heartbeat.interval_ns = kPatienceNs;
-      options.endpoints.push_back({server_device_.get(), {"127.0.0.1", port_b_}});
-      if (with_keys()) options.keys = testing::test_ring({testing::test_key("threads")});
-      auto server = Server::create(*server_device_, options, user_);
-      ASSERT_TRUE(server.ok()) << server.error().message();
-      server_ = std::move(*server);
-      port_ = server_->address().port;
-      port_b_ = server_->addresses()[1].port;
-    });
-  }
-  void stop_server() {
-    await_end_on(server_threads_[0], [&] { return server_->stop(); });
-    on(server_threads_[0], [&] { server_.reset(); });
-  }
-  void open(bool two_paths = false) {
-    on(client_threads_[0], [&] {
-      domain_ = std::move(*Domain::create(*client_device_));
-      const size_t size_bytes = user_.bytes.size();
-      memory_ = std::move(*host_->create_segment(size_bytes, "test"));
-      mr_ = std::move(*domain_->register_memory(memory_->data(), size_bytes,
-                                                IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE));
-    });
-    using Opened = base::Result<std::unique_ptr<ClientSession>>;
-    Opened opened = await_on<Opened>(client_threads_[0], [&] {
-      ClientOptions options;
-      options.session_name = "threads";
-      options.server = {"127.0.0.1", port_};
-      if (two_paths) options.paths.push_back({{"127.0.0.1", port_b_}});
-      options.reactors = client_threads_.list();
-      options.heartbeat.interval_ns = kPatienceNs;
-      if (with_keys()) options.key = testing::test_key("threads");
-      return ClientSession::open(*domain_, options, session_user_);
-    });
-    ASSERT_TRUE(opened.ok()) << opened.error().message();
-    session_ = std::move(*opened);
-  }
-  bool connected(size_t path) {
-    bool up = false;
-    on(client_threads_[0], [&] { up = session_->paths()[path].connected; });
-    return up;
-  }
-  void close() {
-    await_end_on(client_threads_[0], [&] { return session_->close(); });
+  SessionThreads() : ThreadsRig(user_, settings()), user_(kBlocks) {}
+  ~SessionThreads() override { take_down(); }
+  static testing::ThreadsSettings settings() {
+    testing::ThreadsSettings settings;
+    std::tie(settings.client_reactors, settings.server_reactors) = GetParam();
+    settings.with_keys = settings.client_reactors > 1;  // half of the cases
+    settings.memory_bytes = kBlocks * kBlockBytes;
+    return settings;
   }
   void start_lanes(uint64_t rounds) {
     start_lanes(rounds, std::vector<size_t>(client_threads_.size(), kLanesPerReactor));
@@ -291,19 +138,7 @@ class SessionThreads : public ::testing::TestWithParam<std::tuple<size_t, size_t
     for (auto& lane : lanes_) EXPECT_EQ(lane->wrong, 0u);
   }
 
-  std::unique_ptr<base::Host> host_;
-  Threads client_threads_;
-  Threads server_threads_;
   StoreUser user_;
-  QuietUser session_user_;
-  std::unique_ptr<vhca::Device> server_device_;
-  std::unique_ptr<vhca::Device> client_device_;
-  std::unique_ptr<Server> server_;
-  uint16_t port_ = 0, port_b_ = 0;
-  std::unique_ptr<Domain> domain_;
-  std::unique_ptr<base::Segment> memory_;
-  std::unique_ptr<vhca::Mr> mr_;
-  std::unique_ptr<ClientSession> session_;
   std::vector<std::unique_ptr<Lane>> lanes_;
   std::atomic<unsigned> running_{0};
 };
