@@ -13,42 +13,18 @@
 #include <fstream>
 #include <string>
 
-#include "base/linux_host.h"
-#include "base/log.h"
 #include "trs/client.h"
 #include "trs/server.h"
-#include "vhca/soft_device.h"
+#include "trs/test_process.h"
 
 namespace braid::trs {
 namespace {
 
 using base::Errc;
+using testing::TestProcess;
 
 constexpr uint32_t kPage = 4096;
 constexpr uint32_t kBytes = 4 * kPage;
-constexpr uint64_t kPatienceNs = 30 * base::kSecond;
-
-/// A process of its own on the in-host wire; turned by hand.
-struct Process {
-  Process() {
-    base::LinuxHostOptions options;
-    options.log_sink = base::make_null_sink();
-    host = std::move(*base::create_linux_host(options));
-    reactor = std::move(*base::Reactor::create(*host, {}));
-    device = std::move(*vhca::create_soft_device(*host, *reactor));
-  }
-  bool run_until(const std::function<bool()>& done) {
-    const uint64_t deadline_ns = host->now_ns() + kPatienceNs;
-    while (host->now_ns() < deadline_ns) {
-      if (done()) return true;
-      if (!reactor->turn()) host->yield();
-    }
-    return false;
-  }
-  std::unique_ptr<base::Host> host;
-  std::unique_ptr<base::Reactor> reactor;
-  std::unique_ptr<vhca::Device> device;
-};
 
 class QuietUser final : public SessionUser {
  public:
@@ -68,7 +44,7 @@ void stop_in_fault(int) {
 [[noreturn]] void stop_in_a_copy(int port_pipe) {
   uint16_t port = 0;
   BRAID_ASSERT(::read(port_pipe, &port, sizeof(port)) == sizeof(port));
-  Process process;
+  TestProcess process;
   const auto domain = std::move(*Domain::create(*process.device));
   const auto memory = std::move(*process.host->create_segment(kBytes, "test"));
   const auto mr =
@@ -111,7 +87,7 @@ bool mapped(const std::string& purpose) {
   return false;
 }
 
-class StoppedClient : public testing::TestWithParam<ChunkGuard> {
+class StoppedClient : public ::testing::TestWithParam<ChunkGuard> {
  protected:
   StoppedClient() {
     std::array<int, 2> ends{};
@@ -160,7 +136,7 @@ class StoppedClient : public testing::TestWithParam<ChunkGuard> {
 
   pid_t pid_ = -1;
   int port_pipe_ = -1;
-  std::optional<Process> process_;
+  std::optional<TestProcess> process_;
   CountingUser user_;
   std::unique_ptr<Server> server_;
 };
@@ -194,7 +170,7 @@ TEST_P(StoppedClient, KeepsThePlaceOfTheMemoryThatItKeeps) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Guard, StoppedClient,
-                         testing::Values(ChunkGuard::kNone, ChunkGuard::kCopy,
+                         ::testing::Values(ChunkGuard::kNone, ChunkGuard::kCopy,
                                          ChunkGuard::kWindows),
                          [](const auto& each) { return std::string(to_string(each.param)); });
 

@@ -9,33 +9,17 @@
 #include <cstring>
 #include <string>
 
-#include "base/linux_host.h"
-#include "base/log.h"
 #include "trs/client.h"
 #include "trs/server.h"
-#include "vhca/soft_device.h"
+#include "trs/test_process.h"
 
 namespace braid::trs {
 namespace {
 
 using base::Errc;
+using testing::TestProcess;
 
 constexpr uint32_t kBytes = 4096;
-constexpr uint64_t kPatienceNs = 60 * base::kSecond;
-
-/// A process of its own on the in-host wire; turned by hand.
-struct Process {
-  Process() {
-    base::LinuxHostOptions options;
-    options.log_sink = base::make_null_sink();
-    host = std::move(*base::create_linux_host(options));
-    reactor = std::move(*base::Reactor::create(*host, {}));
-    device = std::move(*vhca::create_soft_device(*host, *reactor));
-  }
-  std::unique_ptr<base::Host> host;
-  std::unique_ptr<base::Reactor> reactor;
-  std::unique_ptr<vhca::Device> device;
-};
 
 /// One block in memory.
 class BlockUser final : public ServerUser {
@@ -56,7 +40,7 @@ class BlockUser final : public ServerUser {
 
 /// Serves until it is killed; writes its port into the pipe.
 [[noreturn]] void serve(int port_pipe) {
-  Process process;
+  TestProcess process;
   BlockUser user;
   ServerOptions options;
   options.listen = {"127.0.0.1", 0};
@@ -86,7 +70,7 @@ class CountingUser final : public SessionUser {
   unsigned returns = 0;
 };
 
-class StoppedServer : public testing::Test {
+class StoppedServer : public ::testing::Test {
  protected:
   StoppedServer() {
     std::array<int, 2> ends{};
@@ -114,7 +98,7 @@ class StoppedServer : public testing::Test {
 };
 
 TEST_F(StoppedServer, IsNoticedByHeartbeatsAndRequestsGoOnWhenItDoes) {
-  Process process;
+  TestProcess process;
   const auto domain = std::move(*Domain::create(*process.device));
   const auto memory = std::move(*process.host->create_segment(kBytes, "test"));
   const auto mr = std::move(*domain->register_memory(
@@ -128,13 +112,6 @@ TEST_F(StoppedServer, IsNoticedByHeartbeatsAndRequestsGoOnWhenItDoes) {
   ASSERT_TRUE(opened.ok()) << opened.error().message();
   const std::unique_ptr<ClientSession> session = std::move(*opened);
 
-  const auto run_until = [&](const std::function<bool()>& done) {
-    const uint64_t deadline_ns = process.host->now_ns() + kPatienceNs;
-    while (!done() && process.host->now_ns() < deadline_ns) {
-      if (!process.reactor->turn()) process.host->yield();
-    }
-    return done();
-  };
   std::optional<Errc> outcome;
   ClientRequest request;
   const auto submit = [&](Direction direction) {
@@ -156,14 +133,14 @@ TEST_F(StoppedServer, IsNoticedByHeartbeatsAndRequestsGoOnWhenItDoes) {
     stop();
     const size_t before = user.losses.size();
     submit(Direction::kWrite);
-    ASSERT_TRUE(run_until([&] { return user.silence_noticed(before); }));
+    ASSERT_TRUE(process.run_until([&] { return user.silence_noticed(before); }));
     EXPECT_FALSE(outcome.has_value()) << "a stopped server answered";
     go_on();
-    ASSERT_TRUE(run_until([&] { return outcome.has_value(); }));
+    ASSERT_TRUE(process.run_until([&] { return outcome.has_value(); }));
     EXPECT_EQ(*outcome, Errc::kOk);
     std::memset(memory->data(), 0, kBytes);
     submit(Direction::kRead);
-    ASSERT_TRUE(run_until([&] { return outcome.has_value(); }));
+    ASSERT_TRUE(process.run_until([&] { return outcome.has_value(); }));
     EXPECT_EQ(*outcome, Errc::kOk);
     EXPECT_EQ(memory->data()[kBytes - 1], static_cast<std::byte>(stamp));
   }
@@ -173,7 +150,7 @@ TEST_F(StoppedServer, IsNoticedByHeartbeatsAndRequestsGoOnWhenItDoes) {
 /// One reactor is kept from giving up its connection, as a peer does that was stopped in the middle
 /// of a copy to our memory.
 TEST_F(StoppedServer, ItsLossIsToldBeforeRequestsComeBack) {
-  Process process;
+  TestProcess process;
   const auto held_up = std::move(*base::Reactor::create(*process.host, {}));
   const auto domain = std::move(*Domain::create(*process.device));
   CountingUser user;
@@ -182,16 +159,7 @@ TEST_F(StoppedServer, ItsLossIsToldBeforeRequestsComeBack) {
   options.server = {"127.0.0.1", port_};
   options.reactors = {process.reactor.get(), held_up.get()};
   base::Result<std::unique_ptr<ClientSession>> opened{std::unique_ptr<ClientSession>()};
-  bool both_turn = true;
-  const auto run_until = [&](const std::function<bool()>& done) {
-    const uint64_t deadline_ns = process.host->now_ns() + kPatienceNs;
-    while (!done() && process.host->now_ns() < deadline_ns) {
-      bool did = process.reactor->turn();
-      if (both_turn) did |= held_up->turn();
-      if (!did) process.host->yield();
-    }
-    return done();
-  };
+  process.second = held_up.get();
   bool ended = false;
   const auto open = [&]() -> base::Task<void> {
     opened = co_await ClientSession::open(*domain, options, user);
@@ -199,17 +167,17 @@ TEST_F(StoppedServer, ItsLossIsToldBeforeRequestsComeBack) {
   };
   base::Task<void> opening = open();
   opening.start();
-  ASSERT_TRUE(run_until([&] { return ended; }));
+  ASSERT_TRUE(process.run_until([&] { return ended; }));
   ASSERT_TRUE(opened.ok()) << opened.error().message();
   const std::unique_ptr<ClientSession> session = std::move(*opened);
 
-  both_turn = false;
+  process.second = nullptr;
   session->drop_path("test");
-  ASSERT_TRUE(run_until([&] { return !user.losses.empty(); }));
+  ASSERT_TRUE(process.run_until([&] { return !user.losses.empty(); }));
   EXPECT_EQ(user.returns, 0u);
-  both_turn = true;
-  ASSERT_TRUE(run_until([&] { return user.returns == 1; }));
-  ASSERT_TRUE(run_until([&] { return session->state() == SessionState::kConnected; }));
+  process.second = held_up.get();
+  ASSERT_TRUE(process.run_until([&] { return user.returns == 1; }));
+  ASSERT_TRUE(process.run_until([&] { return session->state() == SessionState::kConnected; }));
   EXPECT_EQ(user.losses.size(), 1u);
 
   bool closed = false;
@@ -219,7 +187,7 @@ TEST_F(StoppedServer, ItsLossIsToldBeforeRequestsComeBack) {
   };
   base::Task<void> closing = close();
   closing.start();
-  ASSERT_TRUE(run_until([&] { return closed; }));
+  ASSERT_TRUE(process.run_until([&] { return closed; }));
 }
 
 }  // namespace

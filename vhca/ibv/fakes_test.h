@@ -221,11 +221,23 @@ class IbvFakes : public ::testing::Test {
   }
   ~IbvFakes() override {
     made.when_modified = nullptr;  // what a test's own looks at has gone
+    take_down();
+    machine = nullptr;
+  }
+  /// What make_qp() has made.
+  void take_down() {
     qp.reset();
     cq.reset();
     pd.reset();
     device.reset();
-    machine = nullptr;
+  }
+  /// How many lines of the log have these words. They are there once the host has gone: with it go
+  /// the device and all of it. A test's own has to go before.
+  size_t lines_with(const char* words) {
+    take_down();
+    reactor.reset();
+    host.reset();
+    return lines->with(words);
   }
   void make_qp(const IbvOptions& asked = {}) {
     made.context.device = &made.device;
