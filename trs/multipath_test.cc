@@ -234,6 +234,59 @@ TEST_F(Multipath, RoundRobinSharesAndMinInflightAvoidsWhatIsStuck) {
   ASSERT_TRUE(until([&] { return stuck->done; }));
 }
 
+/// Two paths, of which B is slower.
+class MinLatency : public testing::MultipathRig {
+ protected:
+  void connect_with_slow_b() {
+    connect_both([](ClientOptions& options) { options.policy = PathPolicy::kMinLatency; });
+    world.fabric().set_extra_delay(testing::kClientIpB, testing::kServerIpB, 5 * kMillisecond);
+    run(40);
+    ASSERT_GT(sent(0), 2 * sent(1));
+  }
+  /// In a turn of the reactor, as its users do: its time is that of the turn.
+  void submit(Io& io) {
+    client->home().post([this, &io] { client->submit(io); });
+  }
+  void run(int count) {
+    for (int i = 0; i < count; ++i) {
+      auto one = client->make_io(Direction::kWrite, 1 << 20, 512);
+      submit(*one);
+      ASSERT_TRUE(until([&] { return one->done; }));
+    }
+  }
+};
+
+// Silence is not waited for: a path that answers nothing is slower than any that does.
+TEST_F(MinLatency, LeavesASilentPathBeforeItsEndIsNoticed) {
+  connect_with_slow_b();
+  const uint64_t by_b = sent(1);
+  cut_a(true);
+  auto writes = make_writes(12);
+  for (auto& write : writes) {
+    submit(*write);
+    world.run_for(8 * kMillisecond);
+  }
+  EXPECT_EQ(up(), 2u) << "it has been noticed";
+  EXPECT_GE(sent(1) - by_b, 10u) << "all but the first, and one in turn";
+  ASSERT_TRUE(until([&] { return all_done(writes); }));
+  expect_written_once(writes);
+}
+
+TEST_F(MinLatency, DoesNotLeaveAPathForARequestThatHangs) {
+  connect_with_slow_b();
+  auto stuck = client->make_io(Direction::kWrite, 0, 512);
+  stuck->op.hang = 1;
+  submit(*stuck);
+  ASSERT_TRUE(until([&] { return server->held.size() == 1; }));
+  ASSERT_EQ(client->session->paths()[0].connections[1].in_flight, 1u);
+  world.run_for(kSecond);  // nothing else: A looks silent, until it is tried again
+  const uint64_t before = sent(1);
+  run(400);
+  EXPECT_LT(sent(1) - before, 100u);
+  server->release();
+  ASSERT_TRUE(until([&] { return stuck->done; }));
+}
+
 TEST_F(Multipath, MinLatencyPrefersTheFasterPathAndTriesTheOtherNowAndThen) {
   connect_both([](ClientOptions& options) { options.policy = PathPolicy::kMinLatency; });
   world.fabric().set_extra_delay(testing::kClientIp, testing::kServerIp, 5 * kMillisecond);

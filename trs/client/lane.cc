@@ -1,6 +1,8 @@
 // Lane: life cycle. Making the connection is in connect.cc, the data path in submit.cc.
 #include "trs/client/lane.h"
 
+#include <algorithm>
+
 #include "trs/client/path.h"
 #include "trs/client/queue.h"
 #include "trs/client/session.h"
@@ -109,7 +111,15 @@ void Lane::arm() {
   if (connection_) connection_->arm();
 }
 
-void Lane::count_answer(uint64_t ns) {
+uint64_t Lane::latency_ns(uint64_t now_ns) {
+  const ClientRequest* const oldest = in_flight.front();
+  if (oldest == nullptr) return latency_ns_;
+  return std::max(latency_ns_, now_ns - std::max(answered_at_ns_, oldest->sent_at_ns));
+}
+
+void Lane::count_answer(const ClientRequest& request, uint64_t now_ns) {
+  const uint64_t ns = now_ns - request.sent_at_ns;
+  answered_at_ns_ = now_ns;
   statistics.count_latency(ns);
   latency_ns_ = latency_ns_ == 0 ? ns : latency_ns_ - latency_ns_ / 8 + ns / 8;
 }

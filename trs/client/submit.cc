@@ -103,8 +103,8 @@ Lane* Queue::pick() {
   Lane* best = nullptr;
   uint64_t least = UINT64_MAX;
   for (Lane* lane : up_) {
-    const uint64_t cost =
-        policy_ == PathPolicy::kMinInflight ? lane->statistics.in_flight.get() : lane->latency_ns();
+    const uint64_t cost = policy_ == PathPolicy::kMinInflight ? lane->statistics.in_flight.get()
+                                                              : lane->latency_ns(reactor_.now_ns());
     if (cost >= least || !lane->can_send()) continue;
     best = lane;
     least = cost;
@@ -322,7 +322,7 @@ void Queue::answered(Lane& lane, AnswerImm answer, uint32_t bytes) {
   lane.chunk_answered(answer.request_id);
   request.unlink();
   counts.in_flight.subtract(1);
-  lane.count_answer(reactor_.now_ns() - request.sent_at_ns);
+  lane.count_answer(request, reactor_.now_ns());
   if (session_.processor() != request.sent_from) counts.moved.add(1);
   if (status == Errc::kOk) {
     (read ? counts.reads : counts.writes).add(1);
