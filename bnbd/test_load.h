@@ -40,7 +40,7 @@ class Load {
     for (size_t i = 0; i < shape.depth; ++i) {
       Slot& slot = slots_.emplace_back();
       slot.load = this;
-      slot.request.length_bytes = shape.bytes;
+      slot.request.length_bytes = shape.op == BlockOp::kFlush ? 0 : shape.bytes;
       if (moves) slot.memory = std::make_unique<std::byte[]>(shape.bytes);
       slot.request.buffer.address = slot.memory.get();
       slot.request.context = &slot;
@@ -65,7 +65,8 @@ class Load {
     ++in_flight_;
     const BlockOp mixed = ++begun_ % 3 == 0 ? BlockOp::kWrite : BlockOp::kRead;
     slot.request.op = shape_.op.value_or(mixed);
-    slot.request.offset_bytes = begun_ * 7 % std::min<uint64_t>(places_, 256) * shape_.bytes;
+    if (slot.request.length_bytes > 0)
+      slot.request.offset_bytes = begun_ * 7 % std::min<uint64_t>(places_, 256) * shape_.bytes;
     queue_.device->submit(slot.request);
   }
   static void ended(BlockRequest& request, base::Errc status) {

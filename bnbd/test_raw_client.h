@@ -180,7 +180,9 @@ class RawClient {
 /// decided. What is let in stays half open until the server ends it.
 class RawCrowd {
  public:
-  explicit RawCrowd(trs::testing::RawPeer& peer) : peer_(peer) {}
+  /// `features`: what each of them shows.
+  explicit RawCrowd(trs::testing::RawPeer& peer, uint32_t features = 0)
+      : peer_(peer), features_(features) {}
   void go_on() {
     for (auto& connecting : connecting_) {
       if (connecting && !connecting->decided) continue;
@@ -190,6 +192,7 @@ class RawCrowd {
       request.recon_cnt = uint16_t{1};
       request.flags = trs::wire::kFirstConn;
       request.braid_magic = trs::wire::kBraidMagic;
+      request.braid_features = features_;
       request.sess_uuid.bytes.fill(1);
       std::memcpy(request.paths_uuid.bytes.data(), &++begun, sizeof(begun));
       const auto bytes = trs::wire::bytes_of(request);
@@ -216,6 +219,7 @@ class RawCrowd {
     if (half_open_.size() > 64) half_open_.pop_front();
   }
   trs::testing::RawPeer& peer_;
+  const uint32_t features_;
   std::array<std::unique_ptr<trs::testing::RawConnection>, 16> connecting_;
   std::deque<std::unique_ptr<trs::testing::RawConnection>> half_open_;
 };

@@ -223,7 +223,11 @@ class Rig : public testing::Test {
     return run(client, device, read) == base::Errc::kOk && read.all(value);
   }
   bool until(const std::function<bool()>& done) {
-    return world.run_until(done, 60 * base::kSecond);
+    const auto look = [&] {
+      if (meanwhile) meanwhile();
+      return done();
+    };
+    return world.run_until(look, 60 * base::kSecond);
   }
 
   const std::shared_ptr<LineCounter> log = std::make_shared<LineCounter>();
@@ -234,7 +238,8 @@ class Rig : public testing::Test {
   RemoteSessionOptions session_options;
   base::sim::SimHost* server_host = nullptr;
   ServerNode* server_node = nullptr;
-  ExportServer* server = nullptr;  // of the living process
+  ExportServer* server = nullptr;   // of the living process
+  std::function<void()> meanwhile;  // called whenever anything has happened, while until() waits
   unsigned clients = 0;
   // Of clients that are added from now on. Path i of client n goes from 10.<i>.1.<n>.
   size_t client_reactors = 1;

@@ -39,7 +39,7 @@ SimDisk::SimDisk(std::string identity, const SimDiskOptions& options, SimRandom 
   BRAID_ASSERT(options.size_bytes % kSectorBytes == 0);
 }
 
-uint64_t SimDisk::completion_time(uint64_t now_ns) {
+uint64_t SimDisk::completion_time(uint64_t now_ns, uint64_t bytes) {
   uint64_t latency_ns = random_.between(options_.latency_min_ns, options_.latency_max_ns);
   if (faults.slow_factor > 1) {
     latency_ns *= faults.slow_factor;
@@ -50,6 +50,7 @@ uint64_t SimDisk::completion_time(uint64_t now_ns) {
     ++counters_.stalled;
     return faults.stalled_until_ns + latency_ns;
   }
+  if (medium_ != nullptr) return medium_->moved_at(file_of_medium_, now_ns, bytes) + latency_ns;
   return now_ns + latency_ns;
 }
 

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "base/host.h"
+#include "base/sim/medium.h"
 #include "base/sim/random.h"
 
 namespace braid::base::sim {
@@ -96,8 +97,13 @@ class SimDisk {
   /// effect.
   std::function<void(uint64_t offset_bytes, std::span<const std::byte> data)> on_write;
 
-  /// When an operation handed over now ends. Counts slow and stalled ones.
-  uint64_t completion_time(uint64_t now_ns);
+  /// It lies on this from now on, beside other files.
+  void put_on(std::shared_ptr<SimMedium> medium) {
+    file_of_medium_ = medium->add_file();
+    medium_ = std::move(medium);
+  }
+  /// When an operation handed over now, on so much, ends. Counts slow and stalled ones.
+  uint64_t completion_time(uint64_t now_ns, uint64_t bytes = 0);
   /// Of a transfer of so much is left: what of it moves now, in whole sectors.
   uint64_t moves(uint64_t left_bytes);
   /// A flush is handed over: gives what it covers, for execute().
@@ -153,6 +159,8 @@ class SimDisk {
   SimDiskCounters counters_;
   uint64_t note_ = 0;
   uint64_t boot_ = 0;
+  std::shared_ptr<SimMedium> medium_;  // null: it has a disk for itself, which is never short
+  size_t file_of_medium_ = 0;
   const std::shared_ptr<SimDiskLock::Holders> lock_holders_ =
       std::make_shared<SimDiskLock::Holders>();
 };

@@ -210,12 +210,12 @@ void SimIoQueue::hand_over(IoOp& op) {
   const uint64_t covers = op.opcode == IoOpcode::kFlush ? disk.begin_flush() : 0;
   at_disk_.emplace(ticket, AtDisk{&op, covers, 0});
   op.progressed_bytes = ticket;
-  at_disk_until(disk, ticket);
+  at_disk_until(disk, ticket, op.length_bytes);
 }
 
-void SimIoQueue::at_disk_until(SimDisk& disk, uint64_t ticket) {
+void SimIoQueue::at_disk_until(SimDisk& disk, uint64_t ticket, uint64_t bytes) {
   SimWorld& world = slot_.host().world();
-  const uint64_t at_ns = disk.completion_time(world.now_ns());
+  const uint64_t at_ns = disk.completion_time(world.now_ns(), bytes);
   world.push(at_ns, EventKind::kDisk, disk.id(), [slot = &slot_, ticket] {
     if (slot->queue != nullptr && !slot->host().dead()) slot->queue->complete(ticket);
   });
@@ -249,7 +249,7 @@ void SimIoQueue::complete(uint64_t ticket) {
   if (done == Errc::kOk && bytes < left) {
     // A completion means all of it (base/host.h): the rest is asked for, as base/linux does.
     moved_bytes += bytes;
-    at_disk_until(disk, ticket);
+    at_disk_until(disk, ticket, left - bytes);
     return;
   }
   at_disk_.erase(found);

@@ -173,7 +173,7 @@ class SimIoQueue final : public IoQueue {
     uint64_t flush_covers;
     uint64_t moved_bytes;  // a transfer was short: so much of it has taken effect
   };
-  void at_disk_until(SimDisk& disk, uint64_t ticket);
+  void at_disk_until(SimDisk& disk, uint64_t ticket, uint64_t bytes);
   void complete(uint64_t ticket);
   void take_effect_late(const AtDisk& at_disk);
   void watch_state(std::shared_ptr<EventState> state, Watch& watch);
