@@ -23,7 +23,6 @@ class NoisyConnects : public test::NoisyLoad {
   static constexpr uint64_t kFarNs = 120 * kMillisecond;
   NoisyConnects() : NoisyLoad({.keys = trs::testing::test_ring({test_key("clients")})}) {
     session_options.transport.key = test_key("clients");
-    session_options.copy_pool_bytes = uint64_t{test::kQueueDepth} * test::kMaxIoBytes;
     server_machine.add_disk("/exports/other.img", {.size_bytes = 4 << 20});
   }
   ~NoisyConnects() override { meanwhile = nullptr; }

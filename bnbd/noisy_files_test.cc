@@ -19,11 +19,7 @@ using Flood = std::tuple<BlockOp, uint32_t>;  // operation, bytes of a request
 /// disk.img is the honest client's, other.img that of who floods.
 class NoisyFiles : public test::NoisyLoad, public ::testing::WithParamInterface<Flood> {
  protected:
-  NoisyFiles() {
-    other = &server_machine.add_disk("/exports/other.img", {.size_bytes = 64 << 20});
-    // As deep as the session: with the usual one only four requests of a MiB would be under way.
-    session_options.copy_pool_bytes = uint64_t{kQueueDepth} * test::kMaxIoBytes;
-  }
+  NoisyFiles() { other = &server_machine.add_disk("/exports/other.img", {.size_bytes = 64 << 20}); }
   static LoadShape flood() {
     const auto [op, bytes] = GetParam();
     return {.depth = kQueueDepth, .bytes = bytes, .op = op};

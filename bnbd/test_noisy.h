@@ -46,6 +46,8 @@ class NoisyLoad : public Rig {
     exports.transport.max_io_bytes = kMaxIoBytes;
     exports.transport.guard = served.guard;
     exports.transport.keys = served.keys;
+    // As deep as the session: with the usual one only four requests of a MiB would be under way.
+    session_options.copy_pool_bytes = uint64_t{kQueueDepth} * kMaxIoBytes;
     const auto add = [this](NamedExport::Kind kind, const std::string& name, uint64_t bytes) {
       exports.named.push_back({kind, name, bytes});
     };
