@@ -171,7 +171,7 @@ TEST_P(StoppedClient, KeepsThePlaceOfTheMemoryThatItKeeps) {
 
 INSTANTIATE_TEST_SUITE_P(Guard, StoppedClient,
                          ::testing::Values(ChunkGuard::kNone, ChunkGuard::kCopy,
-                                         ChunkGuard::kWindows),
+                                           ChunkGuard::kWindows),
                          [](const auto& each) { return std::string(to_string(each.param)); });
 
 }  // namespace
