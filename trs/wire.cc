@@ -65,8 +65,8 @@ uint32_t usable_features(uint32_t offered) {
   const uint32_t needed = kFeaturePinnedPermits | kFeatureAdminPermits;
   if ((offered & needed) != needed) offered &= ~kFeatureSequenced;
   if ((offered & kFeatureSequenced) == 0) {
-    offered &= ~(kFeatureAnswerSlots | kFeatureLentPermits | kFeatureCountedKeys |
-                 kFeatureKeptAnswers);
+    offered &=
+        ~(kFeatureAnswerSlots | kFeatureLentPermits | kFeatureCountedKeys | kFeatureKeptAnswers);
   }
   return offered;
 }
