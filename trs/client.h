@@ -340,9 +340,9 @@ class ClientSession {
   /// Another ReconnectOptions::lost_after_ns, also for a path that is away already. It has no
   /// effect on a session that is lost.
   virtual void set_lost_after(uint64_t lost_after_ns) = 0;
-  /// The server of this incarnation knows what it had answered in the former one: what is sent
-  /// again is not done again. Home reactor, from SessionUser::reconnected() on.
-  virtual bool answers_kept() const = 0;
+  /// The same number as before: the server has known all along what it had answered, so what is
+  /// sent again is not done again. Home reactor, from SessionUser::reconnected() on.
+  virtual uint64_t lineage() const = 0;
   virtual SessionState state() const = 0;
   virtual const SessionLimits& limits() const = 0;
   virtual ClientQueue& queue(size_t reactor_index) = 0;

@@ -56,10 +56,9 @@ inline constexpr uint32_t kFeatureKeptAnswers = 1u << 8;
 /// Shown by a client that has a key, and by a server that takes nobody without (authentication.md).
 /// Follows from having one: it is none of those that an older version lacks by choice.
 inline constexpr uint32_t kFeatureAuthentication = 1u << 4;
-static_assert(kAllFeatures ==
-              (kFeaturePinnedPermits | kFeatureAdminPermits | kFeatureSequenced |
-               kFeatureAnswerSlots | kFeatureLentPermits | kFeatureCountedKeys | kFeatureNotices |
-               kFeatureKeptAnswers));
+static_assert(kAllFeatures == (kFeaturePinnedPermits | kFeatureAdminPermits | kFeatureSequenced |
+                               kFeatureAnswerSlots | kFeatureLentPermits | kFeatureCountedKeys |
+                               kFeatureNotices | kFeatureKeptAnswers));
 /// Of `offered` by both: those that can be had without the others they need.
 uint32_t usable_features(uint32_t offered);
 

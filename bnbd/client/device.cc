@@ -180,6 +180,7 @@ Errc DeviceImpl::verdict() const {
 void DeviceImpl::take_over(const wire::OpenedDevice& opened) {
   device_id_ = opened.device_id;
   tenure_ = opened.tenure;
+  lineage_ = session_.lineage();
   server_fua_ = opened.force_unit_access || !opened.write_cache;
   server_max_io_bytes_ = std::min(opened.max_io_bytes, session_.limits().max_io_bytes);
   info_ = describe(opened, options_.mode == wire::AccessMode::kReadOnly, options_.queue_depth,
@@ -225,7 +226,7 @@ void DeviceImpl::reopened(const wire::OpenedDevice& opened) {
   }
   ++reopened_;
   if (verdict.restarted && !host.mutant("incarnation-ignored") &&
-      ledger_.restarted(!session_.path_up() && !session_.answers_kept())) {
+      ledger_.restarted(!session_.path_up() && session_.lineage() != lineage_)) {
     log_.error(
         "{}: while acknowledged writes were not flushed, the server's machine restarted or a flush "
         "failed there; the next flush will fail",

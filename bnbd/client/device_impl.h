@@ -128,6 +128,7 @@ class DeviceImpl final : public RemoteDevice {
   base::Timer close_timer_;
   size_t loud_queues_ = 0;  // while it is being closed: those that are not quiet yet
   uint64_t epoch_ = 0;      // counts its openings
+  uint64_t lineage_ = 0;    // trs::ClientSession::lineage(), of the last opening
   uint32_t device_id_ = wire::kNoDevice;
   uint64_t tenure_ = 0;  // as its writer; 0: for reading, or of a server that tells none
   bool server_fua_ = true;

@@ -73,7 +73,7 @@ class SessionImpl final : public RemoteSession, private trs::SessionUser {
   size_t reactors() const { return options_.transport.reactors.size(); }
   SessionQueue& queue(size_t index) { return *queues_[index]; }
   bool path_up() const { return path_up_; }
-  bool answers_kept() const { return transport_->answers_kept(); }
+  uint64_t lineage() const { return transport_->lineage(); }
   /// Whether the server heeds a request's priority.
   bool sends_priority() const { return version_ >= wire::kVersionMajor; }
   /// Each reactor hands out the permits that are free.

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "trs/wire.h"
+
 namespace braid::sim {
 
 using base::Errc;
@@ -126,6 +128,7 @@ void Judge::client_dies(size_t client) {
     }
     Operation op = take(running_[i].id);
     op.repeated = may_be_repeated(op);
+    applied_once_.excuse(op.id);
     completions_.died(op.id);
     if (!op.in_history) continue;
     if (op.what.kind == OpKind::kRead) {
@@ -161,19 +164,22 @@ uint64_t Judge::losses_of(size_t client, size_t device) const {
   return found == asked_.end() ? 0 : found->second.losses();
 }
 
-/// When its session lost its last path, and began anew, it was sent again. The server knows what it
-/// had done before, unless it is another process since, or one side is an older version; what had
-/// failed it does again.
+/// When its session has lost its last path, and began anew, it was sent again. The server knows
+/// what it had done before, unless it is another process since, or one side is an older version;
+/// what had failed it does again, and a write with a preflush may have failed for what was done
+/// long before.
 bool Judge::may_be_repeated(const Operation& op) const {
   if (op.repeated) return true;
   if (losses_of(op.client, op.device) == op.losses) return false;
-  return older(op) || devices_[op.device].server_deaths != op.deaths || op.may_fail ||
-         op.may_not_fit;
+  return !shares(op, trs::wire::kFeatureKeptAnswers) ||
+         devices_[op.device].server_deaths != op.deaths || op.may_fail || op.may_not_fit ||
+         op.flushes();
 }
 
-bool Judge::older(const Operation& op) const {
+bool Judge::shares(const Operation& op, uint32_t feature) const {
   const ServerPlan& server = plan_.servers[plan_.devices[op.device].server];
-  return (server.features & plan_.clients[op.client].features) != trs::kAllFeatures;
+  const uint32_t both = server.features & plan_.clients[op.client].features;
+  return (trs::wire::usable_features(both) & feature) != 0;
 }
 
 uint64_t Judge::begin(size_t client, size_t device, const OpDescription& what,
@@ -201,7 +207,7 @@ uint64_t Judge::begin(size_t client, size_t device, const OpDescription& what,
   }
   if (op.changes()) op.handle.untold->change_begins(op.id);
   if (what.kind == OpKind::kWrite) applied_once_.begin(op.id, what.sectors);
-  if (older(op) || op.may_fail || op.may_not_fit) applied_once_.excuse(op.id);
+  if (!shares(op, trs::wire::kFeatureSequenced)) applied_once_.excuse(op.id);
   completions_.posted(op.id);
   if (op.in_history) op.history().begin(op.id, what);
   if (op.in_history && devices_[device].disk_may_lie) op.history().lied_to(op.id);
@@ -231,6 +237,7 @@ void Judge::end(uint64_t id, Errc status, std::span<const std::byte> read_data) 
   log_.debug("#{} ends: {}", id, base::to_string(status));
   Operation op = take(id);
   if (op.id == 0) return;  // a second completion: reported already
+  if (may_be_repeated(op)) applied_once_.excuse(op.id);
   check_latency(op);
   look_at_openings(op);
   const bool good = status == Errc::kOk;

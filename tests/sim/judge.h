@@ -185,9 +185,8 @@ class Judge {
   void rival_each_other(size_t device);
   Operation take(uint64_t id);
   uint64_t losses_of(size_t client, size_t device) const;
-  bool older(const Operation& op) const;
+  bool shares(const Operation& op, uint32_t feature) const;
   bool may_be_repeated(const Operation& op) const;
-  void excuse_repeats(size_t device);
   bool explained(const Operation& op, base::Errc status, bool flush_may_fail);
   bool flush_may_fail(const Operation& op);
   bool tells_all(const Operation& flush) const;

@@ -39,7 +39,6 @@ void Judge::server_died(size_t server) {
   for (size_t i = 0; i < devices_.size(); ++i) {
     if (plan_.devices[i].server != server) continue;
     ++devices_[i].server_deaths;
-    excuse_repeats(i);
     // A failure that it had not told yet dies with it (docs/bnbd.md, "Flush").
     DiskFailures& failures = devices_[i].failures;
     if (failures.may_be_forgotten()) devices_[i].lives.back()->history->flushes_forgotten();
@@ -80,23 +79,19 @@ void Judge::server_lost_power(size_t server) {
     }
 }
 
-void Judge::excuse_repeats(size_t device) {
-  for (const Operation& op : running_)
-    if (op.device == device) applied_once_.excuse(op.id);
-}
-
 void Judge::disk_stores(size_t device, uint64_t first_sector, std::span<const std::byte> data) {
   const auto version = read_stamp(data.first(kSectorBytes), device + 1, first_sector);
-  if (version && *version != kZeroes) {
-    applied_once_.stored(device + 1, *version, data.size() / kSectorBytes);
-  }
+  if (!version || *version == kZeroes) return;
+  const auto op = std::find_if(running_.begin(), running_.end(),
+                               [&](const Operation& each) { return each.id == *version; });
+  if (op != running_.end() && may_be_repeated(*op)) applied_once_.excuse(op->id);
+  applied_once_.stored(device + 1, *version, data.size() / kSectorBytes);
 }
 
 void Judge::disk_may_fail(size_t device, bool on) {
   devices_[device].disk_may_fail = on;
   disk_fails(device, 1, on);
   if (!on) return;
-  excuse_repeats(device);
   for (Operation& op : running_)
     if (op.device == device) op.may_fail = true;
 }
@@ -106,7 +101,6 @@ void Judge::disk_may_fill(size_t device, bool on) {
   // A FUA write that finds no room may have been the write-back of an older one that did not.
   disk_fails(device, 2, on);
   if (!on) return;
-  excuse_repeats(device);
   for (Operation& op : running_)
     if (op.device == device) op.may_not_fit = true;
 }

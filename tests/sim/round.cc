@@ -359,6 +359,7 @@ void Round::replace_file(size_t device) {
   replaced_disks_.push_back(disks_[device]);
   disks_[device] = &servers_[plan.server].machine->replace_disk(path_of(plan), disk_options(plan));
   watch_disk(device);
+  judge_.disk_may_lie(device, false);  // it was the old one that lied
   judge_.file_replaced(device);
 }
 

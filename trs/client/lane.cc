@@ -26,6 +26,7 @@ void Lane::go_up(std::shared_ptr<const PathMap> map) {
   map_ = std::move(map);
   chunk_keys_.resize(map_->chunks.size());
   for (size_t i = 0; i < chunk_keys_.size(); ++i) chunk_keys_[i] = map_->chunks[i].key;
+  unanswered_since_ns_ = 0;
   up_ = true;
 }
 
@@ -111,15 +112,13 @@ void Lane::arm() {
   if (connection_) connection_->arm();
 }
 
-uint64_t Lane::latency_ns(uint64_t now_ns) {
-  const ClientRequest* const oldest = in_flight.front();
-  if (oldest == nullptr) return latency_ns_;
-  return std::max(latency_ns_, now_ns - std::max(answered_at_ns_, oldest->sent_at_ns));
+uint64_t Lane::latency_ns(uint64_t now_ns) const {
+  return unanswered_since_ns_ == 0 ? latency_ns_
+                                   : std::max(latency_ns_, now_ns - unanswered_since_ns_);
 }
 
-void Lane::count_answer(const ClientRequest& request, uint64_t now_ns) {
-  const uint64_t ns = now_ns - request.sent_at_ns;
-  answered_at_ns_ = now_ns;
+void Lane::count_answer(uint64_t ns) {
+  unanswered_since_ns_ = 0;
   statistics.count_latency(ns);
   latency_ns_ = latency_ns_ == 0 ? ns : latency_ns_ - latency_ns_ / 8 + ns / 8;
 }

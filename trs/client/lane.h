@@ -88,12 +88,14 @@ class Lane final : private ConnectionUser, private HeartbeatOwner {
   void chunk_answered(uint32_t index) {
     if (map_->counted_keys) chunk_keys_[index] = ibv_inc_rkey(chunk_keys_[index]);
   }
-  /// How long an answer takes, to choose a lane by: the moving average, or for how long the lane
-  /// has answered nothing though something is in flight, if that is longer. So a path that has gone
-  /// silent is left before heartbeats end it, and one is not for a single request that hangs.
-  uint64_t latency_ns(uint64_t now_ns);
-  /// To a request that has been in flight here.
-  void count_answer(const ClientRequest& request, uint64_t now_ns);
+  /// How long an answer takes, to choose a lane by: the moving average, or the age of the first
+  /// request since the last answer, if that is longer. So a path that has gone silent is left
+  /// before heartbeats end it, and one is not for a single request that hangs.
+  uint64_t latency_ns(uint64_t now_ns) const;
+  void count_request(uint64_t now_ns) {
+    if (unanswered_since_ns_ == 0) unanswered_since_ns_ = now_ns;
+  }
+  void count_answer(uint64_t ns);
   /// The peer broke the protocol: nothing more of it is believed.
   void breach(base::Error why);
 
@@ -125,9 +127,9 @@ class Lane final : private ConnectionUser, private HeartbeatOwner {
   bool fencing_ = false;
   bool up_ = false;  // requests may go on the wire
   bool poisoned_ = false;
-  bool whole_path_ = false;      // the heartbeat counts what comes by any connection of the path
-  uint64_t latency_ns_ = 0;      // moving average; 0: nothing has been answered
-  uint64_t answered_at_ns_ = 0;  // the last time
+  bool whole_path_ = false;  // the heartbeat counts what comes by any connection of the path
+  uint64_t latency_ns_ = 0;  // moving average; 0: nothing has been answered
+  uint64_t unanswered_since_ns_ = 0;  // the first request since the last answer; 0: there is none
   HeartbeatDriver heartbeat_;
   std::shared_ptr<const PathMap> map_;
   std::vector<uint32_t> chunk_keys_;  // by chunk

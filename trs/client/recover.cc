@@ -177,8 +177,7 @@ void Session::go_up(Path& path) {
 }
 
 void Session::set_incarnation(const PathMap& map) {
-  answers_kept_ = map.keeps_answers && wire::follows_epoch(map.epoch, last_epoch_);
-  if (!answers_kept_) ++lineage_;
+  if (!map.keeps_answers || !wire::follows_epoch(map.epoch, last_epoch_)) ++lineage_;
   epoch_ = last_epoch_ = map.epoch;
   sequenced_ = map.sequenced;
 }

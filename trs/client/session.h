@@ -72,7 +72,6 @@ class Session final : public ClientSession {
   base::Status accept_limits(const wire::ConnRsp& granted);
   wire::InfoReq info_request(const wire::ConnRsp& granted, size_t device) const;
   void set_incarnation(const PathMap& map);
-  uint64_t lineage() const { return lineage_; }
   uint32_t epoch() const { return epoch_; }
   bool sequenced() const { return sequenced_; }
   Path* connected_path();
@@ -93,7 +92,7 @@ class Session final : public ClientSession {
   base::Task<void> close() override;
   void drop_path(std::string_view why) override;
   void set_lost_after(uint64_t lost_after_ns) override;
-  bool answers_kept() const override { return answers_kept_; }
+  uint64_t lineage() const override { return lineage_; }
   SessionState state() const override;
   const SessionLimits& limits() const override { return limits_; }
   ClientQueue& queue(size_t reactor_index) override;
@@ -164,7 +163,6 @@ class Session final : public ClientSession {
   bool sequenced_ = false;
   uint32_t last_epoch_ = 0;  // of the last incarnation of which we have heard
   uint64_t lineage_ = 0;     // PathMap::lineage
-  bool answers_kept_ = false;
 
   bool alive_incarnation_ = false;  // paths keep themselves
   bool closing_ = false;

@@ -230,6 +230,7 @@ void Queue::put_on_wire(ClientRequest& request, Lane& lane) {
   lane.in_flight.push_back(request);
   lane.statistics.in_flight.add(1);
   request.sent_at_ns = reactor_.now_ns();
+  lane.count_request(request.sent_at_ns);
   request.sent_from = session_.processor();
 
   Connection& connection = lane.connection();
@@ -322,7 +323,7 @@ void Queue::answered(Lane& lane, AnswerImm answer, uint32_t bytes) {
   lane.chunk_answered(answer.request_id);
   request.unlink();
   counts.in_flight.subtract(1);
-  lane.count_answer(request, reactor_.now_ns());
+  lane.count_answer(reactor_.now_ns() - request.sent_at_ns);
   if (session_.processor() != request.sent_from) counts.moved.add(1);
   if (status == Errc::kOk) {
     (read ? counts.reads : counts.writes).add(1);

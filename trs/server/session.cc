@@ -211,6 +211,7 @@ base::Status Session::make_chunks() {
 }
 
 void Session::take_over(const KeptSession& former) {
+  former_epoch_ = former.epoch;
   epoch_ = wire::next_epoch(former.epoch);
   first_epoch_ = former.first_epoch;
   for (uint32_t i = 0; i < queue_depth(); ++i) requests_[i].epoch = first_epoch_;
@@ -230,7 +231,8 @@ void Session::take_over(const KeptSession& former) {
 }
 
 KeptSession Session::kept_answers() const {
-  KeptSession kept{paths_uuid_, client(), key_name(), cid_num_, first_epoch_, epoch_, {}};
+  const uint32_t epoch = told_ || former_epoch_ == 0 ? epoch_ : former_epoch_;
+  KeptSession kept{paths_uuid_, client(), key_name(), cid_num_, first_epoch_, epoch, {}};
   if (breached_ || requests_ == nullptr || !has(wire::kFeatureKeptAnswers)) return kept;
   for (uint32_t i = 0; i < queue_depth(); ++i) {
     const Request& request = requests_[i];
@@ -299,6 +301,7 @@ void Session::answer_fences() {
 }
 
 void Session::path_connected(Path& path) {
+  told_ = true;
   server_.say_of(path.peer_text(), base::LogLevel::kInfo,
                  "session '{}' of {} open by {} paths: {} connections each", name_,
                  path.peer_text(), paths(), cid_num_);

@@ -181,6 +181,8 @@ class Session final : public ServerSession {
   const size_t spread_;         // connection cid > 0 is served by reactor spread + cid
   uint32_t epoch_;              // random, or what follows a former one; fixed when it is open
   uint32_t first_epoch_;        // of those that follow each other
+  uint32_t former_epoch_ = 0;   // which this one follows; 0: none
+  bool told_ = false;           // the client may have heard of this epoch
   uint32_t admin_permits_ = 1;  // on connection 0
   uint16_t recon_cnt_;          // of the newest path
   bool proven_;

@@ -32,9 +32,9 @@ struct alignas(64) TurnShare {
 class Turns {
  public:
   /// All clients together, if there are several sessions; each that asks has at least one.
-  static constexpr size_t kCompletionsMax = 6;
+  static constexpr size_t kCompletionsMax = 4;
   /// Data that is sent, or copied by a guard, at once; what is more waits, and goes in parts.
-  static constexpr size_t kBytesMax = 32 << 10;
+  static constexpr size_t kBytesMax = 16 << 10;
   static constexpr uint64_t kWindowNs = base::kMillisecond;
 
   /// `sessions`: how many are open at the server.

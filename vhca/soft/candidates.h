@@ -2,7 +2,7 @@
 //
 // Anybody can leave such connections behind, and an honest peer says at once what it wants. So they
 // are few, those of one origin (an address, a process) are fewer, and it is never the newcomer who
-// goes: of one origin its oldest, of all the oldest of whoever has most.
+// goes: of one origin its oldest, of all the oldest of those who have most.
 //
 // Threads: the listener's reactor.
 #pragma once
@@ -43,12 +43,11 @@ class Candidates {
   void make_room(const Origin& origin) {
     const auto known = counts_.find(origin);
     if (known != counts_.end() && known->second >= bounds_.of_one_origin) {
-      (void)take(oldest_of(origin));
+      (void)take(oldest([&](const Candidate& each) { return each.origin == origin; }));
     } else if (all_.size() >= bounds_.all) {
-      const auto most = std::max_element(
-          counts_.begin(), counts_.end(),
-          [](const auto& one, const auto& other) { return one.second < other.second; });
-      (void)take(oldest_of(most->first));
+      size_t most = 0;
+      for (const auto& each : counts_) most = std::max(most, each.second);
+      (void)take(oldest([&](const Candidate& each) { return counts_[each.origin] == most; }));
     }
   }
   void add(std::unique_ptr<Candidate> candidate) {
@@ -67,9 +66,10 @@ class Candidates {
   }
 
  private:
-  Candidate& oldest_of(const Origin& origin) {
-    const auto at = std::find_if(all_.begin(), all_.end(),
-                                 [&](const auto& each) { return each->origin == origin; });
+  template <typename Predicate>
+  Candidate& oldest(Predicate predicate) {
+    const auto at =
+        std::find_if(all_.begin(), all_.end(), [&](const auto& each) { return predicate(*each); });
     BRAID_ASSERT(at != all_.end());
     return **at;
   }

@@ -49,6 +49,11 @@ TEST_F(CandidatesTest, OfAllTheOldestOfWhoeverHasMostGoes) {
   EXPECT_EQ(names, (std::set{0, 1, 3, 4, 5, 6})) << "9 had three";
 }
 
+TEST_F(CandidatesTest, OfThoseWhoHaveAsManyTheOldestGoes) {
+  for (int name = 0; name < 7; ++name) connect(10 - name, name);
+  EXPECT_EQ(names, (std::set{1, 2, 3, 4, 5, 6})) << "and not whose origin is the least";
+}
+
 TEST_F(CandidatesTest, WhoHasSaidWhatItWantsIsNotCounted) {
   Silent& speaks = connect(9, 0);
   for (int name = 1; name <= 3; ++name) connect(9, name);

@@ -1,9 +1,8 @@
 // Checker: what a write stores reaches the disk once, however often the request was sent.
 //
 // The disk tells what it stores, and by its stamps whose it is. A write goes in parts, so sectors
-// are counted: more than it has, and something was done twice. Nobody promises that when the
-// server's process died meanwhile, one side is an older version, or the disk failed: the owner says
-// so (excuse).
+// are counted: more than it has, and something was done twice. What nobody promises to do once the
+// owner excuses. Zeroes bear no stamp, and memory devices have no disk: of these it sees nothing.
 #pragma once
 
 #include <cstdint>

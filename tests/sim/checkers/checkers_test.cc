@@ -103,7 +103,7 @@ TEST(Stamp, BelongsToOneDeviceSectorAndVersionAndIsWhole) {
 
 // --- what the disk stores
 
-TEST(AppliedOnce, SeesAWriteWhosePartsAreMoreThanItHas) {
+TEST(AppliedOnceCheckerTest, SeesAWriteWhosePartsAreMoreThanItHas) {
   Violations violations;
   AppliedOnceChecker checker(violations);
   checker.begin(1, 8);
@@ -116,7 +116,7 @@ TEST(AppliedOnce, SeesAWriteWhosePartsAreMoreThanItHas) {
   EXPECT_EQ(violations.count(), 1u) << "one mistake is one report";
 }
 
-TEST(AppliedOnce, SaysNothingOfWhatMayBeRepeated) {
+TEST(AppliedOnceCheckerTest, SaysNothingOfWhatMayBeRepeated) {
   Violations violations;
   AppliedOnceChecker checker(violations);
   checker.begin(1, 8);

@@ -46,6 +46,7 @@ void DeviceHistory::end(uint64_t id, bool succeeded, std::span<const std::byte> 
   const Running running = found->second;
   running_.erase(found);
   ++clock_;
+  if (succeeded && running.is_lie()) lies_to_ = std::max(lies_to_, running.begin);
   if (running.flushes()) check_flush(running, succeeded, otherwise_explained);
   if (running.op.kind == OpKind::kFlush) return;
   end_sectors(id, running, succeeded, read_data, repeated);
@@ -56,10 +57,7 @@ void DeviceHistory::end(uint64_t id, bool succeeded, std::span<const std::byte> 
 
 void DeviceHistory::lied_to(uint64_t id) {
   const auto found = running_.find(id);
-  if (found == running_.end()) return;
-  Running& running = found->second;
-  running.lied_to = true;
-  if (running.flushes() || running.op.durable) lies_to_ = std::max(lies_to_, running.begin);
+  if (found != running_.end()) found->second.lied_to = true;
 }
 
 void DeviceHistory::write_acknowledged(const Running& write) {
@@ -155,8 +153,10 @@ void DeviceHistory::power_loss() {
   // What came back after the loss before is on the medium: only what is younger can be lost.
   const Instant at_risk_since = std::max({promised_, writer_since_, last_loss_});
   last_loss_ = now;
-  // Of what is lost by a lie nobody will hear.
-  const Instant unreported = std::max(writer_since_, lies_to_);
+  // Of what is lost by a lie nobody will hear; the answer that is one may be on its way.
+  Instant unreported = std::max(writer_since_, lies_to_);
+  for (const auto& [id, running] : running_)
+    if (running.is_lie()) unreported = std::max(unreported, running.begin);
   for (BlockRegister& sector : registers_) sector.power_loss(now, floor_, unreported);
   if (last_acknowledged_ > at_risk_since) {
     loss_at_ = now;

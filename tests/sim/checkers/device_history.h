@@ -79,6 +79,7 @@ class DeviceHistory {
     bool saw_loss = false;  // see may_report_loss
     bool lied_to = false;
     bool flushes() const { return op.kind == OpKind::kFlush || op.preflush; }
+    bool is_lie() const { return lied_to && (flushes() || op.durable); }
   };
   void write_acknowledged(const Running& write);
   void loss_seen();
@@ -96,7 +97,7 @@ class DeviceHistory {
   Instant clock_ = 0;
   Instant floor_ = 0;     // begin of the last successful flush that the disk did
   Instant promised_ = 0;  // the same, whether the disk did it or not: what clients rely on
-  Instant lies_to_ = 0;   // begin of the last operation that the disk may acknowledge by a lie
+  Instant lies_to_ = 0;   // begin of the last operation that was acknowledged by a lie
   Instant writer_since_ = 0;
   Instant last_acknowledged_ = 0;  // end of the last successful write that was not durable itself
   Instant last_failed_ = 0;        // end of the last write that failed
