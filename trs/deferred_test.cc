@@ -139,7 +139,7 @@ TEST_F(Deferred, ARequestThatIsGivenUpByTwoPathsIsAnsweredByTheThird) {
 class DeferredCopies : public Deferred {
  protected:
   static constexpr uint32_t kWriteBytes = 16 << 10;
-  static constexpr uint32_t kWrites = 8;
+  static constexpr uint32_t kWrites = 4;  // what a turn takes
   DeferredCopies() {
     adjust_server = [](ServerOptions& options) { options.guard = ChunkGuard::kCopy; };
   }

@@ -49,10 +49,6 @@ linux_one_path() {
   echo "requests of each connection, at the server: $carried"
   [[ $carried =~ ^([1-9][0-9]* ?){$(nproc)}$ ]] || fail "not each connection carries requests"
 
-  echo "== the only cable is away for 2 s and for 5 s: fio goes on"
-  linux_cable_away_for 2
-  linux_cable_away_for 5
-
   echo "== the only cable is cut under fio and mended"
   linux_keeps --do_verify=0
   local reconnects
@@ -70,21 +66,6 @@ import json, sys
 (session,) = json.load(sys.stdin)["sessions"]
 (path,) = session["path_statistics"]
 print(*[each["reads"] + each["writes"] for each in path["connections"] if each["cid"] > 0])'
-}
-# As long as two kernels bear it: no path is lost, and no request.
-linux_cable_away_for() {  # SECONDS
-  local reconnects
-  reconnects=$(linux_reconnects)
-  verify_until_stopped /dev/rnbd0 --size=8M &
-  local fio_pid=$!
-  wait_for 60 "I/O before the cable is cut" has_requests /dev/rnbd0
-  cut_cable 0
-  sleep "$1"
-  mend_cable 0
-  linux_carries "$(basename "$(echo "$linux_paths"/*)")" "after the cable was away"
-  stop_verifying "$fio_pid" "a cable that was away for $1 s" 60000
-  (($(linux_reconnects) == reconnects)) || fail "a path was lost"
-  [[ $(braid_sessions) == 1 ]] || fail "$(braid_sessions) sessions at the server"
 }
 linux_reconnects() { awk '{ print $1 }' "$linux_paths"/*/stats/reconnects; }
 # linux_keeps FIO-OPTION: 4 MiB that nothing else touches are written, or verified.
