@@ -35,11 +35,14 @@ unmap_foreground() {
 # verify DEVICE [FIO-OPTION...]: writes, syncs and reads 8 MiB, if no option says more, and
 # verifies: a device with a write cache, as that of a file, gets a flush for each sync. A
 # request that fails is a failure, one that took long is not: how long is kept for stop_verifying.
+# With blocks of several sizes fio takes an older block for good, if it is whole; with $one_size,
+# which counts passes instead of time, it knows the newest by its number. No two runs write alike.
+one_size=(--bs=16k --loops=1000000)
 verify() {
   (cd "$work" && timeout -k 1 "${fio_limit:-180}" fio --name=verify --filename="$1" --direct=1 \
     --ioengine=libaio --iodepth=16 --rw=randrw --bsrange=4k-128k --size=8M --fsync=16 \
-    --verify=crc32c --verify_backlog=64 --verify_fatal=1 --group_reporting --output-format=json \
-    "${@:2}") >"$work/fio.log" 2>&1 ||
+    --randrepeat=0 --verify=crc32c --verify_backlog=64 --verify_fatal=1 --group_reporting \
+    --output-format=json "${@:2}") >"$work/fio.log" 2>&1 ||
     fail "fio on $1 found other data than it wrote, or an error, or had no end"
   judge_fio "$work/fio.log" >>"$work/longest_ms" || fail "fio on $1 did not do what it was for"
 }
@@ -59,7 +62,10 @@ PY
 }
 verify_until_stopped() {
   : >"$work/longest_ms"
-  until [[ -e $work/stop ]]; do verify "$@"; done
+  until [[ -e $work/stop ]]; do
+    verify "$@"
+    verify "$@" --bs=16k
+  done
 }
 # stop_verifying PID WHAT MOST-MS: ends verify_until_stopped, which is process PID, and judges how
 # long the longest request took.
@@ -102,7 +108,7 @@ cut_under_fio() {
   local fio_pid began lasted resent tries=${cut_tries:-3}
   : >"$work/longest_ms"
   resent=$(device_json "$1" "$2" 'd["session"]["resent"]')
-  verify "$device" --time_based --runtime="${seconds:?}" "${@:5}" &
+  verify "$device" "${one_size[@]}" --runtime="${seconds:?}" "${@:5}" &
   fio_pid=$!
   wait_for 60 "I/O before the cable is cut" has_requests "$device"
   began=$(date +%s%3N)

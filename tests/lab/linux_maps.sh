@@ -79,8 +79,8 @@ linux_keeps() {
 linux_cut_under_fio() {
   local status=0
   (cd "$work" && timeout -k 1 180 fio --name=cut --filename=/dev/rnbd0 --direct=1 \
-    --ioengine=libaio --iodepth=16 --rw=randrw --bsrange=4k-128k --size=8M --verify=crc32c \
-    --verify_backlog=64 --verify_fatal=1 --time_based --runtime=60 --output-format=json) \
+    --ioengine=libaio --iodepth=16 --rw=randrw "${one_size[@]}" --size=8M --verify=crc32c \
+    --verify_backlog=64 --verify_fatal=1 --randrepeat=0 --runtime=60 --output-format=json) \
     >"$work/fio.log" 2>&1 &
   local fio_pid=$!
   wait_for 60 "I/O before the cable is cut" has_requests /dev/rnbd0

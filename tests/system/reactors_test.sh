@@ -34,7 +34,7 @@ one=$(ctl map "127.0.0.1:$port/a" --json | json 'd["device"]')
 two=$("$braid" --control "$node.other" map "127.0.0.1:$port/b" --json | json 'd["device"]')
 fio --output-format=json --output="$work/fio.json" --ioengine=libaio --direct=1 --iodepth=8 \
   --rw=randrw --bs=4k --verify=crc32c --verify_fatal=1 --verify_state_save=0 --size=8m \
-  --name=one --filename="$one" --name=two --filename="$two" >"$work/fio.log" 2>&1 ||
+  --randrepeat=0 --name=one --filename="$one" --name=two --filename="$two" >"$work/fio.log" 2>&1 ||
   fail "fio: $(cat "$work/fio.log")"
 [[ $(json '[j["error"] for j in d["jobs"]]' <"$work/fio.json") == "[0, 0]" ]] || fail "fio's errors"
 each='j["read"]["total_ios"] + j["write"]["total_ios"] for j in d["jobs"]'
@@ -72,7 +72,8 @@ use() {
   fi
   fio --output-format=json --output="$work/fio.json" --ioengine=libaio --direct=1 --iodepth=8 \
     --rw=randrw --bs=4k --verify=crc32c --verify_fatal=1 --verify_state_save=0 --size=2m \
-    --numjobs=4 --offset_increment=2m --cpus_allowed="$processors" --cpus_allowed_policy=split \
+    --randrepeat=0 --numjobs=4 --offset_increment=2m \
+    --cpus_allowed="$processors" --cpus_allowed_policy=split \
     --name=own --filename="$device" >"$work/fio.log" 2>&1 ||
     fail "fio: $(cat "$work/fio.log")"
   dd if="$device" of="$work/written" bs=1M count=8 iflag=direct status=none
