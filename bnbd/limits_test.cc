@@ -2,6 +2,9 @@
 // refused in words.
 #include <gtest/gtest.h>
 
+#include <utility>
+#include <vector>
+
 #include "base/host.h"
 #include "bnbd/test_fake_server.h"
 #include "bnbd/test_rig.h"
@@ -59,6 +62,54 @@ TEST_F(Limits, files_and_memory_erase_nothing_for_good_and_say_so) {
 TEST_F(Limits, who_reads_only_erases_nothing) {
   RemoteDevice& device = open(*client, "raw", AccessMode::kReadOnly);
   EXPECT_EQ(run(*client, device, Io(BlockOp::kSecureErase, 0, 4096)), Errc::kReadOnly);
+}
+
+/// What the server hands its disk.
+class AtTheDisk : public Limits {
+ protected:
+  struct Handed {
+    base::IoOpcode opcode;
+    uint16_t priority;
+    uint64_t offset_bytes, length_bytes;
+  };
+  AtTheDisk() {
+    raw->on_operation = [this](const base::IoOp& op) {
+      handed.push_back({op.opcode, op.priority, op.offset_bytes, op.length_bytes});
+    };
+  }
+  /// What comes of a request that the disk does as one.
+  Handed only(Io& io) {
+    handed.clear();
+    EXPECT_EQ(run(*client, *device, io), Errc::kOk);
+    EXPECT_EQ(handed.size(), 1u);
+    return handed.empty() ? Handed{} : handed[0];
+  }
+  std::vector<Handed> handed;
+  RemoteDevice* const device = &open(*client, "raw");
+};
+
+TEST_F(AtTheDisk, zeroes_stay_allocated_if_the_user_says_so) {
+  for (const bool no_unmap : {false, true}) {
+    Io zeroes(BlockOp::kWriteZeroes, 4096, 8192);
+    zeroes.request.no_unmap = no_unmap;
+    const Handed op = only(zeroes);
+    EXPECT_EQ(op.opcode, no_unmap ? base::IoOpcode::kWriteZeroes : base::IoOpcode::kDiscard);
+    EXPECT_EQ(op.offset_bytes, 4096u);
+    EXPECT_EQ(op.length_bytes, 8192u);
+  }
+}
+
+TEST_F(AtTheDisk, a_request_has_the_priority_that_its_user_gave_it) {
+  const auto idle = static_cast<uint16_t>(3 << base::kIoPriorityClassShift);
+  const auto real_time = static_cast<uint16_t>(1 << base::kIoPriorityClassShift);
+  const auto urgent = static_cast<uint16_t>(2 << base::kIoPriorityClassShift);
+  for (const BlockOp kind : {BlockOp::kRead, BlockOp::kWrite}) {
+    for (const auto& [given, heeded] : {std::pair{idle, idle}, {real_time, urgent}, {{}, {}}}) {
+      Io io(kind, 0, 4096, 1);
+      io.request.priority = given;
+      EXPECT_EQ(only(io).priority, heeded);
+    }
+  }
 }
 
 class Hints : public test::FakeRig {};

@@ -96,6 +96,8 @@ class SimDisk {
   /// For checkers: told of each write, where it was to go and what it holds, before it takes
   /// effect.
   std::function<void(uint64_t offset_bytes, std::span<const std::byte> data)> on_write;
+  /// For tests: told of each operation that it is handed.
+  std::function<void(const IoOp& op)> on_operation;
 
   /// It lies on this from now on, beside other files.
   void put_on(std::shared_ptr<SimMedium> medium) {

@@ -206,6 +206,7 @@ void SimIoQueue::hand_over(IoOp& op) {
     return;
   }
   SimDisk& disk = static_cast<SimFile*>(op.file)->disk();
+  if (disk.on_operation) disk.on_operation(op);
   const uint64_t ticket = ++handed_over_;
   const uint64_t covers = op.opcode == IoOpcode::kFlush ? disk.begin_flush() : 0;
   at_disk_.emplace(ticket, AtDisk{&op, covers, 0});
