@@ -137,15 +137,37 @@ class AppliedOnce : public ::testing::TestWithParam<ChunkGuard>, protected testi
   void end_writers() {
     for (auto& writer : writers_) writer->stop();
     for (auto& writer : writers_) {
-      while (!writer->at_rest()) std::this_thread::yield();
+      wait_until("the last answer to a writer", [&] { return writer->at_rest(); });
     }
   }
   /// One path, when both are up, while the other carries on.
-  void drop(size_t path) {
-    while (!connected(0) || !connected(1)) std::this_thread::yield();
-    on(client_threads_[0], [&] { EXPECT_TRUE(session_->disconnect_path(path).ok()); });
-    while (connected(path)) std::this_thread::yield();
-    on(client_threads_[0], [&] { EXPECT_TRUE(session_->reconnect_path(path).ok()); });
+  void drop(size_t path) { drop_all({path}); }
+  /// At once, when both are up. They come back.
+  void drop_all(const std::vector<size_t>& paths) {
+    wait_until("both paths", [&] { return connected(0) && connected(1); });
+    on(client_threads_[0], [&] {
+      for (size_t path : paths) EXPECT_TRUE(session_->disconnect_path(path).ok());
+    });
+    wait_until("the loss of a path", [&] {
+      return std::none_of(paths.begin(), paths.end(), [&](size_t path) { return connected(path); });
+    });
+    on(client_threads_[0], [&] {
+      for (size_t path : paths) EXPECT_TRUE(session_->reconnect_path(path).ok());
+    });
+  }
+  /// Of all writers, at rest: each number that was written was given once, no other at all.
+  void expect_each_given_once() {
+    uint64_t written = 0, not_once = 0;
+    for (size_t i = 0; i < writers_.size(); ++i) {
+      EXPECT_EQ(writers_[i]->failed(), 0u);
+      const uint64_t first = i * kNumbersPerWriter, next = writers_[i]->next_number();
+      written += next - first;
+      for (uint64_t number = first; number < first + kNumbersPerWriter; ++number)
+        if (user_.given[number] != (number < next ? 1 : 0)) ++not_once;
+    }
+    EXPECT_EQ(not_once, 0u) << "of " << written << " writes";
+    EXPECT_EQ(user_.wrong_data, 0u);
+    RecordProperty("written", static_cast<int>(written));
   }
   uint64_t failed_over() {
     uint64_t sum = 0;
@@ -191,22 +213,27 @@ TEST_P(AppliedOnce, WhicheverPathIsDroppedUnderLoad) {
   start_writers(kWriteBytes);
   for (int i = 0; i < kDrops; ++i) drop(i % 2);
   end_writers();
-  uint64_t written = 0, not_once = 0;
-  for (size_t i = 0; i < writers_.size(); ++i) {
-    EXPECT_EQ(writers_[i]->failed(), 0u);
-    const uint64_t first = i * kNumbersPerWriter, next = writers_[i]->next_number();
-    written += next - first;
-    for (uint64_t number = first; number < first + kNumbersPerWriter; ++number)
-      if (user_.given[number] != (number < next ? 1 : 0)) ++not_once;
-  }
-  EXPECT_EQ(not_once, 0u) << "of " << written << " writes";
-  EXPECT_EQ(user_.wrong_data, 0u);
+  expect_each_given_once();
   EXPECT_EQ(session_user_.reconnects, 0) << "a path was up all the time";
   EXPECT_GT(failed_over(), 0u) << "no request was on a path that was dropped";
   EXPECT_GT(of_queues(&ClientStatistics::permits_lent), 0u);
   expect_all_permits_back();
-  RecordProperty("written", static_cast<int>(written));
   RecordProperty("failed_over", static_cast<int>(failed_over()));
+  close();
+}
+
+// The session that comes back takes over what the one before has done.
+TEST_P(AppliedOnce, WhenNoPathIsLeftUnderLoad) {
+  open(true);
+  start_writers(kWriteBytes);
+  for (int i = 0; i < kDrops; ++i) {
+    drop_all({0, 1});
+    wait_until("the session that comes back", [&] { return session_user_.reconnects > i; });
+  }
+  end_writers();
+  expect_each_given_once();
+  EXPECT_GT(of_queues(&ClientStatistics::resent), 0u) << "no request was under way";
+  expect_all_permits_back();
   close();
 }
 

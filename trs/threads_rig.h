@@ -10,6 +10,7 @@
 #include <future>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -184,6 +185,14 @@ class ThreadsRig {
     });
     ASSERT_TRUE(opened.ok()) << opened.error().message();
     session_ = std::move(*opened);
+  }
+  /// Ends the process, with its word, when that does not come.
+  void wait_until(const char* what, const std::function<bool()>& came) {
+    const uint64_t deadline_ns = host_->now_ns() + 6 * kThreadsPatienceNs;
+    while (!came()) {
+      if (host_->now_ns() > deadline_ns) base::panic(__FILE__, __LINE__, what);
+      std::this_thread::yield();
+    }
   }
   bool connected(size_t path) {
     bool up = false;
