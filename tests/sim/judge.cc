@@ -102,7 +102,8 @@ void Judge::supersede(size_t client, size_t device, uint64_t asked_ns) {
     if (op.client == client || !is_over(op.handle)) continue;
     if (!op.changes() || !op.in_history) continue;
     op.in_history = false;
-    op.history().end(op.id, false, {}, true, may_be_repeated(op));
+    op.repeated = may_be_repeated(op);
+    end_unknown(op);
   }
 }
 
@@ -116,8 +117,7 @@ DeviceHistory& Judge::history(size_t client, size_t device) {
 }
 
 void Judge::end_orphans(size_t device) {
-  for (const Operation& op : std::exchange(devices_[device].orphans, {}))
-    op.history().end(op.id, false, {}, true, op.repeated);
+  for (const Operation& op : std::exchange(devices_[device].orphans, {})) end_unknown(op);
 }
 
 void Judge::client_dies(size_t client) {
@@ -153,7 +153,7 @@ void Judge::end_overtaken(const Operation& op) {
       continue;
     }
     orphans.erase(orphans.begin() + static_cast<std::ptrdiff_t>(i));
-    orphan.history().end(orphan.id, false, {}, true, orphan.repeated);
+    end_unknown(orphan);
   }
 }
 
@@ -264,9 +264,19 @@ void Judge::end(uint64_t id, Errc status, std::span<const std::byte> read_data) 
     devices_[op.device].orphans.push_back(op);
     return;
   }
+  const bool explained_by_disk = op.may_fail || op.may_not_fit || flush_failed;
   op.history().end(id, good, read_data,
-                   op.may_fail || op.may_not_fit || op.rivalled || abandoned || flush_failed,
-                   op.repeated);
+                   {.otherwise_explained = explained_by_disk || op.rivalled || abandoned,
+                    .dropped = explained_by_disk || devices_[op.device].failures.since(op.begin_ns),
+                    .repeated = op.repeated});
+}
+
+/// Of what has no answer, or one that tells nothing: it was done by now, or will never be.
+void Judge::end_unknown(const Operation& op) {
+  op.history().end(op.id, false, {},
+                   {.otherwise_explained = true,
+                    .dropped = devices_[op.device].failures.since(op.begin_ns),
+                    .repeated = op.repeated});
 }
 
 void Judge::gave_up(const Operation& op, uint64_t limit_ns) {

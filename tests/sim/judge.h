@@ -199,6 +199,7 @@ class Judge {
   void check_cut_away(const Operation& op);
   void check_latency(const Operation& op);
   void gave_up(const Operation& op, uint64_t limit_ns);
+  void end_unknown(const Operation& op);
   void end_orphans(size_t device);
   void end_overtaken(const Operation& op);
   void supersede(size_t client, size_t device, uint64_t asked_ns);

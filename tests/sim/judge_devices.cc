@@ -209,7 +209,7 @@ bool Judge::resize_begins(size_t device, uint64_t sectors) {
 void Judge::resize_ended(size_t device, bool done) {
   Device& its = devices_[device];
   const uint64_t cut = std::exchange(its.cut, 0);
-  if (cut != 0) its.lives.back()->history->end(cut, done, {}, true);
+  if (cut != 0) its.lives.back()->history->end(cut, done, {}, {.otherwise_explained = true});
   const uint64_t sectors = std::exchange(its.wanted_sectors, 0);
   its.sectors = done ? sectors : std::max(its.sectors, sectors);
   if (done) its.least_sectors = sectors;

@@ -5,8 +5,11 @@
 
 #include <array>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <utility>
+
+#include "trs/wire.h"
 
 namespace braid::sim {
 namespace {
@@ -15,7 +18,7 @@ using base::Errc;
 
 constexpr uint64_t kSectors = 64;
 
-/// One client that writes one file.
+/// A client that writes one file, and another that may want to.
 class JudgeTest : public ::testing::Test {
  protected:
   JudgeTest() {
@@ -26,18 +29,18 @@ class JudgeTest : public ::testing::Test {
   static Plan plan() {
     Plan plan;
     plan.servers.resize(1);
-    plan.clients.resize(1);
+    plan.clients.resize(2);
     plan.devices.resize(1);
     plan.devices[0].sectors = kSectors;
     return plan;
   }
-  void open() {
-    judge_->asks(0, 0, Wish::kWrite);
+  void open(size_t client = 0) {
+    judge_->asks(client, 0, Wish::kWrite);
     pass();
     Judge::Asked asked;
-    asked.losses = [] { return uint64_t{0}; };
+    asked.losses = [this] { return losses_; };
     asked.ways = [this] { return ways_; };
-    judge_->opened(0, 0, Wish::kWrite, std::move(asked));
+    judge_->opened(client, 0, Wish::kWrite, std::move(asked));
     pass();
   }
   void pass() { world_.run_for(base::kMillisecond); }
@@ -65,16 +68,32 @@ class JudgeTest : public ::testing::Test {
     pass();
     run(OpKind::kWrite, Errc::kOk);
   }
-  /// Sector 0 has what the operation of that id wrote.
-  void read_first_as(uint64_t writer) {
+  static std::array<std::byte, kSectorBytes> first_sector_by(uint64_t writer) {
     std::array<std::byte, kSectorBytes> data;
     write_stamp(data, {1, 0, writer});
-    judge_->end(begin(OpKind::kRead), Errc::kOk, data);
+    return data;
+  }
+  /// Sector 0 has what the operation of that id wrote.
+  void read_first_as(uint64_t writer) {
+    judge_->end(begin(OpKind::kRead), Errc::kOk, first_sector_by(writer));
+  }
+  /// The disk is given sector 0 as the operation of that id writes it.
+  void store(uint64_t writer) { judge_->disk_stores(0, 0, first_sector_by(writer)); }
+  /// A write whose session loses its last path when the disk has it, and which the disk is given
+  /// again behind what happens then.
+  void write_twice(const std::function<void()>& meanwhile = [] {}) {
+    const uint64_t id = begin(OpKind::kWrite);
+    store(id);
+    ++losses_;
+    meanwhile();
+    store(id);
+    end(id, Errc::kOk);
   }
   size_t violations() const { return judge_->violations().count(); }
 
   base::sim::SimWorld world_{{}};
-  const Plan plan_ = plan();
+  Plan plan_ = plan();
+  uint64_t losses_ = 0;  // of the sessions' last paths
   UntoldLosses::Ways ways_{.connections = 2, .there = 2, .reopened = 0};
   std::unique_ptr<Judge> judge_;
 };
@@ -151,6 +170,114 @@ TEST_F(JudgeTest, WhatIsAsLargeAgainIsWhatItWas) {
   judge_->resize_ended(0, true);
   run(OpKind::kWrite, Errc::kOk, 0, kSectors);
   EXPECT_EQ(violations(), 0u);
+}
+
+TEST_F(JudgeTest, OfWhatALyingDiskAcknowledgedNothingNeedBeThere) {
+  const uint64_t before = begin(OpKind::kWrite);
+  end(before, Errc::kOk);
+  run(OpKind::kFlush, Errc::kOk);
+  run(OpKind::kWrite, Errc::kOk);
+  const uint64_t under_way = begin(OpKind::kFlush);
+  judge_->disk_may_lie(0, true);
+  end(under_way, Errc::kOk);
+  run(OpKind::kFlush, Errc::kOk);
+  judge_->disk_may_lie(0, false);
+  judge_->server_lost_power(0);
+  read_first_as(before);
+  EXPECT_EQ(violations(), 0u);
+}
+
+TEST_F(JudgeTest, WhatWasFlushedBeforeADiskLiedIsThere) {
+  const uint64_t before = begin(OpKind::kWrite);
+  end(before, Errc::kOk);
+  run(OpKind::kWrite, Errc::kOk);
+  run(OpKind::kFlush, Errc::kOk);
+  judge_->disk_may_lie(0, true);
+  judge_->disk_may_lie(0, false);
+  judge_->server_lost_power(0);
+  read_first_as(before);
+  EXPECT_EQ(violations(), 1u);
+}
+
+TEST_F(JudgeTest, WhatIsFlushedWhenADiskLiesNoMoreIsThere) {
+  const uint64_t before = begin(OpKind::kWrite);
+  end(before, Errc::kOk);
+  judge_->disk_may_lie(0, true);
+  run(OpKind::kWrite, Errc::kOk);
+  judge_->disk_may_lie(0, false);
+  run(OpKind::kFlush, Errc::kOk);
+  judge_->server_lost_power(0);
+  read_first_as(before);
+  EXPECT_EQ(violations(), 1u);
+}
+
+/// Only a disk can drop what is in its cache when a flush fails.
+TEST_F(JudgeTest, AFlushThatIsGivenUpDropsNothing) {
+  const uint64_t before = begin(OpKind::kWrite);
+  end(before, Errc::kOk);
+  run(OpKind::kFlush, Errc::kOk);
+  run(OpKind::kWrite, Errc::kOk);
+  const uint64_t given_up = begin(OpKind::kFlush);
+  judge_->closing(0, 0);
+  end(given_up, Errc::kCanceled);
+  judge_->closed(0, 0);
+  open();
+  run(OpKind::kFlush, Errc::kOk);
+  judge_->server_lost_power(0);
+  EXPECT_EQ(violations(), 0u);
+  read_first_as(before);
+  EXPECT_EQ(violations(), 1u) << "what had replaced it was flushed";
+}
+
+TEST_F(JudgeTest, NothingIsDoneTwiceWhileAPathIsLeft) {
+  const uint64_t id = begin(OpKind::kWrite);
+  store(id);
+  judge_->server_died(0);
+  store(id);
+  EXPECT_EQ(violations(), 1u) << "the death of a server alone is no reason";
+}
+
+TEST_F(JudgeTest, NothingIsDoneTwiceBehindTheLossOfTheLastPath) {
+  write_twice();
+  EXPECT_EQ(violations(), 1u);
+}
+
+TEST_F(JudgeTest, AServerThatDiedMayDoItAgain) {
+  write_twice([this] { judge_->server_died(0); });
+  EXPECT_EQ(violations(), 0u);
+  write_twice();
+  EXPECT_EQ(violations(), 1u) << "only what was under way";
+}
+
+TEST_F(JudgeTest, AServerThatKeepsNoAnswersMayDoItAgain) {
+  plan_.servers[0].features = trs::kAllFeatures & ~trs::wire::kFeatureKeptAnswers;
+  write_twice();
+  EXPECT_EQ(violations(), 0u);
+}
+
+TEST_F(JudgeTest, WhatADiskFailedMayBeDoneAgain) {
+  write_twice([this] { judge_->disk_may_fail(0, true); });
+  judge_->disk_may_fail(0, false);
+  EXPECT_EQ(violations(), 0u);
+  write_twice();
+  EXPECT_EQ(violations(), 1u) << "it fails no more";
+}
+
+/// Whose it is then each of them may hear.
+TEST_F(JudgeTest, OfSeveralWritersOfWhatWasReplacedEachMayBeRefused) {
+  open(1);
+  judge_->file_replaced(0);
+  OpDescription write;
+  write.kind = OpKind::kWrite;
+  write.sectors = 1;
+  for (size_t client : {0u, 1u}) end(judge_->begin(client, 0, write, kSectors), Errc::kIo);
+  EXPECT_EQ(violations(), 0u);
+}
+
+TEST_F(JudgeTest, TheOnlyWriterOfWhatWasReplacedIsNotRefused) {
+  judge_->file_replaced(0);
+  run(OpKind::kWrite, Errc::kIo);
+  EXPECT_EQ(violations(), 1u);
 }
 
 TEST_F(JudgeTest, OutOfRangeIsWhatLiesBeyondThePresentEnd) {

@@ -335,7 +335,7 @@ TEST_F(Device, AFlushThatADiskErrorFailedNeedNotHaveBeenTheReport) {
   run(OpKind::kWrite, 0, 1);
   history.power_loss();
   history.begin(++ids, {OpKind::kFlush, 0, 0, false, false});
-  history.end(ids, false, {}, true);
+  history.end(ids, false, {}, {.otherwise_explained = true});
   EXPECT_FALSE(history.owes_report()) << "its user was warned";
   history.begin(++ids, {OpKind::kFlush, 0, 0, false, false});
   EXPECT_TRUE(history.may_report_loss(ids));
@@ -425,7 +425,7 @@ TEST_F(Device, AFlushThatFailedMayHaveBeenDone) {
   const uint64_t a = run(OpKind::kWrite, 0, 1);
   for (const OpKind kind : {OpKind::kWrite, OpKind::kFlush}) {  // with a preflush; by itself
     history.begin(++ids, {kind, 1, 1, false, kind == OpKind::kWrite});
-    history.end(ids, false, {}, /*otherwise_explained=*/true);
+    history.end(ids, false, {}, {.otherwise_explained = true, .dropped = true});
     history.power_loss();
     run(OpKind::kFlush);
     read(0, {a});

@@ -40,16 +40,16 @@ void DeviceHistory::begin(uint64_t id, const OpDescription& op) {
 }
 
 void DeviceHistory::end(uint64_t id, bool succeeded, std::span<const std::byte> read_data,
-                        bool otherwise_explained, bool repeated) {
+                        const Doubts& doubts) {
   const auto found = running_.find(id);
   if (found == running_.end()) return;  // CompletionChecker's business
   const Running running = found->second;
   running_.erase(found);
   ++clock_;
   if (succeeded && running.is_lie()) lies_to_ = std::max(lies_to_, running.begin);
-  if (running.flushes()) check_flush(running, succeeded, otherwise_explained);
+  if (running.flushes()) check_flush(running, succeeded, doubts);
   if (running.op.kind == OpKind::kFlush) return;
-  end_sectors(id, running, succeeded, read_data, repeated);
+  end_sectors(id, running, succeeded, read_data, doubts.repeated);
   const bool wrote = running.op.kind == OpKind::kWrite || running.op.kind == OpKind::kZero;
   if (wrote && !succeeded) last_failed_ = clock_;
   if (wrote && succeeded && !running.op.durable) write_acknowledged(running);
@@ -107,7 +107,7 @@ bool DeviceHistory::is_torn(uint64_t sector, Instant read_begin,
          is_mixture(bytes, device_, sector, its.versions());
 }
 
-void DeviceHistory::check_flush(const Running& flush, bool succeeded, bool otherwise_explained) {
+void DeviceHistory::check_flush(const Running& flush, bool succeeded, const Doubts& doubts) {
   if (succeeded) {
     flush_succeeded(flush);
     return;
@@ -116,7 +116,7 @@ void DeviceHistory::check_flush(const Running& flush, bool succeeded, bool other
   // Whatever it failed for: what came back after a power loss may stay.
   for (BlockRegister& sector : registers_) {
     sector.loss_admitted(floor_);
-    if (otherwise_explained) sector.dropped(flush.begin, clock_, floor_);
+    if (doubts.dropped) sector.dropped(flush.begin, clock_, floor_);
   }
   // A flush from before some of the lost writes were acknowledged says nothing about those.
   if (loss_at_ != 0 && flush.begin > loss_covers_) {
@@ -124,7 +124,7 @@ void DeviceHistory::check_flush(const Running& flush, bool succeeded, bool other
     loss_at_ = 0;
     doubtful_ = std::max(doubtful_, loss_covers_);
   }
-  if (!otherwise_explained && flush.begin > doubtful_) doubtful_ = 0;
+  if (!doubts.otherwise_explained && flush.begin > doubtful_) doubtful_ = 0;
 }
 
 void DeviceHistory::flushes_forgotten() {

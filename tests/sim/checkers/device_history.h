@@ -45,11 +45,21 @@ class DeviceHistory {
 
   /// `id` is unique among all operations of the world, from 1; a write's stamps bear it as version.
   void begin(uint64_t id, const OpDescription& op);
-  /// `read_data`: what a successful read returned. `otherwise_explained`: it failed, and the disk
-  /// may be the reason; then the client may still owe the report of a loss. `repeated`: it may have
-  /// been done several times.
-  void end(uint64_t id, bool succeeded, std::span<const std::byte> read_data,
-           bool otherwise_explained = false, bool repeated = false);
+  struct Doubts {
+    /// Of what failed: there was a reason besides a power loss, of which the client may still owe
+    /// the report.
+    bool otherwise_explained = false;
+    /// Of what failed: a disk that fails flushes may have been the reason, and may have dropped
+    /// what was in its cache.
+    bool dropped = false;
+    /// It may have been done several times.
+    bool repeated = false;
+  };
+  /// `read_data`: what a successful read returned.
+  void end(uint64_t id, bool succeeded, std::span<const std::byte> read_data, const Doubts& doubts);
+  void end(uint64_t id, bool succeeded, std::span<const std::byte> read_data) {
+    end(id, succeeded, read_data, Doubts());
+  }
   /// The disk may lie while this one runs: should it be acknowledged as durable, or as a flush, its
   /// client believes it, and what comes back after a power loss is all the same no violation.
   void lied_to(uint64_t id);
@@ -84,7 +94,7 @@ class DeviceHistory {
   void write_acknowledged(const Running& write);
   void loss_seen();
   bool is_torn(uint64_t sector, Instant read_begin, std::span<const std::byte> bytes) const;
-  void check_flush(const Running& flush, bool succeeded, bool otherwise_explained);
+  void check_flush(const Running& flush, bool succeeded, const Doubts& doubts);
   void flush_succeeded(const Running& flush);
   void end_sectors(uint64_t id, const Running& running, bool succeeded,
                    std::span<const std::byte> read_data, bool repeated);
