@@ -1,4 +1,6 @@
 // A session that has lost its last path and comes back: what the server had done is not done again.
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "trs/hostile_client_rig.h"
@@ -348,7 +350,7 @@ wire::Uuid uuid_of(uint8_t uuid) {
 }
 
 TEST(KeptAnswers, AreTakenOnceByTheSameSessionOnly) {
-  server::KeptAnswers all(4);
+  server::KeptAnswers all({.sessions_max = 4, .of_one_max = 4});
   all.keep(kept(1, "10.0.0.1"));
   all.keep(kept(1, "10.0.0.1", 6));
   EXPECT_EQ(all.size(), 1u);
@@ -363,25 +365,27 @@ TEST(KeptAnswers, AreTakenOnceByTheSameSessionOnly) {
   EXPECT_TRUE(all.take(uuid_of(1), "", 2)) << "who may not have it has taken it away";
 }
 
+/// Room for 16 sessions, 4 of a client.
 TEST(KeptAnswers, OneClientDrivesOutItsOwn) {
-  server::KeptAnswers all(4);
+  server::KeptAnswers all({.sessions_max = 16, .of_one_max = 4});
   all.keep(kept(1, "quiet"));
   for (uint8_t i = 10; i < 30; ++i) all.keep(kept(i, "noisy"));
-  EXPECT_EQ(all.size(), 4u);
+  EXPECT_EQ(all.size(), 5u);
   EXPECT_TRUE(all.take(uuid_of(1), "", 2));
-  EXPECT_FALSE(all.take(uuid_of(26), "", 2));
-  EXPECT_TRUE(all.take(uuid_of(27), "", 2));
+  EXPECT_FALSE(all.take(uuid_of(25), "", 2));
+  EXPECT_TRUE(all.take(uuid_of(26), "", 2));
   EXPECT_TRUE(all.take(uuid_of(29), "", 2));
 }
 
-TEST(KeptAnswers, TheOldestGoesOfThoseWhoHaveAsMany) {
-  server::KeptAnswers all(3);
-  all.keep(kept(1, "d"));
-  all.keep(kept(2, "c"));
-  all.keep(kept(3, "b"));
-  all.keep(kept(4, "a"));
-  EXPECT_FALSE(all.take(uuid_of(1), "", 2));
-  EXPECT_TRUE(all.take(uuid_of(4), "", 2));
+/// Who unmapped long ago leaves as much behind as who was cut off just now.
+TEST(KeptAnswers, OfManyClientsTheOldestGoes) {
+  server::KeptAnswers all({.sessions_max = 16, .of_one_max = 4});
+  for (uint8_t i = 1; i <= 16; ++i) all.keep(kept(i, fmt::format("gone {}", i)));
+  for (uint8_t i = 20; i < 24; ++i) all.keep(kept(i, "host"));
+  EXPECT_EQ(all.size(), 16u);
+  for (uint8_t i = 20; i < 24; ++i) EXPECT_TRUE(all.take(uuid_of(i), "", 2));
+  EXPECT_FALSE(all.take(uuid_of(4), "", 2));
+  EXPECT_TRUE(all.take(uuid_of(5), "", 2));
 }
 
 TEST(Epochs, OfOneThatTakesOverFollow) {

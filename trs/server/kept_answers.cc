@@ -1,7 +1,6 @@
 #include "trs/server/kept_answers.h"
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 namespace braid::trs::server {
@@ -10,17 +9,19 @@ void KeptAnswers::keep(KeptSession session) {
   std::erase_if(sessions_, [&](const KeptSession& each) {
     return each.paths_uuid == session.paths_uuid && each.key == session.key;
   });
+  make_room(session.client);
   sessions_.push_back(std::move(session));
-  if (sessions_.size() > sessions_max_) make_room();
 }
 
-/// Of those who have most the one who has the oldest.
-void KeptAnswers::make_room() {
-  std::map<std::string, size_t> had;
-  size_t most = 0;
-  for (const KeptSession& each : sessions_) most = std::max(most, ++had[each.client]);
-  sessions_.erase(std::find_if(sessions_.begin(), sessions_.end(),
-                               [&](const KeptSession& each) { return had[each.client] == most; }));
+/// For one more of this client.
+void KeptAnswers::make_room(const std::string& client) {
+  const auto is_its = [&](const KeptSession& each) { return each.client == client; };
+  const auto its = std::count_if(sessions_.begin(), sessions_.end(), is_its);
+  if (static_cast<size_t>(its) >= room_.of_one_max) {
+    sessions_.erase(std::find_if(sessions_.begin(), sessions_.end(), is_its));
+  } else if (sessions_.size() >= room_.sessions_max) {
+    sessions_.pop_front();
+  }
 }
 
 std::optional<KeptSession> KeptAnswers::take(const wire::Uuid& paths_uuid, const std::string& key,

@@ -2,9 +2,10 @@
 // back and sends again what was under way has nothing done twice (docs/trs.md, "Losing the last
 // path").
 //
-// Of each chunk the newest request's number and how it ended; a few dozen bytes. One entry for a
-// client that may come back: when it does, its next session takes the entry over. There is room for
-// so many clients; with more the oldest goes, of the one who has most of them.
+// Of each chunk the newest request's number and how it ended; a few dozen bytes. One entry for each
+// session that may come back: when it does, its next one takes the entry over. Nobody knows who
+// will not: so the oldest goes when there is no room, but first that of a client who has more than
+// one client may have.
 //
 // Thread: the home reactor.
 #pragma once
@@ -49,7 +50,11 @@ struct KeptSession {
 
 class KeptAnswers {
  public:
-  explicit KeptAnswers(size_t sessions_max) : sessions_max_(sessions_max) {}
+  struct Room {
+    size_t sessions_max = 1;
+    size_t of_one_max = 1;  // of one client
+  };
+  explicit KeptAnswers(const Room& room) : room_(room) {}
   void keep(KeptSession session);
   /// Those of the last session of this name, if it had the same key and as many connections.
   std::optional<KeptSession> take(const wire::Uuid& paths_uuid, const std::string& key,
@@ -57,9 +62,9 @@ class KeptAnswers {
   size_t size() const { return sessions_.size(); }
 
  private:
-  void make_room();
+  void make_room(const std::string& client);
 
-  const size_t sessions_max_;
+  const Room room_;
   std::deque<KeptSession> sessions_;  // the newest last
 };
 

@@ -37,6 +37,10 @@ constexpr uint64_t kAcceptPauseNs = 100 * base::kMillisecond;  // after a failur
 constexpr base::LimitedLog::Limits kComplaints{.burst = 10, .per_second = 10};
 constexpr base::LimitedLog::Limits kComings{.burst = 200, .per_second = 10};
 
+// Sessions that have ended, and are kept, for each that may be open: those of one client, who may
+// have had them all, leave room for as many of others.
+constexpr size_t kKeptLives = 4;
+
 }  // namespace
 
 ServerImpl::ServerImpl(vhca::Device& device, ServerOptions options, ServerUser& user)
@@ -49,7 +53,8 @@ ServerImpl::ServerImpl(vhca::Device& device, ServerOptions options, ServerUser& 
       complaints_(home_, home_.log().child("trs-server"), kComplaints),
       comings_(home_, home_.log().child("trs-server"), kComings),
       connect_rate_(2 * options_.sessions_max),
-      kept_answers_(options_.sessions_max),
+      kept_answers_({.sessions_max = kKeptLives * options_.sessions_max,
+                     .of_one_max = options_.sessions_max}),
       changed_(std::make_shared<base::Signal>(home_)) {}
 
 ServerImpl::~ServerImpl() = default;
