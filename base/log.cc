@@ -5,6 +5,7 @@
 #include <spdlog/sinks/sink.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 
+#include <algorithm>
 #include <chrono>  // lint: allow(os) the type of a time, no clock
 
 namespace braid::base {
@@ -101,9 +102,33 @@ std::shared_ptr<LogSink> make_null_sink() {
   return std::make_shared<NullSink>();
 }
 
+namespace {
+
+using Line = fmt::basic_memory_buffer<char, 1000>;  // longer lines allocate
+
+bool is_control(char c) {
+  return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
+}
+
+/// What peers say is in it: they must not begin lines, nor tell the terminal anything.
+Line escaped(const Line& line) {
+  Line safe;
+  for (const char c : line) {
+    if (is_control(c)) {
+      fmt::format_to(fmt::appender(safe), "\\x{:02x}", static_cast<unsigned char>(c));
+    } else {
+      safe.push_back(c);
+    }
+  }
+  return safe;
+}
+
+}  // namespace
+
 void Logger::write(LogLevel level, fmt::string_view format, fmt::format_args args) {
-  fmt::basic_memory_buffer<char, 1000> line;  // longer lines allocate
+  Line line;
   fmt::vformat_to(fmt::appender(line), format, args);
+  if (std::any_of(line.begin(), line.end(), is_control)) line = escaped(line);
   core_->sink->write(level, name_, std::string_view(line.data(), line.size()));
 }
 

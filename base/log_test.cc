@@ -40,6 +40,19 @@ TEST(Logger, ChildrenHaveLongerNamesAndFollowTheLevel) {
   EXPECT_EQ(sink->lines, std::vector<std::string>{"debug braid.trs.path0: yes"});
 }
 
+TEST(Logger, WhatAPeerSaysBeginsNoLineAndTellsTheTerminalNothing) {
+  auto sink = std::make_shared<Lines>();
+  Logger log(sink, "braid", LogLevel::kInfo);
+  log.info("no device '{}'", "x\nerror braid: forged\x1b[2J\r\x7f\t");
+  log.info("no device '{}'", "Größe " + std::string(2000, '\n'));
+  std::string many;
+  for (int i = 0; i < 2000; ++i) many += "\\x0a";
+  EXPECT_EQ(sink->lines,
+            (std::vector<std::string>{
+                "info braid: no device 'x\\x0aerror braid: forged\\x1b[2J\\x0d\\x7f\\x09'",
+                "info braid: no device 'Größe " + many + "'"}));
+}
+
 TEST(Logger, WritesWholeLinesToAFile) {
   const std::string path = testing::TempDir() + "/braid-log-" + std::to_string(::getpid());
   {
