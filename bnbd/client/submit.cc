@@ -228,7 +228,8 @@ void DeviceQueue::end_part(Part& part, Errc status) {
   const Recall recall = std::exchange(part.recall, Recall::kNone);
   const bool cut = recall == Recall::kCut && status == Errc::kCanceled;
   if (status == Errc::kDisconnected || cut) {
-    // The server does not know the device, or has not seen the request: it has done nothing.
+    // The server does not know the device, or its limits became smaller while there was no path, by
+    // which it is another process: it has done nothing of it.
     if (!cut && part.message.device_id == view_.id) lost_at_server();
     if (view_.verdict == Errc::kOk) return send_again(part);
     status = view_.verdict;
