@@ -12,6 +12,15 @@ for text in "kill -9 of the server" "no I/O error" "checksums are equal" "nothin
   grep -qF "$text" "$work/demo.log" || fail "the demo did not say \"$text\""
 done
 
+# Where cables can be had, one was pulled: a path that its operator disconnects shows less.
+if ip netns add "probe.$$" 2>/dev/null; then
+  cables=0
+  ip link add "probe$$" type veth peer name eth0 netns "probe.$$" 2>/dev/null && cables=1
+  ip netns del "probe.$$"
+  ((!cables)) || grep -qF "cable 1 is pulled" "$work/demo.log" ||
+    fail "the demo pulled no cable, and it could"
+fi
+
 # What goes wrong is told, with the logs. fails_with TEXT: the demo fails, and says it.
 fails_with() {
   local status=0
