@@ -187,6 +187,9 @@ struct ReconnectOptions {
   uint64_t lost_after_ns = base::kNever;     // without a path: the session is lost, for good
   uint64_t attempt_timeout_ns =
       5 * base::kSecond;  // one attempt, all connections and the info exchange
+  /// Of a Braid server the info answer is waited for longer, while something acknowledges below its
+  /// program: it may register much memory before.
+  uint64_t bring_up_timeout_ns = 120 * base::kSecond;
 };
 
 /// How a request's path is chosen among those that are up and have room.

@@ -202,6 +202,12 @@ bool Connection::post_imm(uint32_t imm) {
   return post(wr);
 }
 
+bool Connection::post_probe() {
+  vhca::SendWr wr{};
+  wr.opcode = IBV_WR_RDMA_WRITE;
+  return post(wr);
+}
+
 size_t Connection::poll(size_t most) {
   if (state_ == State::kDrained) return 0;
   std::array<vhca::Wc, kPollBurst> burst;

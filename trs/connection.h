@@ -103,6 +103,9 @@ class Connection {
   bool post_local(vhca::SendWr& wr);
   /// An RDMA WRITE_WITH_IMM without data.
   bool post_imm(uint32_t imm);
+  /// An RDMA WRITE without data, which the peer's program never sees: if nobody is there to
+  /// acknowledge it, the connection fails.
+  bool post_probe();
   /// Polls once, for at most 32 completions, or as many as are given. How many there were.
   size_t poll(size_t most = SIZE_MAX);
   void arm() { cq_->arm(); }

@@ -82,7 +82,9 @@ class HostileServer : public SessionRig {
     start_client();
   }
   std::string open_error() {
-    client->open([](ClientOptions& options) { options.reconnect.attempt_timeout_ns = kSecond; });
+    client->open([](ClientOptions& options) {
+      options.reconnect.attempt_timeout_ns = options.reconnect.bring_up_timeout_ns = kSecond;
+    });
     EXPECT_TRUE(until([&] { return client->open_error || client->opened; }));
     return client->open_error ? client->open_error->message() : "it opened";
   }

@@ -174,9 +174,45 @@ TEST_P(SlowRegistrationAtTheEnd, EndsWithAProcessThatIsKilled) {
   world.run_for(2 * kRegistrationNs);
 }
 
+/// Its honest client is disturbed.
+class SlowToComeBack : public SlowRegistration {
+ protected:
+  void TearDown() override {}
+  bool connected() const { return client->session->paths()[0].connected; }
+  std::string told() const { return client->session->explain(); }
+  void come_back() {
+    ASSERT_TRUE(client->session->disconnect_path(0).ok());
+    ASSERT_TRUE(until([this] { return !connected(); }));
+    ASSERT_TRUE(client->session->reconnect_path(0).ok());
+    client->home().wake();
+  }
+};
+
+/// However long it takes: longer than a server may take that gives no sign of life.
+TEST_P(SlowToComeBack, ButLetIn) {
+  world.timing().work_min_ns = world.timing().work_max_ns = 4 * kRegistrationNs;
+  ASSERT_GT(4 * kRegistrationNs, ReconnectOptions().attempt_timeout_ns);
+  come_back();
+  EXPECT_TRUE(until([this] { return connected(); }, 40 * kSecond)) << told();
+}
+
+TEST_P(SlowToComeBack, ButNotWaitedForWhenCutOff) {
+  world.timing().work_min_ns = world.timing().work_max_ns = 60 * kSecond;
+  come_back();
+  world.run_for(2 * ReconnectOptions().attempt_timeout_ns);
+  EXPECT_THAT(told(), HasSubstr("it may register much memory"));
+  world.fabric().set_black_hole(kClientIp, kServerIp, true);
+  EXPECT_TRUE(
+      until([this] { return told().find("may register") == std::string::npos; }, 10 * kSecond));
+  world.timing().work_min_ns = world.timing().work_max_ns = kRegistrationNs;
+  world.fabric().set_black_hole(kClientIp, kServerIp, false);
+  EXPECT_TRUE(until([this] { return connected(); }, 120 * kSecond)) << told();
+}
+
 constexpr ChunkGuard kGuards[] = {ChunkGuard::kNone, ChunkGuard::kCopy, ChunkGuard::kWindows};
 const auto guard_name = [](const auto& each) { return std::string(to_string(each.param)); };
 INSTANTIATE_TEST_SUITE_P(Guard, SlowRegistration, ::testing::ValuesIn(kGuards), guard_name);
+INSTANTIATE_TEST_SUITE_P(Guard, SlowToComeBack, ::testing::ValuesIn(kGuards), guard_name);
 INSTANTIATE_TEST_SUITE_P(Guard, SlowRegistrationAtTheEnd, ::testing::ValuesIn(kGuards), guard_name);
 
 }  // namespace

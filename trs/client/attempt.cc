@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "trs/client/path.h"
 #include "trs/client/session.h"
@@ -10,6 +11,12 @@ namespace braid::trs::client {
 
 using base::Errc;
 using base::make_error;
+
+namespace {
+
+constexpr uint64_t kProbeEveryNs = base::kSecond;
+
+}  // namespace
 
 base::Task<base::Status> Path::attempt(bool begins) {
   if (state_.is(ClientPathState::kReconnecting)) {
@@ -168,9 +175,36 @@ base::Task<base::Status> Path::exchange_info(uint64_t deadline_ns) {
   if (!session_.queue_of(0).send_message(number_, message)) {
     co_return make_error(Errc::kDisconnected, "connection 0 was lost before the info exchange");
   }
-  co_return co_await await_answer(info_, deadline_ns,
-                                  "the server did not answer the info request (it may still be "
-                                  "busy with requests of the former path)");
+  co_return co_await await_info(deadline_ns);
+}
+
+/// A server may have much memory to register: a Braid server is given longer than others, and
+/// asked meanwhile, below its program, whether it is there.
+base::Task<base::Status> Path::await_info(uint64_t deadline_ns) {
+  const bool braid_peer = granted_.braid_magic == wire::kBraidMagic;
+  const uint64_t last_ns =
+      braid_peer ? std::max(deadline_ns, home_.host().now_ns() + session_.bring_up_timeout_ns())
+                 : deadline_ns;
+  bool told = false;
+  for (;;) {
+    const uint64_t now_ns = home_.host().now_ns();
+    if (now_ns >= deadline_ns && now_ns < last_ns && !std::exchange(told, true)) {
+      session_.still_waits(
+          make_error(Errc::kTimedOut,
+                     "the server is there, and has not answered the info request of {} yet: it may "
+                     "register much memory, or be busy with requests of the former path",
+                     text()));
+    }
+    const uint64_t until_ns = std::min(now_ns + kProbeEveryNs, last_ns);
+    base::Status status =
+        co_await await_answer(info_, until_ns,
+                              "the server did not answer the info request (it may still be busy "
+                              "with requests of the former path)");
+    if (info_ || lost_ || home_.host().now_ns() >= last_ns) co_return status;
+    if (last_ns > deadline_ns && !session_.queue_of(0).probe(number_)) {
+      co_return make_error(Errc::kDisconnected, "connection 0 was lost in the info exchange");
+    }
+  }
 }
 
 base::Task<base::Status> Path::await_answer(const std::optional<base::Status>& answer,

@@ -156,4 +156,9 @@ bool Lane::send_message(std::span<const std::byte> message) {
   return connection_->post(wr);
 }
 
+bool Lane::probe() {
+  if (!connection_ || !connection_->open() || !connection_->can_send()) return false;
+  return connection_->post_probe();
+}
+
 }  // namespace braid::trs::client

@@ -72,6 +72,8 @@ class Lane final : private ConnectionUser, private HeartbeatOwner {
   /// Ends in Path::lane_fenced, when nothing of the connection can land any more.
   void begin_fence();
   bool send_message(std::span<const std::byte> message);
+  /// Connection::post_probe().
+  bool probe();
   bool poll();
   void arm();
   std::string peer_text() const { return connection_ ? connection_->peer_text() : std::string(); }

@@ -98,6 +98,7 @@ class Path {
   void take_proof(std::span<const std::byte> message);
   base::Status check_joined(const ConnectOutcome& outcome) const;
   base::Task<base::Status> exchange_info(uint64_t deadline_ns);
+  base::Task<base::Status> await_info(uint64_t deadline_ns);
   void take_info(std::span<const std::byte> message);
   base::Task<base::Status> await_answer(const std::optional<base::Status>& answer,
                                         uint64_t deadline_ns, const char* late);

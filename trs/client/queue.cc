@@ -277,6 +277,10 @@ bool Queue::send_message(size_t path, std::span<const std::byte> message) {
   return path < lanes_.size() && lanes_[path] && lanes_[path]->send_message(message);
 }
 
+bool Queue::probe(size_t path) {
+  return path < lanes_.size() && lanes_[path] && lanes_[path]->probe();
+}
+
 std::string Queue::peer_text() const {
   for (const auto& lane : lanes_) {
     const std::string text = lane ? lane->peer_text() : std::string();

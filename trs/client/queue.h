@@ -81,6 +81,7 @@ class Queue final : public ClientQueue, private base::Poller {
 
   // --- connection 0, on the home reactor, which is its own
   bool send_message(size_t path, std::span<const std::byte> message);
+  bool probe(size_t path);
   std::string peer_text() const;
 
   // --- for lanes

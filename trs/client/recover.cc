@@ -189,6 +189,11 @@ uint64_t Session::attempt_timeout_ns() const {
   return paths < 2 ? whole_ns : std::max(whole_ns / paths, base::kSecond);
 }
 
+void Session::still_waits(base::Error why) {
+  log_.warning("{}", why.message());
+  why_ = std::move(why);
+}
+
 uint32_t Session::shared_features(const wire::ConnRsp& granted) const {
   if (granted.braid_magic != wire::kBraidMagic) return 0;
   return wire::usable_features(granted.braid_features & features());

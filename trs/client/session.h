@@ -64,6 +64,9 @@ class Session final : public ClientSession {
   const KeyPtr& key() const { return options_.key; }
   uint32_t shared_features(const wire::ConnRsp& granted) const;
   uint64_t attempt_timeout_ns() const;
+  uint64_t bring_up_timeout_ns() const { return options_.reconnect.bring_up_timeout_ns; }
+  /// An attempt goes on: what it waits for.
+  void still_waits(base::Error why);
   /// Counts the attempts of all paths.
   uint16_t next_attempt() { return ++recon_cnt_; }
   bool known_to_server() const { return known_to_server_; }
