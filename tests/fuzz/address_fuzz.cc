@@ -10,6 +10,7 @@
 
 #include "cli/resolve.h"
 #include "cli/target.h"
+#include "tests/fuzz/reached.h"
 #include "tests/fuzz/two_party.h"
 
 namespace {
@@ -17,6 +18,8 @@ namespace {
 using namespace braid::cli;  // NOLINT
 using braid::fuzz::require;
 namespace vhca = braid::vhca;
+
+braid::fuzz::Verdicts addresses("address"), paths("path"), targets("target");
 
 bool has_any(const std::string& text, const char* characters) {
   return text.find_first_of(characters) != std::string::npos;
@@ -45,7 +48,7 @@ void fuzz_address(const std::string& text) {
   auto address = parse_address(text, 7);
   auto other = parse_address(text, 8);
   require(address.ok() == other.ok(), "a port that is not said changes nothing else");
-  if (!address.ok()) return;
+  if (!addresses.count(address.ok())) return;
   check_address(*address);
   const bool said = address->port == other->port;
   require(said || (address->port == 7 && other->port == 8), "what is not said is the default");
@@ -75,7 +78,7 @@ void check_gid(const std::string& typed, const std::string& ip) {
 
 void fuzz_path(const std::string& text) {
   auto path = parse_path(text);
-  if (!path.ok()) return;
+  if (!paths.count(path.ok())) return;
   check_address(path->server);
   require(!has_any(path->server.ip, "@"), "a path has one '@' at most");
   require(path->source.empty() || is_ip(path->source), "a source is an address");
@@ -93,7 +96,7 @@ void fuzz_path(const std::string& text) {
 
 void fuzz_target(const std::string& text) {
   auto target = parse_target(text);
-  if (!target.ok()) return;
+  if (!targets.count(target.ok())) return;
   require(!target->paths.empty() && target->paths.size() <= kPathsMax, "there are ways, not many");
   require(!target->export_name.empty() && text.ends_with("/" + target->export_name),
           "the export's name is as it was typed");

@@ -6,6 +6,7 @@
 
 #include "tests/fuzz/bnbd_honest_client.h"
 #include "tests/fuzz/bnbd_hostile_acts.h"
+#include "tests/fuzz/reached.h"
 
 namespace braid::bnbd::two_party {
 
@@ -36,6 +37,10 @@ class WritersLog final : public base::LogSink {
   }
   bool heard = false;
 };
+
+inline fuzz::Reached hostile_opened("a hostile client opens a device"),
+    let_in_beside("another writer is let in beside the honest one"),
+    flush_failed("a flush of the honest one fails");
 
 class ClientGame {
  public:
@@ -208,6 +213,7 @@ class ClientGame {
   }
   void judge_flush() {
     const bool well = honest_->status == Errc::kOk;
+    flush_failed.count(!well);
     for (size_t block = 0; block < written_.size(); ++block) {
       if (is_durable(block)) continue;
       require(!well || lost_[block], "a flush vouches for what is durable");
@@ -227,6 +233,9 @@ class ClientGame {
   // --- the end
 
   void end() {
+    for (const ExportStatus& each : server_->server->exports())
+      hostile_opened.count(each.name != "honest" && !each.holders.empty());
+    let_in_beside.count(gone());
     if (!gone()) honest_ends();
     hostile_.end();
     const auto alone = [this] { return server_->server->sessions().size() <= 1; };

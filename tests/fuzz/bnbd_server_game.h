@@ -5,8 +5,13 @@
 
 #include "tests/fuzz/bnbd_device_user.h"
 #include "tests/fuzz/bnbd_hostile_server.h"
+#include "tests/fuzz/reached.h"
 
 namespace braid::bnbd::two_party {
+
+inline fuzz::Reached device_opened("the shipping device opens"),
+    device_revoked("its server takes it away"), device_replaced("it is replaced"),
+    device_lost("it is lost with its session"), asks_for_news("a notice makes it ask for news");
 
 class ServerGame {
  public:
@@ -83,6 +88,7 @@ class ServerGame {
     --remaps_;
   }
   void end() {
+    count_states();
     numbers_ = Numbers({});  // all goes the ordinary way, also when the input has not ended
     world_.fabric().heal_all();
     server_->holds_all = server_->floods = false;
@@ -99,6 +105,14 @@ class ServerGame {
             "the client has its memory back");
     require(world_.run_until([this] { return world_.fabric().open_ends().empty(); }, 10 * kSecond),
             "no connection is left");
+  }
+  void count_states() const {
+    asks_for_news.count(pushes_ && server_->news.questions() > 0);
+    if (!honest_->tried || !honest_->device) return;
+    device_opened.count();
+    device_revoked.count(honest_->device->state() == RemoteState::kRevoked);
+    device_replaced.count(honest_->device->state() == RemoteState::kReplaced);
+    device_lost.count(honest_->device->state() == RemoteState::kLost);
   }
   /// Whatever it was told before, a notice makes it ask, and it does what it is told then.
   void news_come() {

@@ -7,10 +7,14 @@
 
 #include "bnbd/server/export_name.h"
 #include "bnbd/wire.h"
+#include "tests/fuzz/reached.h"
 
 namespace {
 
 namespace wire = braid::bnbd::wire;
+
+braid::fuzz::Verdicts opens("OPEN"), open_answers("answer to OPEN"), ios("I/O"), news_asked("NEWS"),
+    news_told("answer to NEWS");
 
 void require(bool condition) {
   if (!condition) std::abort();
@@ -18,7 +22,7 @@ void require(bool condition) {
 
 void fuzz_open(std::span<const std::byte> bytes) {
   auto open = wire::parse_open(bytes);
-  if (!open.ok()) return;
+  if (!opens.count(open.ok())) return;
   require(!open->name.empty() && open->name.find('\0') == std::string::npos);
   const std::string name = braid::bnbd::server::normal_name(open->name);
   require(!name.empty() && braid::bnbd::server::normal_name(name) == name);
@@ -33,9 +37,10 @@ void fuzz_open(std::span<const std::byte> bytes) {
 
 void fuzz_news(std::span<const std::byte> bytes) {
   auto seen = wire::parse_news(bytes);
-  if (seen.ok()) require(*wire::parse_news(wire::bytes_of(wire::make_news(*seen))) == *seen);
+  if (news_asked.count(seen.ok()))
+    require(*wire::parse_news(wire::bytes_of(wire::make_news(*seen))) == *seen);
   auto news = wire::parse_news_answer(bytes);
-  if (!news.ok()) return;
+  if (!news_told.count(news.ok())) return;
   require(news->items.size() <= wire::kNewsItemsMax);
   for (const wire::DeviceNews& told : news->items) {
     require(told.device_id != 0);
@@ -53,7 +58,7 @@ void fuzz_news(std::span<const std::byte> bytes) {
 
 void fuzz_open_answer(std::span<const std::byte> bytes) {
   auto opened = wire::parse_open_answer(bytes);
-  if (!opened.ok()) return;
+  if (!open_answers.count(opened.ok())) return;
   require(opened->device_id != wire::kNoDevice);
   require(opened->logical_block_bytes >= wire::kSectorBytes);
   require(opened->size_bytes % opened->logical_block_bytes == 0);
@@ -64,7 +69,7 @@ void fuzz_open_answer(std::span<const std::byte> bytes) {
 
 void fuzz_io(std::span<const std::byte> bytes) {
   wire::Io io;
-  if (wire::parse_io(bytes, io) != nullptr) return;
+  if (!ios.count(wire::parse_io(bytes, io) == nullptr)) return;
   require(wire::operation_of(io) <= wire::Operation::kWriteZeroes);
   require(wire::operation_of(io) == wire::Operation::kFlush ||
           io.sector <= UINT64_MAX / wire::kSectorBytes);

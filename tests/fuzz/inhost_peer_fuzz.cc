@@ -9,6 +9,7 @@
 
 #include "tests/fuzz/inhost_peer.h"
 #include "tests/fuzz/inhost_shipping.h"
+#include "tests/fuzz/reached.h"
 #include "tests/fuzz/two_party.h"
 
 namespace {
@@ -18,6 +19,10 @@ using braid::fuzz::InHostProcess;
 using braid::fuzz::InHostShipping;
 using braid::fuzz::Numbers;
 using braid::fuzz::require;
+
+braid::fuzz::Reached connected("the peer is let in"), refused("it is not"),
+    arrived("a message of its arrives"), succeeded("work on its memory succeeds"),
+    failed("work fails");
 
 class Game {
  public:
@@ -37,12 +42,16 @@ class Game {
   }
   void play() {
     for (unsigned steps = 0; !numbers_.empty() && steps < 300; ++steps) step();
+    (shipping_.connected() ? connected : refused).count();
     peer_.leave();
     for (unsigned rounds = 0; rounds < 2000 && !shipping_.settled(); ++rounds) {
       turn();
       if (rounds == 20 && !shipping_.connected()) shipping_.fail();
       shipping_.poll();
     }
+    arrived.count(shipping_.arrived > 0);
+    succeeded.count(shipping_.succeeded > 0);
+    failed.count(shipping_.failed > 0);
     require(shipping_.settled(), "everything ends when the peer is gone");
   }
 

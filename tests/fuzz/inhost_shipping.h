@@ -140,6 +140,8 @@ class InHostShipping {
     mr_.reset();
   }
 
+  uint64_t arrived = 0, succeeded = 0, failed = 0;  // completions: receives, sends, either
+
  private:
   static constexpr uint64_t kSend = 1ull << 32;
 
@@ -161,6 +163,10 @@ class InHostShipping {
     if (queue == 1 && wc.status == IBV_WC_SUCCESS && wc.opcode == IBV_WC_RECV) {
       require(wc.byte_len <= lengths_[ended_[1] % kInHostDepth], "what arrives fits its receive");
     }
+    if (wc.status != IBV_WC_SUCCESS)
+      ++failed;
+    else
+      ++(queue == 1 ? arrived : succeeded);
     ++ended_[queue];
   }
 

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "bnbd/frontend/nbd_wire.h"
+#include "tests/fuzz/reached.h"
 
 using braid::bnbd::BlockInfo;
 using braid::bnbd::BlockOp;
@@ -14,6 +15,8 @@ using braid::bnbd::NbdRequest;
 using braid::bnbd::NbdVerdict;
 
 namespace {
+
+braid::fuzz::Verdicts requests("request");
 
 constexpr uint32_t kTransferMax = 1 << 20;
 
@@ -40,7 +43,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size_bytes) {
   const NbdVerdict verdict = braid::bnbd::parse_nbd_request(wire, info, kTransferMax);
 
   if (verdict.kind == NbdVerdict::Kind::kRefuse && verdict.error == 0) std::abort();
-  if (verdict.kind != NbdVerdict::Kind::kRun) return 0;
+  if (!requests.count(verdict.kind == NbdVerdict::Kind::kRun)) return 0;
   std::byte buffer = {};
   BlockRequest request;
   request.op = verdict.op;

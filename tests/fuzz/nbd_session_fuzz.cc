@@ -17,6 +17,7 @@
 #include "base/linux_host.h"
 #include "base/log.h"
 #include "bnbd/frontend/nbd_server.h"
+#include "tests/fuzz/reached.h"
 #include "tests/fuzz/two_party.h"
 
 namespace {
@@ -32,6 +33,9 @@ constexpr uint32_t kMaxIoBytes = 8192;
 constexpr unsigned kSlots = 3;
 constexpr size_t kConnections = 2;
 constexpr size_t kUnsentMax = 256 << 10;
+
+braid::fuzz::Reached answered("a request is answered"), cut_off("who breaks the rules is cut off"),
+    said_goodbye("a stream ends by DISCONNECT");
 
 /// What each byte of a place reads as, and is written as.
 std::byte byte_at(uint64_t offset) {
@@ -183,6 +187,7 @@ class Stream {
             "a read brings what is in its place");
     received_.erase(received_.begin(), received_.begin() + static_cast<ptrdiff_t>(bytes));
     waiting_.erase(asked);
+    answered.count();
     return true;
   }
 
@@ -263,6 +268,10 @@ class Game {
       while (!disk_.held.empty()) disk_.complete(0, Errc::kOk);
     }
     require(settled(), "every request is answered");
+    for (const Stream& stream : streams_) {
+      cut_off.count(stream.ended() && !stream.keeps_rules());
+      said_goodbye.count(stream.left());
+    }
     server_->stop();
     require(!server_->alive(), "stopping ends the connections");
     while (!disk_.held.empty()) disk_.complete(0, Errc::kOk);

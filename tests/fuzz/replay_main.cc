@@ -1,6 +1,7 @@
 // Runs a fuzz target once over every file of the folders and files given, without libFuzzer, so
 // that each corpus is checked by any compiler in the ordinary test run. What is named must be there
-// with at least one input. Without a name, only the empty input runs.
+// with at least one input. Without a name, only the empty input runs. The inputs of a folder are a
+// corpus: together they must reach every state that the target declares (reached.h).
 
 #include <cstddef>
 #include <cstdint>
@@ -9,6 +10,8 @@
 #include <fstream>
 #include <iterator>
 #include <vector>
+
+#include "tests/fuzz/reached.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size_bytes);
 
@@ -39,16 +42,32 @@ std::size_t run_all(const std::filesystem::path& path) {
   return inputs;
 }
 
+/// False: some state is not reached.
+bool all_reached() {
+  using braid::fuzz::Reached;
+  bool all = true;
+  for (const Reached* state = Reached::first(); state != nullptr; state = state->next()) {
+    std::printf("reached \"%s\": %llu times\n", state->name().c_str(),
+                static_cast<unsigned long long>(state->times()));
+    if (state->times() > 0) continue;
+    std::fprintf(stderr, "no input of the corpus reaches \"%s\"\n", state->name().c_str());
+    all = false;
+  }
+  return all;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const std::uint8_t none = 0;
   LLVMFuzzerTestOneInput(&none, 0);
+  bool corpus = false;
   for (int i = 1; i < argc; ++i) {
+    corpus = corpus || std::filesystem::is_directory(argv[i]);
     if (run_all(argv[i]) > 0) continue;
     std::fprintf(stderr, "%s: no inputs there; a target that was renamed takes its corpus along\n",
                  argv[i]);
     return 1;
   }
-  return 0;
+  return corpus && !all_reached() ? 1 : 0;
 }

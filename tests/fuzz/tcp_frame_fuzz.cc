@@ -7,6 +7,7 @@
 #include <cstring>
 #include <span>
 
+#include "tests/fuzz/reached.h"
 #include "vhca/soft/remote_check.h"
 #include "vhca/soft/tcp/frames.h"
 
@@ -14,6 +15,8 @@ namespace {
 
 namespace soft = braid::vhca::soft;
 namespace tcp = braid::vhca::soft::tcp;
+
+braid::fuzz::Verdicts headers("a header"), connects("a frame of the connection manager");
 
 void require(bool condition) {
   if (!condition) std::abort();
@@ -38,10 +41,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   tcp::FrameHeader header;
   if (size >= sizeof header) {
     std::memcpy(&header, data, sizeof header);
-    if (!tcp::validate(header).has_value()) check_header(header);
+    if (headers.count(!tcp::validate(header).has_value())) check_header(header);
   }
   auto cm = tcp::parse_cm(bytes);
-  if (!cm.ok()) return 0;
+  if (!connects.count(cm.ok())) return 0;
   require(cm->qp_number < 1u << 24 && cm->private_data.size() <= tcp::kAcceptPrivateMax);
   const auto again =
       tcp::encode_cm(cm->kind, cm->epoch, cm->qp_number, cm->private_data, cm->reason);

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "tests/fuzz/reached.h"
 #include "tests/fuzz/tcp_hostile_peer.h"
 #include "tests/fuzz/tcp_setup_process.h"
 #include "tests/fuzz/tcp_setup_user.h"
@@ -54,6 +55,10 @@ class Lines final : public braid::base::LogSink {
   }
   uint64_t refusals = 0;
 };
+
+braid::fuzz::Reached dial_failed("connect() fails"), dial_rejected("it is rejected"),
+    dial_accepted("it is accepted"), taken("the listener takes a hostile request"),
+    refused_in_log("it tells of one who does not know its language");
 
 class Game {
  public:
@@ -183,11 +188,13 @@ class Game {
     if (!line.decided || std::exchange(line.judged, true)) return;
     require(line.decided_ns - line.begun_ns <= line.bound_ns + SetupUser::kLateNs,
             "connect() ends in time");
+    dial_failed.count(line.error.has_value());
     if (line.error.has_value()) return require(!line.error->message().empty(), "with a reason");
     HostileLine* const its = hostile_->line_of(line.ear);
     require(its != nullptr, "who answers has been connected to");
     const auto said = FirstFrame::of(its->said);
     require(said.has_value(), "who answers has said something");
+    (line.connection == nullptr ? dial_rejected : dial_accepted).count();
     if (line.connection == nullptr) {
       require(said->is(tcp::FrameKind::kReject) && said->header.status == 0, "it was rejected");
       require(line.refusal == said->private_data, "a rejection has the private data of its sender");
@@ -252,6 +259,8 @@ class Game {
     user_->judge();
     for (auto& line : dials_) judge(*line);
     judge_round();
+    taken.count(user_->in_hand() > 0);
+    refused_in_log.count(log_->refusals > 0);
     const uint64_t refilled = (world_.now_ns() - begun_ns_) * 10 / kSecond;
     require(log_->refusals <= 11 + refilled, "who comes again and again fills no log");
   }

@@ -5,12 +5,16 @@
 #include <cstdlib>
 #include <vector>
 
+#include "tests/fuzz/reached.h"
 #include "trs/handshake.h"
 
 namespace {
 
 namespace trs = braid::trs;
 namespace wire = braid::trs::wire;
+
+braid::fuzz::Verdicts begins("begin"), results("result"), rings("file of keys"),
+    challenged("a server's challenge"), proofs_made("a client's proof");
 
 void require(bool condition) {
   if (!condition) std::abort();
@@ -23,17 +27,17 @@ trs::KeyPtr key(uint8_t number) {
 
 void fuzz_parsers(std::span<const std::byte> bytes) {
   auto begin = wire::parse_auth_begin(bytes);
-  if (begin.ok()) require(trs::check_key_name(begin->key_name.data()).ok());
+  if (begins.count(begin.ok())) require(trs::check_key_name(begin->key_name.data()).ok());
   require(!wire::parse_auth_challenge(bytes).ok() || bytes.size() == sizeof(wire::AuthChallenge));
   require(!wire::parse_auth_proof(bytes).ok() || bytes.size() == sizeof(wire::AuthProof));
   auto result = wire::parse_auth_result(bytes);
-  if (result.ok()) require(static_cast<int16_t>(uint16_t{result->error}) <= 0);
+  if (results.count(result.ok())) require(static_cast<int16_t>(uint16_t{result->error}) <= 0);
 }
 
 void fuzz_keys(std::span<const std::byte> bytes) {
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   auto ring = trs::parse_keys(text);
-  if (!ring.ok()) return;
+  if (!rings.count(ring.ok())) return;
   for (const std::string& name : (*ring)->names()) {
     const trs::KeyPtr found = (*ring)->find(name);
     auto again = trs::Key::parse(found->line());
@@ -61,6 +65,7 @@ void fuzz_server(std::span<const std::byte> bytes) {
     require(step.kind != trs::ServerHandshake::Step::Kind::kProven);
     challenges += step.kind == trs::ServerHandshake::Step::Kind::kChallenge ? 1 : 0;
   });
+  challenged.count(challenges > 0);
   require(challenges <= 1);
 }
 
@@ -72,6 +77,7 @@ void fuzz_client(std::span<const std::byte> bytes) {
     proofs += next.ok() ? 1 : 0;
     require(!client.proven() && client.rejected_errno() >= 0);
   });
+  proofs_made.count(proofs > 0);
   require(proofs <= 1);
 }
 

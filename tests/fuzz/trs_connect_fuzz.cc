@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <vector>
 
+#include "tests/fuzz/reached.h"
 #include "trs/imm.h"
 #include "trs/wire.h"
 
@@ -12,13 +13,16 @@ namespace {
 
 namespace wire = braid::trs::wire;
 
+braid::fuzz::Verdicts requests("connect request"), accepts("accept"), rejects("reject"),
+    infos("info request"), info_answers("info answer"), keys("new key"), fences("fence");
+
 void require(bool condition) {
   if (!condition) std::abort();
 }
 
 void fuzz_conn_req(std::span<const std::byte> bytes) {
   const auto req = wire::parse_conn_req(bytes);
-  if (!req.ok()) return;
+  if (!requests.count(req.ok())) return;
   auto copy = req;
   require(copy->cid < copy->cid_num);
   require(copy->cid_num >= 2 && copy->cid_num <= wire::kConnectionsMax);
@@ -27,7 +31,7 @@ void fuzz_conn_req(std::span<const std::byte> bytes) {
 
 void fuzz_accept(std::span<const std::byte> bytes) {
   auto rsp = wire::parse_accept(bytes);
-  if (!rsp.ok()) return;
+  if (!accepts.count(rsp.ok())) return;
   const uint64_t chunk_bytes = uint64_t{rsp->max_io_size} + rsp->max_hdr_size;
   require(std::has_single_bit(chunk_bytes) && chunk_bytes >= wire::kChunkBytesMin);
   require(braid::trs::ImmCodec::fits(rsp->queue_depth, chunk_bytes));
@@ -36,7 +40,7 @@ void fuzz_accept(std::span<const std::byte> bytes) {
 
 void fuzz_info_req(std::span<const std::byte> bytes) {
   auto info = wire::parse_info_req(bytes);
-  if (!info.ok()) return;
+  if (!infos.count(info.ok())) return;
   const std::string& name = info->session_name;
   require(!name.empty() && name.size() <= wire::kSessionNameBytesMax);
 }
@@ -44,6 +48,7 @@ void fuzz_info_req(std::span<const std::byte> bytes) {
 void fuzz_rkey_rsp(std::span<const std::byte> bytes) {
   for (const uint32_t request_id : {0u, 1u, 0x7ffffu}) {
     const auto key = wire::parse_rkey_rsp(bytes, request_id);
+    keys.count(key.ok());
     require(!key.ok() || (bytes.size() == sizeof(wire::RkeyRsp) && request_id <= UINT16_MAX));
   }
 }
@@ -52,7 +57,7 @@ void fuzz_fence(std::span<const std::byte> bytes) {
   const auto asked = wire::parse_fence(bytes, wire::MessageType::kFencePath);
   const auto told = wire::parse_fence(bytes, wire::MessageType::kPathFenced);
   require(!(asked.ok() && told.ok()));
-  if (asked.ok() || told.ok()) require(bytes.size() == sizeof(wire::FenceMsg));
+  if (fences.count(asked.ok() || told.ok())) require(bytes.size() == sizeof(wire::FenceMsg));
 }
 
 /// Two bytes say how many chunks are due.
@@ -61,7 +66,8 @@ void fuzz_info_rsp(std::span<const std::byte> bytes) {
   const size_t count = 1 + std::to_integer<size_t>(bytes[0]);
   const uint32_t chunk_bytes = 4096u << (std::to_integer<unsigned>(bytes[1]) % 8);
   std::vector<wire::ChunkRegion> chunks(count);
-  if (!wire::parse_info_rsp(bytes.subspan(2), chunk_bytes, chunks).ok()) return;
+  const bool ok = wire::parse_info_rsp(bytes.subspan(2), chunk_bytes, chunks).ok();
+  if (!info_answers.count(ok)) return;
   for (const wire::ChunkRegion& chunk : chunks) require(chunk.address <= UINT64_MAX - chunk_bytes);
 }
 
@@ -81,7 +87,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       break;
     case 2: {
       auto reject = wire::parse_reject(bytes);
-      if (reject.ok()) require(*reject >= 0 && *reject <= 32768);
+      if (rejects.count(reject.ok())) require(*reject >= 0 && *reject <= 32768);
       break;
     }
     case 3:

@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "tests/fuzz/reached.h"
 #include "tests/fuzz/trs_hostile_client.h"
 #include "tests/fuzz/two_party.h"
 
@@ -31,6 +32,9 @@ constexpr size_t kStoreBytes = 64 << 10;
 constexpr uint64_t kHonestOffset = 32 << 10;
 constexpr uint64_t kServedWithinNs = 200 * kMillisecond;
 constexpr ProcessSize kSize{.memory_bytes = 128 << 10, .registrations_max = 512};
+
+braid::fuzz::Reached session_opened("a hostile session opens"), key_proven("one with a key does");
+braid::fuzz::Reached key_revoked("its key is taken away");
 
 class Game {
  public:
@@ -77,6 +81,13 @@ class Game {
   }
 
   void step() {
+    take_step();
+    const bool opened = store_.opened > 1;
+    session_opened.count(opened);
+    key_proven.count(opened && keyed_);
+    key_revoked.count(!insider_);
+  }
+  void take_step() {
     switch (numbers_.below(16)) {
       case 0:
       case 1:

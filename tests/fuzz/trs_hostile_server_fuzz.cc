@@ -11,6 +11,7 @@
 #include <memory>
 #include <vector>
 
+#include "tests/fuzz/reached.h"
 #include "tests/fuzz/trs_client_operator.h"
 #include "tests/fuzz/trs_hostile_server.h"
 #include "tests/fuzz/two_party.h"
@@ -36,6 +37,11 @@ constexpr size_t kIoMax = 40;
 constexpr uint32_t kIoBytes = HostileServer::kMaxIoBytes;
 constexpr ProcessSize kClientSize{.memory_bytes = kIoMax * kIoBytes, .registrations_max = 512};
 constexpr ProcessSize kServerSize{.memory_bytes = 0, .registrations_max = 512};
+
+braid::fuzz::Reached opened("the session opens by the hostile server"),
+    key_opened("it opens by key"), served("the hostile server answers a request"),
+    taken_over("the honest one serves what the hostile one had"), cancelled_one("a cancel"),
+    gave_up("a request is given up"), lost("the session is lost");
 
 class Game {
  public:
@@ -202,6 +208,9 @@ class Game {
 
   /// Another takes the place: requests end well, or by giving up, or with the session.
   void end() {
+    opened.count(client_->opened);
+    key_opened.count(client_->opened && keyed_);
+    for (const auto& io : ios_) served.count(io->done && io->status == Errc::kOk);
     world_.fabric().heal_all();
     for (sim::SimHost* const host : hosts_) host->kill();
     raws_.clear();
@@ -259,6 +268,7 @@ class Game {
     const bool all = world_.run_until(done, ordinary_ ? 20 * kSecond : kSecond);
     require(all || !ordinary_, "each request is served by the honest server");
     for (const Io* const io : rest) {
+      taken_over.count(io->done && io->status == Errc::kOk);
       const bool well = io->status == Errc::kOk || !io->request.answered();
       require(!ordinary_ || well, "and well");
     }
@@ -270,10 +280,13 @@ class Game {
     if (io.request.answered()) return require(!cancelled, "what is taken back gets no answer");
     switch (io.status) {
       case Errc::kCanceled:
+        cancelled_one.count();
         return require(cancelled, "a request is cancelled by its user only");
       case Errc::kTimedOut:
+        gave_up.count();
         return require(gives_up_, "a client gives up if it was told to");
       case Errc::kDisconnected:
+        lost.count();
         return require(may_be_lost_, "a session is lost if it may be");
       case Errc::kInvalid:
         return require(!ordinary_, "the server grants what is asked for");

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <vector>
 
+#include "tests/fuzz/reached.h"
 #include "trs/imm.h"
 #include "trs/wire.h"
 
@@ -15,6 +16,8 @@ namespace wire = braid::trs::wire;
 
 constexpr uint32_t kQueueDepth = 16;
 constexpr uint32_t kMaxIoBytes = 2048;
+
+braid::fuzz::Verdicts requests("request");
 
 void require(bool condition) {
   if (!condition) std::abort();
@@ -44,7 +47,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     wire::ParsedRequest out;
     const char* const wrong =
         wire::parse_request(chunk, static_cast<uint32_t>(offset), kMaxIoBytes, user_header, out);
-    if (wrong != nullptr) continue;
+    if (!requests.count(wrong == nullptr)) continue;
     require(!out.sequenced || out.sequence != 0);
     require(out.sequenced || !out.has_words);
     require(out.data_bytes <= kMaxIoBytes && out.data_bytes <= chunk.size());
