@@ -17,24 +17,6 @@ using base::Result;
 
 namespace {
 
-Result<std::vector<SyntheticExport>> parse_synthetic(const std::vector<std::string>& texts,
-                                                     const char* option) {
-  std::vector<SyntheticExport> exports;
-  for (const std::string& text : texts) {
-    const size_t equals = text.find('=');
-    if (equals == 0 || equals == std::string::npos)
-      return make_error(Errc::kInvalid, "{} \"{}\": want NAME=SIZE, for example ram=1G", option,
-                        text);
-    auto size = parse_size(text.substr(equals + 1));
-    if (!size.ok()) return size.error().with("{} \"{}\"", option, text);
-    if (*size % 4096 != 0)
-      return make_error(Errc::kInvalid, "{} \"{}\": the size must be a multiple of 4096 bytes",
-                        option, text);
-    exports.push_back({text.substr(0, equals), *size});
-  }
-  return exports;
-}
-
 // A chunk has room for the payload and this for headers, rounded up to a power of two (trs).
 constexpr uint32_t kHeaderBytes = 4096;
 constexpr uint32_t kQueueDepthMin = 2;
@@ -52,6 +34,24 @@ base::Status check_queue_depth(uint32_t queue_depth, uint32_t max_io_bytes) {
 }
 
 }  // namespace
+
+Result<std::vector<SyntheticExport>> parse_synthetic(const std::vector<std::string>& texts,
+                                                     const char* option) {
+  std::vector<SyntheticExport> exports;
+  for (const std::string& text : texts) {
+    const size_t equals = text.find('=');
+    if (equals == 0 || equals == std::string::npos)
+      return make_error(Errc::kInvalid, "{} \"{}\": want NAME=SIZE, for example ram=1G", option,
+                        text);
+    auto size = parse_size(text.substr(equals + 1));
+    if (!size.ok()) return size.error().with("{} \"{}\"", option, text);
+    if (*size % 4096 != 0)
+      return make_error(Errc::kInvalid, "{} \"{}\": the size must be a multiple of 4096 bytes",
+                        option, text);
+    exports.push_back({text.substr(0, equals), *size});
+  }
+  return exports;
+}
 
 void ServeArguments::add_to(CLI::App& app) {
   app.add_option("--listen", listen,

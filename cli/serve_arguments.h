@@ -14,6 +14,11 @@ class App;
 
 namespace braid::cli {
 
+/// Exports as a person types them, NAME=SIZE each, for the option of that name. kInvalid says which
+/// one is wrong: no name, no size, or one that is no multiple of 4096 bytes.
+base::Result<std::vector<SyntheticExport>> parse_synthetic(const std::vector<std::string>& texts,
+                                                           const char* option);
+
 struct ServeArguments {
   std::string root;
   std::vector<std::string> listen;  // none: all addresses, port 1234

@@ -1,13 +1,16 @@
 // What a node and `braid` read from each other's sockets, and what a person types. The first byte
 // chooses the parser. What is accepted obeys the rules that later code relies on.
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "cli/control.h"
+#include "cli/hcas.h"
 #include "cli/json_rpc.h"
+#include "cli/serve_arguments.h"
 #include "cli/target.h"
 #include "tests/fuzz/reached.h"
 
@@ -17,7 +20,7 @@ using namespace braid::cli;
 using nlohmann::json;
 
 braid::fuzz::Verdicts calls("call"), answers("answer"), statuses("status"), targets("target"),
-    sizes("size"), durations("duration");
+    sizes("size"), durations("duration"), exports("NAME=SIZE"), devices("--device");
 
 void require(bool condition) {
   if (!condition) std::abort();
@@ -73,12 +76,35 @@ void fuzz_duration(const std::string& text) {
   require(!duration_text(*duration_ns).empty());
 }
 
+void fuzz_export(const std::string& text) {
+  auto parsed = parse_synthetic({text, "ram=1M"}, "--memory");
+  if (!exports.count(parsed.ok())) return;
+  require(parsed->size() == 2 && parsed->back().name == "ram");
+  const SyntheticExport& first = parsed->front();
+  require(!first.name.empty() && first.name.find('=') == std::string::npos);
+  require(text.starts_with(first.name + "="));
+  require(first.size_bytes > 0 && first.size_bytes % 4096 == 0);
+}
+
+void fuzz_devices(const std::string& text) {
+  auto names = parse_devices(text);
+  if (!devices.count(names.ok())) return;
+  std::string again;
+  for (const std::string& name : *names) {
+    require(!name.empty() && name.find(',') == std::string::npos);
+    require(names->size() == 1 || (name != kSoftDevice && name != kRdmaDevices));
+    require(std::count(names->begin(), names->end(), name) == 1);
+    again += (again.empty() ? "" : ",") + name;
+  }
+  require(again == text);
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size_bytes) {
   if (size_bytes == 0) return 0;
   const std::string text(reinterpret_cast<const char*>(data) + 1, size_bytes - 1);
-  switch (data[0] % 4) {
+  switch (data[0] % 6) {
     case 0:
       fuzz_call(text);
       break;
@@ -87,6 +113,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       break;
     case 2:
       fuzz_target(text);
+      break;
+    case 4:
+      fuzz_export(text);
+      break;
+    case 5:
+      fuzz_devices(text);
       break;
     default:
       fuzz_size(text);
