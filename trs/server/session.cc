@@ -215,11 +215,12 @@ void Session::take_over(const KeptSession& former) {
   epoch_ = wire::next_epoch(former.epoch);
   first_epoch_ = former.first_epoch;
   for (uint32_t i = 0; i < queue_depth(); ++i) requests_[i].epoch = first_epoch_;
+  if (home_.host().mutant("kept-forgotten")) return;
   for (const KeptAnswer& answer : former.answers) {
     Request& request = requests_[answer.chunk];
     request.kept = true;
     request.epoch = answer.epoch;
-    request.sequence = answer.sequence;
+    request.sequence = answer.sequence + (home_.host().mutant("kept-too-much") ? 1 : 0);
     request.cid = answer.cid;
     request.direction = answer.direction;
     request.data = chunk(answer.chunk).first(answer.data_bytes);
