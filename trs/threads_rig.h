@@ -10,7 +10,7 @@
 #include <future>
 #include <memory>
 #include <string>
-#include <thread>
+#include <thread>  // lint: allow(os) real threads are what it is for
 #include <utility>
 #include <vector>
 
