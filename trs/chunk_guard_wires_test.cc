@@ -173,10 +173,14 @@ class LateWriterOnAWire : public ::testing::TestWithParam<std::tuple<const char*
       session_->queue(0).submit(write.request);
     });
   }
-  bool stored(uint64_t place, uint8_t fill) const {
-    const auto there = std::span(disk_.bytes).subspan(place * kDataBytes, kDataBytes);
-    return std::all_of(there.begin(), there.end(),
-                       [&](std::byte each) { return each == std::byte{fill}; });
+  bool stored(uint64_t place, uint8_t fill) {
+    bool all = false;
+    server_thread_.on([&] {  // whose disk it is
+      const auto there = std::span(disk_.bytes).subspan(place * kDataBytes, kDataBytes);
+      all = std::all_of(there.begin(), there.end(),
+                        [&](std::byte each) { return each == std::byte{fill}; });
+    });
+    return all;
   }
   template <typename Condition>
   static void wait_until(const Condition& condition) {
