@@ -1,13 +1,10 @@
 // Half-open sessions: their client has connected, and has not asked for what opens them, or not
 // made all its connections. Anybody can leave those behind, so they take no place of a session that
 // is open: they have a bound of their own, and whoever has most of them loses the oldest.
-#include <arpa/inet.h>
-
 #include <algorithm>
-#include <array>
-#include <iterator>
 #include <map>
 
+#include "base/ip_network.h"
 #include "trs/server/server_impl.h"
 
 namespace braid::trs::server {
@@ -31,12 +28,7 @@ constexpr size_t share_of_address(size_t all) {
 std::string address_of(const std::string& peer_text) {
   const bool brackets = peer_text.starts_with('[');
   const size_t end = brackets ? peer_text.find(']') : peer_text.rfind(':');
-  std::string address = peer_text.substr(brackets ? 1 : 0, brackets ? end - 1 : end);
-  in6_addr v6{};
-  if (inet_pton(AF_INET6, address.c_str(), &v6) != 1) return address;
-  std::fill(std::begin(v6.s6_addr) + 8, std::end(v6.s6_addr), uint8_t{0});
-  std::array<char, INET6_ADDRSTRLEN> text{};
-  return std::string(inet_ntop(AF_INET6, &v6, text.data(), text.size())) + "/64";
+  return base::network_of(peer_text.substr(brackets ? 1 : 0, brackets ? end - 1 : end));
 }
 
 size_t Session::connections_from(const std::string& address) const {

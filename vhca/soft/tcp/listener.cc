@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "base/ip_network.h"
 #include "base/log.h"
 #include "vhca/soft/tcp/connection.h"
 
@@ -22,7 +23,7 @@ constexpr base::LimitedLog::Limits kLines{.burst = 10, .per_second = 10};
 TcpListener::Candidate::Candidate(TcpListener& owner, std::unique_ptr<base::StreamSocket> s)
     : listener(owner),
       socket(std::move(s)),
-      origin(socket->peer().ip),
+      origin(base::network_of(socket->peer().ip)),
       timer(&TcpListener::candidate_is_late, this) {
   watch.ready = &TcpListener::candidate_speaks;
   watch.context = this;
