@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <condition_variable>
 #include <cstring>
@@ -197,6 +198,24 @@ TEST(Control, calls_of_one_connection_are_answered_in_turn) {
   EXPECT_EQ(kept.calls[1]->rpc().method, "second");
   kept.calls[1]->answer(json("two"));
   EXPECT_EQ(*caller.answer(), "two");
+}
+
+// A caller that ends in the middle of it may not have said all that it wanted.
+TEST(Control, a_call_without_its_newline_is_not_carried_out) {
+  const std::string name = unique_name("unended");
+  std::atomic<int> calls{0};
+  auto server = start(name, [&](const CallPtr& call) {
+    ++calls;
+    call->answer(json("done"));
+  });
+  ASSERT_TRUE(server.ok());
+  RawCaller caller(name);
+  caller.call("first");
+  caller.send(*encode_call(1, "second", json::object()));
+  caller.stop_sending();
+  EXPECT_EQ(*caller.answer(), "done");
+  EXPECT_EQ(caller.line(), "") << "the node hangs up";
+  EXPECT_EQ(calls, 1);
 }
 
 TEST(Control, a_node_sees_that_a_caller_has_gone) {

@@ -16,6 +16,12 @@ namespace {
 constexpr int kErrorBase = -32000;
 constexpr int kErrcLast = static_cast<int>(Errc::kDead);
 
+/// From 2^63 on get<int64_t>() would make another number of it, without a word.
+bool is_int64(const json& value) {
+  if (value.is_number_unsigned()) return value.get<uint64_t>() <= INT64_MAX;
+  return value.is_number_integer();
+}
+
 Result<json> parse_message(std::string_view line) {
   BRAID_TRY(json message, parse_json(line));
   if (!message.is_object()) return Error(Errc::kProtocol, "a JSON-RPC message must be an object");
@@ -23,8 +29,9 @@ Result<json> parse_message(std::string_view line) {
   if (version == message.end() || *version != "2.0")
     return Error(Errc::kProtocol, "a JSON-RPC message must say \"jsonrpc\": \"2.0\"");
   const auto id = message.find("id");
-  if (id == message.end() || !id->is_number_integer())
-    return Error(Errc::kProtocol, "a JSON-RPC message must have an integer \"id\"");
+  if (id == message.end() || !is_int64(*id))
+    return Error(Errc::kProtocol,
+                 "a JSON-RPC message must have an integer \"id\" of 64 bits, signed");
   return message;
 }
 
@@ -89,7 +96,7 @@ Result<json> parse_answer(std::string_view line, int64_t id) {
   if (message["id"] != id && !(message["id"] == 0 && error != message.end()))
     return make_error(Errc::kProtocol, "an answer to call {}, not to {}", message["id"].dump(), id);
   if (error != message.end()) {
-    if (!error->is_object() || !error->contains("code") || !(*error)["code"].is_number_integer() ||
+    if (!error->is_object() || !error->contains("code") || !is_int64((*error)["code"]) ||
         !error->contains("message") || !(*error)["message"].is_string())
       return Error(Errc::kProtocol, "an error without \"code\" and \"message\"");
     const int64_t code = (*error)["code"].get<int64_t>();

@@ -38,8 +38,9 @@ TEST(JsonRpc, a_refusal_to_nobody_in_particular_is_ours) {
 }
 
 TEST(JsonRpc, codes_that_are_not_ours_stand_for_a_protocol_error) {
-  for (const char* code : {"0", "-32000", "-32021", "-1", "9223372036854775807",
-                           "-9223372036854775808", "18446744073709551615"}) {
+  for (const char* code :
+       {"0", "-32000", "-32021", "-1", "9223372036854775807", "-9223372036854775808",
+        "18446744073709551615", "18446744073709519615"}) {
     const std::string line =
         std::string(R"({"jsonrpc":"2.0","id":1,"error":{"message":"x","code":)") + code + "}}";
     EXPECT_EQ(parse_answer(line, 1).code(), base::Errc::kProtocol) << code;
@@ -53,6 +54,20 @@ TEST(JsonRpc, malformed_calls_are_refused) {
         R"({"jsonrpc":"2.0","id":1.5,"method":"x"})", R"({"jsonrpc":"2.0","id":1,"method":5})",
         R"({"jsonrpc":"2.0","id":1,"method":"x","params":[1]})"})
     EXPECT_EQ(parse_call(line).code(), base::Errc::kProtocol) << line;
+}
+
+// Else the answer would have another id, and its caller would wait for his.
+TEST(JsonRpc, an_id_that_no_answer_could_carry_is_refused) {
+  for (const char* id : {"9223372036854775808", "18446744073709551615", "18446744073709551616"}) {
+    const std::string head = std::string(R"({"jsonrpc":"2.0","id":)") + id;
+    EXPECT_EQ(parse_call(head + R"(,"method":"x"})").code(), base::Errc::kProtocol) << id;
+    EXPECT_EQ(parse_answer(head + R"(,"result":1})", -1).code(), base::Errc::kProtocol) << id;
+  }
+  for (const char* id : {"9223372036854775807", "-9223372036854775808"}) {
+    auto call = parse_call(std::string(R"({"jsonrpc":"2.0","method":"x","id":)") + id + "}");
+    ASSERT_TRUE(call.ok()) << id;
+    EXPECT_EQ(std::to_string(call->id), id);
+  }
 }
 
 TEST(JsonRpc, malformed_answers_are_refused) {
