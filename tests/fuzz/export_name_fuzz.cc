@@ -16,6 +16,7 @@
 
 #include "base/linux_host.h"
 #include "bnbd/server/export_name.h"
+#include "tests/fuzz/reached.h"
 #include "tests/fuzz/two_party.h"
 
 namespace {
@@ -27,6 +28,11 @@ using braid::bnbd::parse_export_root;
 using braid::bnbd::server::file_name;
 using braid::bnbd::server::normal_name;
 using braid::fuzz::require;
+
+braid::fuzz::Verdicts roots("an export root"), sessions("a session's name"),
+    opens("a file of a session");
+braid::fuzz::Reached per_session("each session has its directory"),
+    other_spelling("a name of more than one spelling");
 
 /// "NAME" from "NAME\0REST", as a field of a message ends.
 std::string take_text(std::string_view& input) {
@@ -82,8 +88,9 @@ void check_root(const std::string& text) {
   constexpr std::string_view kSession = "%SESSNAME%";
   auto root = parse_export_root(text);
   const bool named = text.find(kSession) != std::string::npos;
-  if (!root.ok()) return require(named, "only %SESSNAME% can be in the wrong place");
+  if (!roots.count(root.ok())) return require(named, "only %SESSNAME% can be in the wrong place");
   require(root->per_session == named, "each session has its directory if the root says so");
+  per_session.count(named);
   if (!named) return require(root->folder == text, "else it is taken as it is");
   require(!root->folder.empty() && root->folder.find(kSession) == std::string::npos,
           "there is a directory of directories");
@@ -100,6 +107,7 @@ void check_normal(const std::string& name) {
   }
   if (parts.empty()) return require(normal == name, "what is no name stays what it is");
   require(parts_of(normal) == parts, "it has the same parts");
+  other_spelling.count(normal != name);
   for (const std::string& other : {"/" + name, "./" + name, name + "/", name + "/."}) {
     require(normal_name(other) == normal, "all spellings are one");
   }
@@ -112,11 +120,11 @@ void check_files(Folder& folder, const std::string& session, const std::string& 
   const bool directory = !session.empty() && session != "." && session != ".." &&
                          session.find('/') == std::string::npos;
   require(file.ok() == directory, "a session's name is that of a directory, or nothing is opened");
-  if (!file.ok()) return;
+  if (!sessions.count(file.ok())) return;
   require(file->starts_with(session + "/"), "it begins in the session's directory");
   if (!folder.works()) return;
   const std::string opened = folder.open(*file);
-  if (opened.empty()) return;
+  if (!opens.count(!opened.empty())) return;
   static const std::array kOwn = {std::pair{"vm7", folder.open("vm7/a")},
                                   std::pair{"vm7", folder.open("vm7/d/b")},
                                   std::pair{"vm8", folder.open("vm8/a")}};

@@ -22,6 +22,7 @@
 #include "base/reactor.h"
 #include "bnbd/backends.h"
 #include "bnbd/frontend/fuse_server.h"
+#include "tests/fuzz/reached.h"
 
 namespace {
 
@@ -38,6 +39,9 @@ constexpr uint32_t kOpcodes[] = {FUSE_LOOKUP,  FUSE_GETATTR, FUSE_STATFS, FUSE_O
 constexpr uint64_t kInodes[] = {2, 1, 0, 3, UINT64_MAX};
 // The structures that follow the header; longer than any of them.
 constexpr size_t kArgumentBytes = 64;
+
+fuzz::Verdicts reads("a read"), writes("a write"), discards("a discard");
+fuzz::Reached flushed("a flush"), elsewhere("a request to what is not the disk");
 
 void require(bool condition) {
   if (!condition) std::abort();
@@ -161,6 +165,13 @@ class Session {
   size_t answer_bytes_ = 0;
 };
 
+void count(uint32_t opcode, bool done) {
+  if (opcode == FUSE_READ) reads.count(done);
+  if (opcode == FUSE_WRITE) writes.count(done);
+  if (opcode == FUSE_FALLOCATE) discards.count(done);
+  flushed.count(opcode == FUSE_FSYNC && done);
+}
+
 /// The size of an opcode's own structure; what follows it is a name or a payload.
 size_t argument_bytes_of(uint32_t opcode) {
   if (opcode == FUSE_LOOKUP || opcode == FUSE_STATFS) return 0;
@@ -195,7 +206,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size_bytes) {
     const int error = session.ask(opcode, inode, argument_bytes_of(opcode), after);
     const bool of_the_disk = opcode == FUSE_READ || opcode == FUSE_WRITE || opcode == FUSE_FSYNC ||
                              opcode == FUSE_FALLOCATE;
-    if (of_the_disk && inode != kInodes[0]) require(error != 0);
+    if (of_the_disk && inode != kInodes[0]) {
+      require(error != 0);
+      elsewhere.count();
+    } else {
+      count(opcode, error == 0);
+    }
     if (opcode == FUSE_READ && error == 0) {
       struct fuse_read_in in = {};
       std::memcpy(&in, session.argument().data(), sizeof(in));

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tests/fuzz/numbers.h"
+#include "tests/fuzz/reached.h"
 #include "vhca/soft/inhost/inbound_ring.h"
 #include "vhca/soft/remote_check.h"
 
@@ -20,6 +21,10 @@ namespace {
 namespace soft = braid::vhca::soft;
 namespace inhost = braid::vhca::soft::inhost;
 using braid::fuzz::Numbers;
+
+braid::fuzz::Reached arrived("an arrival"), immediate("an immediate"), wished("a wish"),
+    faulty("a fault"), broke("the peer breaks the ring");
+braid::fuzz::Verdicts registrations("a peer's registration");
 
 void require(bool condition) {
   if (!condition) std::abort();
@@ -91,15 +96,18 @@ class Game {
     if (broken_) require(next == soft::Next::kBroken);
     if (next == soft::Next::kBroken) {
       broken_ = true;
+      broke.count();
       require(!ring_.broken_rule().empty());
     }
     if (next == soft::Next::kFault) {
+      faulty.count();
       require(arrival.fault == IBV_WC_SUCCESS || arrival.fault == IBV_WC_LOC_LEN_ERR ||
               arrival.fault == IBV_WC_LOC_PROT_ERR);
     }
     if (next == soft::Next::kWish) answer_wish();
     if (next != soft::Next::kArrival) return;
     require(consumed_ < receives_.size());
+    (arrival.has_imm ? immediate : arrived).count();
     check_payload(arrival);
     if (!take) return;
     ring_.pop();
@@ -107,6 +115,7 @@ class Game {
   }
 
   void answer_wish() {
+    wished.count();
     require(shares_receives_ && consumed_ == receives_.size());
     const auto length = numbers_.next<uint16_t>();
     if (length % 3 == 0) return ring_.refuse_wish();
@@ -161,8 +170,8 @@ class Game {
     soft::MrView view;
     if (!soft::read_mr(entry, key, view)) return;
     require(key != 0 && view.key == key);
-    if (soft::check_mr_access(IBV_WR_RDMA_WRITE, view, 0, 1, start, length) != IBV_WC_SUCCESS)
-      return;
+    const auto status = soft::check_mr_access(IBV_WR_RDMA_WRITE, view, 0, 1, start, length);
+    if (!registrations.count(status == IBV_WC_SUCCESS)) return;
     require((view.access & IBV_ACCESS_REMOTE_WRITE) != 0);
     require(start >= view.address && length <= view.length);
     require(start - view.address <= view.length - length);

@@ -42,10 +42,11 @@ std::size_t run_all(const std::filesystem::path& path) {
   return inputs;
 }
 
-/// False: some state is not reached.
+/// False: some state is not reached, or none is declared.
 bool all_reached() {
   using braid::fuzz::Reached;
-  bool all = true;
+  bool all = Reached::first() != nullptr;
+  if (!all) std::fprintf(stderr, "the target says no state that its corpus must reach\n");
   for (const Reached* state = Reached::first(); state != nullptr; state = state->next()) {
     std::printf("reached \"%s\": %llu times\n", state->name().c_str(),
                 static_cast<unsigned long long>(state->times()));

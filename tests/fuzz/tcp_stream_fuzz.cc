@@ -12,6 +12,7 @@
 
 #include "base/linux_host.h"
 #include "tests/fuzz/numbers.h"
+#include "tests/fuzz/reached.h"
 #include "vhca/soft/tcp/fake_test.h"
 
 namespace {
@@ -21,6 +22,21 @@ using braid::fuzz::Numbers;
 using tcp::fake::Party;
 
 constexpr uint64_t kFedMax = 1 << 20;
+
+braid::fuzz::Reached executed("a request of the peer is executed"),
+    answered("a request of ours is answered"), not_received("the peer has no receive"),
+    gone("memory goes under a request of ours"), broken("the peer breaks the stream"),
+    port_word("the peer tells of its ports"), claimed("a word is claimed");
+
+void count(const Party& party) {
+  executed.count(!party.end.executed.empty());
+  answered.count(party.end.answered > 0);
+  not_received.count(party.end.not_received > 0);
+  gone.count(party.end.gone != UINT64_MAX);
+  broken.count(party.end.broken);
+  port_word.count(party.events.port_words > 0);
+  claimed.count(party.events.claimed_words > 0);
+}
 
 /// A frame that is right but for what the input changes.
 void feed_frame(Party& party, Numbers& in) {
@@ -101,5 +117,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   party.run();
   party.stream.leave();
   party.stream.run(nullptr, /*woken=*/true);
+  count(party);
   return 0;
 }
