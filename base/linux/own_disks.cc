@@ -7,8 +7,11 @@
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
+#include <string>
 #include <system_error>
+#include <utility>
+
+#include "base/mount_line.h"
 
 namespace braid::base {
 namespace {
@@ -17,25 +20,11 @@ namespace fs = std::filesystem;
 
 constexpr int kDepthMax = 16;  // of devices on devices
 
-/// The device of a mount as its file system says, and as it was mounted.
-struct MountedFrom {
-  std::string device;  // "7:3"; "0:52" for file systems with numbers of their own (btrfs)
-  std::string source;  // "/dev/loop3"
-};
-
-MountedFrom mount_of(uint64_t mount_id) {
+MountLine mount_of(uint64_t mount_id) {
   std::ifstream mountinfo("/proc/self/mountinfo");
   for (std::string line; std::getline(mountinfo, line);) {
-    // id parent major:minor root mount-point options [tags] - type source super-options
-    std::istringstream words(line);
-    uint64_t id = 0;
-    std::string parent, word;
-    MountedFrom found;
-    if (!(words >> id >> parent >> found.device) || id != mount_id) continue;
-    while (words >> word && word != "-") {
-    }
-    words >> word >> found.source;
-    return found;
+    auto mount = parse_mount_line(line);
+    if (mount.has_value() && mount->id == mount_id) return *std::move(mount);
   }
   return {};
 }
@@ -87,7 +76,7 @@ Status OwnDisks::check(int path_fd, const std::string& name) const {
   if (::statx(path_fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, kWanted, &found) != 0) {
     return sys_error(errno, fmt::format("examining \"{}\"", name));
   }
-  const MountedFrom mount = mount_of(found.stx_mnt_id);
+  const MountLine mount = mount_of(found.stx_mnt_id);
   std::string own = below(numbers(found.stx_dev_major, found.stx_dev_minor));
   if (own.empty()) own = below(mount.device);
   if (own.empty() && mount.source.starts_with("/dev/")) {

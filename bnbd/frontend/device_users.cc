@@ -7,9 +7,10 @@
 #include <filesystem>
 #include <fstream>
 #include <set>
-#include <sstream>
 #include <system_error>
 #include <utility>
+
+#include "base/mount_line.h"
 
 namespace braid::bnbd {
 
@@ -30,24 +31,6 @@ bool is_number(const std::string& text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
     return std::isdigit(static_cast<unsigned char>(c)) != 0;
   });
-}
-
-/// mountinfo writes space, tab, newline and backslash as \ooo.
-std::string unescape(const std::string& text) {
-  std::string out;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const auto digit = [&](size_t at) {
-      return at < text.size() && text[at] >= '0' && text[at] < '8';
-    };
-    if (text[i] == '\\' && digit(i + 1) && digit(i + 2) && digit(i + 3)) {
-      out += static_cast<char>((text[i + 1] - '0') * 64 + (text[i + 2] - '0') * 8 +
-                               (text[i + 3] - '0'));
-      i += 3;
-    } else {
-      out += text[i];
-    }
-  }
-  return out;
 }
 
 /// A disk or a partition of it, and who uses that.
@@ -120,16 +103,9 @@ void add_stacked(const std::string& name, const fs::path& sysfs, std::vector<std
 
 std::string mount_point_in_line(const std::string& line, const std::string& device,
                                 const std::string& source) {
-  // id parent major:minor root mount-point options [tags] - type source super-options
-  std::istringstream words(line);
-  std::string id, parent, numbers, root, point, word;
-  if (!(words >> id >> parent >> numbers >> root >> point)) return {};
-  if (numbers == device) return unescape(point);
-  while (words >> word && word != "-") {
-  }
-  std::string type, mounted;
-  if (words >> type >> mounted && unescape(mounted) == source) return unescape(point);
-  return {};
+  const auto mount = base::parse_mount_line(line);
+  if (!mount.has_value()) return {};
+  return mount->device == device || mount->source == source ? mount->point : std::string();
 }
 
 std::vector<std::string> partitions_of(const std::string& name) {
@@ -165,9 +141,7 @@ std::vector<std::string> users_of_block_device(const std::string& name) {
     }
     std::ifstream swaps("/proc/swaps");
     for (std::string line; std::getline(swaps, line);) {
-      if (line.substr(0, line.find_first_of(" \t")) == used.source) {
-        users.push_back(which + "used as swap");
-      }
+      if (base::swap_in_line(line) == used.source) users.push_back(which + "used as swap");
     }
     for (const std::string& point : used.mounts) users.push_back(which + "mounted at " + point);
     for (const std::string& other : used.others) users.push_back(which + other);

@@ -21,6 +21,12 @@ TEST(DeviceUsers, IsNotConfusedByOtherLines) {
             "/data");
 }
 
+// The kernel escapes spaces, tabs, newlines and backslashes, and nothing else.
+TEST(DeviceUsers, TellsAMountPointWhole) {
+  const std::string line = "36 35 7:3 / /mnt/a\rb\vc rw - ext4 /dev/loop3 rw";
+  EXPECT_EQ(mount_point_in_line(line, "7:3", "/dev/loop3"), "/mnt/a\rb\vc");
+}
+
 TEST(DeviceUsers, FindsNobodyAtADeviceThatDoesNotExist) {
   EXPECT_TRUE(users_of_block_device("braid-no-such-device").empty());
 }
