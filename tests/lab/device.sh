@@ -62,9 +62,10 @@ PY
 }
 verify_until_stopped() {
   : >"$work/longest_ms"
+  # Of some seconds: while fio starts, in which it is slow here, no request is under way.
   until [[ -e $work/stop ]]; do
-    verify "$@"
-    verify "$@" --bs=16k
+    verify "$@" --time_based --runtime=5
+    verify "$@" "${one_size[@]}" --runtime=5
   done
 }
 # stop_verifying PID WHAT MOST-MS: ends verify_until_stopped, which is process PID, and judges how
