@@ -21,6 +21,7 @@ using trs::testing::RawPeer;
 inline constexpr uint64_t kRequestNs = 1000;
 inline constexpr uint64_t kOpenNs = 10'000;   // an OPEN or a CLOSE
 inline constexpr uint64_t kBytesPerNs = 10;   // memory that is written, cleared or sent
+inline constexpr uint64_t kFrameNs = 100;     // a frame of TCP that asks for nothing
 inline constexpr uint64_t kPathNs = 100'000;  // a queue pair and what belongs to it
 inline constexpr uint64_t kRefusalNs = 5000;
 inline constexpr uint64_t kConnectNs = 20'000;  // who connects has work with it, too
@@ -37,6 +38,7 @@ struct Served {
   size_t reactors = 1;
   trs::ChunkGuard guard = trs::ChunkGuard::kNone;
   std::shared_ptr<const trs::KeyRing> keys = nullptr;
+  bool tcp = false;
 };
 
 class NoisyLoad : public Rig {
@@ -46,6 +48,7 @@ class NoisyLoad : public Rig {
     exports.transport.max_io_bytes = kMaxIoBytes;
     exports.transport.guard = served.guard;
     exports.transport.keys = served.keys;
+    node_devices.tcp = served.tcp;
     // As deep as the session: with the usual one only four requests of a MiB would be under way.
     session_options.copy_pool_bytes = uint64_t{kQueueDepth} * kMaxIoBytes;
     const auto add = [this](NamedExport::Kind kind, const std::string& name, uint64_t bytes) {
@@ -76,7 +79,8 @@ class NoisyLoad : public Rig {
       if (each.kind != "memory") continue;
       work_ns += (each.statistics.write_bytes + cleared_bytes(each)) / kBytesPerNs;
     }
-    work_ns += (sent_bytes() + copied_bytes()) / kBytesPerNs;
+    work_ns += (sent_bytes() + copied_bytes() + server_host->stream_bytes()) / kBytesPerNs;
+    if (frames_sent) work_ns += frames_sent() * kFrameNs;
     const uint64_t before_ns = worked_ns;
     worked_ns = std::max(worked_ns, work_ns);
     return worked_ns - before_ns;
@@ -151,7 +155,8 @@ class NoisyLoad : public Rig {
     auto& machine = world.add_machine("raw");
     world.fabric().add_port(machine, "10.0.2.1");
     auto& host = machine.start_process("raw");
-    auto program = std::make_unique<RawPeer>(host, "10.0.2.1");
+    const trs::testing::ProcessSize size = {.tcp = node_devices.tcp};
+    auto program = std::make_unique<RawPeer>(host, "10.0.2.1", size);
     RawPeer& peer = *program;
     host.run(std::move(program));
     return peer;
@@ -172,6 +177,7 @@ class NoisyLoad : public Rig {
   std::unique_ptr<RawCrowd> crowd;
   uint64_t connects_charged = 0;
   uint64_t names_asked = 0;
+  std::function<uint64_t()> frames_sent;  // by who sends no requests
 };
 
 }  // namespace braid::bnbd::test

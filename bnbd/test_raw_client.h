@@ -17,11 +17,16 @@ namespace braid::bnbd::test {
 /// As fast as can be, if it is called whenever anything at all happens in the world.
 class RawClient {
  public:
-  /// With what the server grants: its queue depth, at most 64, and the length of a chunk.
   enum class Kind : uint8_t { kBraid, kLinux };
+  /// With what the server grants: its queue depth, at most 64, and the length of a chunk.
+  /// `first_life`: far from those of others that this peer has sessions with.
   RawClient(trs::testing::RawPeer& peer, uint32_t queue_depth, uint32_t chunk_bytes,
-            Kind kind = Kind::kBraid)
-      : peer_(peer), queue_depth_(queue_depth), chunk_bytes_(chunk_bytes), kind_(kind) {}
+            Kind kind = Kind::kBraid, uint32_t first_life = 0)
+      : peer_(peer),
+        queue_depth_(queue_depth),
+        chunk_bytes_(chunk_bytes),
+        kind_(kind),
+        lives_(first_life) {}
 
   /// Goes on with its handshake; true while it has a session.
   bool has_session() {
@@ -74,6 +79,14 @@ class RawClient {
     std::memcpy(bytes.data() + sizeof(T) + sizeof(read), &target, sizeof(target));
     send(chunk, bytes, sizeof(T), place_bytes);  // behind where the answer might lie
   }
+  /// Keeps so many writes into a chunk under way that ask for nothing and that nobody is told of.
+  void keep_writing(uint32_t chunk, uint32_t bytes, uint32_t depth) {
+    (void)take_answers();
+    for (; written - writes_done_ < depth; ++written) {
+      peer_.write(*cid1_, std::span(peer_.memory).first(bytes), chunks_[chunk].address,
+                  chunks_[chunk].key);
+    }
+  }
   static constexpr uint32_t kAnswerBytes = wire::kNewsBytesMax;
   /// Of what was asked last with this chunk.
   std::span<std::byte> answer(uint32_t chunk) {
@@ -92,6 +105,7 @@ class RawClient {
     std::vector<uint32_t> chunks;
     for (const vhca::Wc& wc : cid1_->completions) {
       if (wc.status != IBV_WC_SUCCESS) broken_ = true;
+      if (wc.opcode == IBV_WC_RDMA_WRITE) ++writes_done_;
       if (wc.status != IBV_WC_SUCCESS || wc.opcode != IBV_WC_RECV_RDMA_WITH_IMM) continue;
       const trs::Imm imm = trs::decode_imm(trs::from_network(wc.imm_data));
       last_answer_bytes_ = wc.byte_len;
@@ -121,6 +135,7 @@ class RawClient {
     again();
   }
   uint64_t sessions = 0;
+  uint64_t written = 0;  // by keep_writing()
 
  private:
   static std::vector<std::byte> bytes_of(const trs::wire::ConnReq& request) {
@@ -172,7 +187,8 @@ class RawClient {
   std::deque<std::unique_ptr<trs::testing::RawConnection>> half_open_;
   std::vector<trs::wire::ChunkRegion> chunks_;
   bool begun_ = false, asked_ = false, broken_ = false;
-  uint32_t lives_ = 0;
+  uint32_t lives_;
+  uint64_t writes_done_ = 0;
   uint32_t last_answer_bytes_ = 0;
 };
 

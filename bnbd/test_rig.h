@@ -19,20 +19,33 @@ namespace braid::bnbd::test {
 inline constexpr const char* kServerIp = "10.0.0.1";
 inline constexpr uint16_t kPort = 1234;
 
+/// What a node's devices are.
+struct NodeDevices {
+  uint32_t registrations_max = vhca::SimDeviceOptions{}.registrations_max;
+  bool tcp = false;  // the TCP wire over simulated streams
+};
+
 /// A process with reactors and a device on one port.
 class Node : public base::sim::SimProgram {
  public:
   Node(base::sim::SimHost& process, const std::string& ip, size_t reactor_count,
-       uint32_t registrations_max = vhca::SimDeviceOptions{}.registrations_max)
-      : host(process) {
+       const NodeDevices& its_devices = {})
+      : host(process), devices_are(its_devices) {
     for (size_t i = 0; i < reactor_count; ++i) {
       reactors.push_back(std::move(base::Reactor::create(host, {})).value());
       host.drive(*reactors.back());
     }
+    device = make_device(ip);
+  }
+  std::unique_ptr<vhca::Device> make_device(const std::string& ip) {
+    if (devices_are.tcp) {
+      return std::move(vhca::create_tcp_device(host, home(), {.name = "tcp " + ip, .ip = ip}))
+          .value();
+    }
     vhca::SimDeviceOptions options;
     options.ip = ip;
-    options.registrations_max = registrations_max;
-    device = std::move(vhca::create_sim_device(host, home(), options)).value();
+    options.registrations_max = devices_are.registrations_max;
+    return std::move(vhca::create_sim_device(host, home(), options)).value();
   }
   base::Reactor& home() { return *reactors.front(); }
   std::vector<base::Reactor*> reactor_list() const {
@@ -42,14 +55,16 @@ class Node : public base::sim::SimProgram {
   }
 
   base::sim::SimHost& host;
+  const NodeDevices devices_are;
   std::vector<std::unique_ptr<base::Reactor>> reactors;
   std::unique_ptr<vhca::Device> device;
 };
 
 class ServerNode final : public Node {
  public:
-  ServerNode(base::sim::SimHost& process, size_t reactor_count, ExportServerOptions options)
-      : Node(process, kServerIp, reactor_count) {
+  ServerNode(base::sim::SimHost& process, size_t reactor_count, ExportServerOptions options,
+             const NodeDevices& its_devices = {})
+      : Node(process, kServerIp, reactor_count, its_devices) {
     options.transport.listen = {kServerIp, kPort};
     options.transport.reactors = reactor_list();
     server = std::move(ExportServer::create(*device, std::move(options))).value();
@@ -62,10 +77,7 @@ class ClientNode final : public Node {
   using Node::Node;
   /// For a further path.
   vhca::Device& add_port(const std::string& ip) {
-    vhca::SimDeviceOptions options;
-    options.ip = ip;
-    more_ports.push_back(std::move(vhca::create_sim_device(host, home(), options)).value());
-    return *more_ports.back();
+    return *more_ports.emplace_back(make_device(ip));
   }
   std::vector<std::unique_ptr<vhca::Device>> more_ports;
   std::unique_ptr<RemoteSession> session;
@@ -87,7 +99,7 @@ class Rig : public testing::Test {
 
   void start_server(size_t reactor_count = 1) {
     server_host = &server_machine.start_process("server");
-    auto node = std::make_unique<ServerNode>(*server_host, reactor_count, exports);
+    auto node = std::make_unique<ServerNode>(*server_host, reactor_count, exports, node_devices);
     server = node->server.get();
     server_node = node.get();
     server_host->run(std::move(node));
@@ -111,7 +123,7 @@ class Rig : public testing::Test {
     base::sim::SimMachine& machine = world.add_machine(name);
     world.fabric().add_port(machine, ip);
     base::sim::SimHost& host = machine.start_process(name);
-    auto node = std::make_unique<ClientNode>(host, ip, client_reactors);
+    auto node = std::make_unique<ClientNode>(host, ip, client_reactors, node_devices);
     ClientNode& client = *node;
     host.run(std::move(node));
     RemoteSessionOptions options = session_options;
@@ -244,6 +256,7 @@ class Rig : public testing::Test {
   // Of clients that are added from now on. Path i of client n goes from 10.<i>.1.<n>.
   size_t client_reactors = 1;
   size_t client_paths = 1;
+  NodeDevices node_devices;  // of all nodes that are added from now on
 
  private:
   template <typename T>

@@ -110,6 +110,10 @@ class Connection {
   size_t poll(size_t most = SIZE_MAX);
   void arm() { cq_->arm(); }
   uint64_t arrived_bytes() const { return qp_->arrived_bytes(); }
+  /// Once it is attached.
+  void share_wire_budget(std::shared_ptr<vhca::WireBudget> budget) {
+    qp_->share_wire_budget(std::move(budget));
+  }
   bool open() const { return state_ == State::kOpen; }
   uint64_t posted() const { return posted_; }
 

@@ -143,7 +143,8 @@ class RawPeer : public Process {
   void post(RawConnection& raw, ibv_wr_opcode opcode, std::span<const std::byte> bytes,
             uint64_t address, uint32_t rkey, uint32_t imm) {
     BRAID_ASSERT(bytes.size() <= memory.size() / 2);
-    if (!bytes.empty()) std::memcpy(memory.data(), bytes.data(), bytes.size());
+    if (!bytes.empty() && bytes.data() != memory.data())
+      std::memcpy(memory.data(), bytes.data(), bytes.size());
     vhca::Sge piece{};
     piece.addr = reinterpret_cast<uint64_t>(memory.data());
     piece.length = static_cast<uint32_t>(bytes.size());

@@ -27,6 +27,7 @@
 #include "base/result.h"
 #include "base/task.h"
 #include "vhca/verbs.h"
+#include "vhca/wire_budget.h"
 
 namespace braid::base {
 class Reactor;
@@ -168,6 +169,10 @@ class Qp {
   /// Grows while a long message of the peer arrives, before it completes: bytes of data since the
   /// QP was made. 0 for ever where the device cannot tell. The owner's thread.
   virtual uint64_t arrived_bytes() const { return 0; }
+  /// From now on, of a connected QP: takes from it what the device moves by the program's own
+  /// processor, and waits while it is used up. No matter to devices that do not. The owner's
+  /// thread, which is that of the connection's reactor.
+  virtual void share_wire_budget(std::shared_ptr<WireBudget> budget) { (void)budget; }
   void* context = nullptr;  // the user's
 };
 

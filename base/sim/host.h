@@ -75,6 +75,8 @@ class SimHost final : public Host {
   /// It was started, stopped or hung, or went on from that, after `at_ns`.
   bool disturbed_since(uint64_t at_ns) const { return paused_ || disturbed_ns_ > at_ns; }
   size_t segments() const { return segments_.size(); }
+  /// What its streams have taken from it and given to it.
+  uint64_t stream_bytes() const { return stream_bytes_; }
   /// The place of a message among all that this process sends.
   uint64_t next_send() { return sends_++; }
   /// Killed in the midst of its last turn: of what that turn sent, an end never left the machine.
@@ -115,6 +117,7 @@ class SimHost final : public Host {
   std::optional<bool> has_link(const std::string& ip) override;
 
   // --- for streams
+  void count_stream_bytes(uint64_t count) { stream_bytes_ += count; }
   /// Keeps a stream without a socket until the peer has all that was sent.
   void linger(std::shared_ptr<SimStream> stream) { lingering_.push_back(std::move(stream)); }
   /// Lets go of those that are done. Soon: it may be called by one of them.
@@ -134,6 +137,7 @@ class SimHost final : public Host {
   bool paused_ = false;
   uint64_t disturbed_ns_ = 0;
   uint64_t sends_ = 0;
+  uint64_t stream_bytes_ = 0;
   uint64_t turn_began_at_send_ = 0;  // the last turn of any reactor
   uint64_t cut_ = 0;                 // of a dead process: the first that was never sent
   SimRandom random_;

@@ -13,7 +13,7 @@ namespace braid::bnbd::two_party {
 class ServerNode final : public Node {
  public:
   explicit ServerNode(base::sim::SimHost& process)
-      : Node(process, kServerIp, 2, kRegistrationsMax) {
+      : Node(process, kServerIp, 2, {.registrations_max = kRegistrationsMax}) {
     ExportServerOptions options;
     options.root = "/exports";
     options.named = {{NamedExport::Kind::kMemory, "ram", 64 << 10}};

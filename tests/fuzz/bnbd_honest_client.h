@@ -45,7 +45,7 @@ class HonestClient final : public Node {
   static constexpr size_t kPlaces = 4;  // of kMaxIoBytes, in its memory
 
   explicit HonestClient(base::sim::SimHost& process, size_t reactor_count = 1)
-      : Node(process, kHonestIp, reactor_count, kRegistrationsMax) {}
+      : Node(process, kHonestIp, reactor_count, {.registrations_max = kRegistrationsMax}) {}
   void open(uint64_t give_up_after_ns) {
     home().spawn(open_task(give_up_after_ns));
     home().wake();

@@ -9,7 +9,7 @@ namespace braid::bnbd::two_party {
 class HostileClient final : public Node, private trs::SessionUser {
  public:
   HostileClient(base::sim::SimHost& process, const char* ip, std::string name)
-      : Node(process, ip, 1, kRegistrationsMax), name_(std::move(name)) {
+      : Node(process, ip, 1, {.registrations_max = kRegistrationsMax}), name_(std::move(name)) {
     domain_ = std::move(trs::Domain::create(*device)).value();
     mr_ = std::move(domain_->register_memory(memory.data(), memory.size(),
                                              IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE))

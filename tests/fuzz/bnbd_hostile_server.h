@@ -19,7 +19,7 @@ class HostileServer final : public Node, private trs::ServerUser {
  public:
   /// `pushes`: else it is as an older version, which is asked for news again and again.
   HostileServer(base::sim::SimHost& process, Numbers& numbers, FlushJudge& judge, bool pushes)
-      : Node(process, kServerIp, 1, kRegistrationsMax),
+      : Node(process, kServerIp, 1, {.registrations_max = kRegistrationsMax}),
         numbers_(numbers),
         judge_(judge),
         pushes_(pushes) {

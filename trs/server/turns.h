@@ -5,8 +5,9 @@
 // equal part of a turn that is short, however many sessions are its own: a request waits for one
 // turn before it is taken, and for one more before it is answered. Counted are completions, by
 // client and not by connection; what one leaves of its part others may have. Data that is copied or
-// sent has a bound of its own. Parts are equal among those that have asked for something lately, in
-// windows of time, since an honest client with few requests is busy in few turns.
+// sent has a bound of its own, and so has what a device moves for a client (vhca/wire_budget.h).
+// Parts are equal among those that have asked for something lately, or used up what may be moved
+// for them, in windows of time, since an honest client with few requests is busy in few turns.
 //
 // Thread: the reactor's.
 #pragma once
@@ -17,6 +18,7 @@
 #include <utility>
 
 #include "base/host.h"
+#include "vhca/wire_budget.h"
 
 namespace braid::trs::server {
 
@@ -27,6 +29,7 @@ struct alignas(64) TurnShare {
   bool asked = false;      // a request has come since the last took(): set by who takes it
   uint64_t window = 0;     // the last one in which the client asked for anything
   uint64_t part_turn = 0;  // the last turn in which it had a part of what is long
+  vhca::WireBudget wire;   // of all its connections here
 };
 
 class Turns {
@@ -35,6 +38,10 @@ class Turns {
   static constexpr size_t kCompletionsMax = 4;
   /// Data that is sent, or copied by a guard, at once; what is more waits, and goes in parts.
   static constexpr size_t kBytesMax = 16 << 10;
+  /// What a device in software may move for all clients together; each that asks has at least the
+  /// minimum.
+  static constexpr size_t kWireBytesMax = 16 << 10;
+  static constexpr size_t kWireBytesMin = 8 << 10;
   static constexpr uint64_t kWindowNs = base::kMillisecond;
 
   /// `sessions`: how many are open at the server.
@@ -50,17 +57,25 @@ class Turns {
     }
     rest_ = kCompletionsMax;
     bytes_left_ = kBytesMax;
-    share_ = std::max<size_t>(kCompletionsMax / std::max<size_t>({busy_, busy_before_, 1}), 1);
+    const size_t busy = std::max<size_t>({busy_, busy_before_, 1});
+    share_ = std::max<size_t>(kCompletionsMax / busy, 1);
+    wire_share_ = std::max(kWireBytesMax / busy, kWireBytesMin);
   }
   uint64_t turn() const { return turn_; }
   /// Whether clients have to share the present turn.
   bool several() const { return several_; }
-  /// How many completions the client may take now.
-  size_t left(TurnShare& its) const {
-    if (!several_) return SIZE_MAX;
+  /// How many completions the client may take now. Its part of what devices move begins anew with
+  /// the first call of a turn.
+  size_t left(TurnShare& its) {
+    if (!several_) {
+      its.wire.give_all();
+      return SIZE_MAX;
+    }
     if (its.turn != turn_) {
       its.turn = turn_;
       its.left = share_;
+      if (its.wire.used_up()) count_busy(its);
+      its.wire.give(wire_share_);
     }
     return its.left;
   }
@@ -77,12 +92,15 @@ class Turns {
     if (!several_) return;
     its.left -= std::min(its.left, completions);
     rest_ -= std::min(rest_, completions);
-    if (!std::exchange(its.asked, false) || its.window == window_) return;
-    its.window = window_;
-    ++busy_;
+    if (std::exchange(its.asked, false)) count_busy(its);
   }
 
  private:
+  void count_busy(TurnShare& its) {
+    if (its.window != window_) ++busy_;
+    its.window = window_;
+  }
+
   uint64_t turn_ = 0;
   uint64_t window_ = 1;
   uint64_t window_began_ns_ = 0;
@@ -90,6 +108,7 @@ class Turns {
   size_t busy_before_ = 0;  // in the last one
   bool several_ = false;
   size_t share_ = kCompletionsMax;
+  size_t wire_share_ = kWireBytesMax;
   size_t rest_ = 0;
   size_t bytes_left_ = 0;
 };

@@ -109,6 +109,33 @@ TEST_F(TurnsTest, DataThatGoesAtOnceHasABound) {
   EXPECT_TRUE(turns.takes_bytes(Turns::kBytesMax));
 }
 
+TEST_F(TurnsTest, WhatDevicesMoveForAClientHasABound) {
+  vhca::WireBudget& wire = sessions[0].wire;
+  turn(0, 1);
+  EXPECT_EQ(wire.most(1 << 20), 1u << 20) << "alone it has all it can take";
+  turn(1000);
+  EXPECT_EQ(wire.most(1 << 20), Turns::kWireBytesMax);
+  wire.moved(2 * Turns::kWireBytesMax);
+  turn(2000);
+  EXPECT_EQ(wire.most(1 << 20), 0u) << "it has had what this turn would give";
+  turn(3000);
+  EXPECT_EQ(wire.most(1 << 20), Turns::kWireBytesMax);
+  turn(4000, 1);
+  EXPECT_EQ(wire.most(1 << 20), 1u << 20);
+}
+
+TEST_F(TurnsTest, WhoUsesUpWhatMayBeMovedIsBusyWithoutAnyRequest) {
+  wants = {0, 1000, 1000};
+  turn(0);
+  turn(1000);
+  EXPECT_EQ(taken[1], kAll / 2);
+  sessions[0].wire.moved(Turns::kWireBytesMax);
+  turn(2000);
+  turn(3000);
+  EXPECT_EQ(taken[1], kAll / 3);
+  EXPECT_EQ(sessions[0].wire.most(1 << 20), Turns::kWireBytesMin);
+}
+
 TEST_F(TurnsTest, EachOfVeryManyHasOne) {
   std::array<TurnShare, 40> many;
   turns.begin(0, many.size());

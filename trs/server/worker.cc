@@ -60,9 +60,9 @@ bool Worker::poll() {
 }
 
 size_t Worker::poll_its_part(Queue& queue) {
-  if (queue.closing()) return queue.poll();  // is soon drained, and asks for nothing any more
   TurnShare& share = queue.turn_share();
   const size_t left = turns_.left(share);
+  if (queue.closing()) return queue.poll();  // is soon drained, and asks for nothing any more
   if (left == 0) return 0;
   const size_t took = queue.poll(left);
   turns_.took(share, took);

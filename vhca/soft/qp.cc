@@ -270,6 +270,11 @@ uint64_t SoftQp::arrived_bytes() const {
   return stream_link_ != nullptr ? stream_link_->arrived_bytes() : 0;
 }
 
+void SoftQp::share_wire_budget(std::shared_ptr<WireBudget> budget) {
+  const std::lock_guard guard(lock_);
+  if (stream_link_ != nullptr) stream_link_->share_wire_budget(std::move(budget));
+}
+
 void SoftQp::wake() {
   SoftCompChannel* const recv_channel = recv_cq_->channel();
   SoftCompChannel* const send_channel = send_cq_->channel();

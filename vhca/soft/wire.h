@@ -239,6 +239,8 @@ class Link {
   virtual void hang_up() {}
   /// Of Qp::arrived_bytes().
   virtual uint64_t arrived_bytes() const { return 0; }
+  /// Qp::share_wire_budget().
+  virtual void share_wire_budget(std::shared_ptr<WireBudget> budget) { (void)budget; }
 
   // --- direct links, receive side (arm: stream links, too)
   /// The next arrival, copied out of shared memory and checked. Called at each poll: cheap when

@@ -36,6 +36,9 @@ class TcpLink final : public Link {
   void progress(LockedEnd& end, bool woken) override { stream_.run(&end, woken); }
   void hang_up() override { stream_.hang_up(); }
   uint64_t arrived_bytes() const override { return stream_.arrived_bytes(); }
+  void share_wire_budget(std::shared_ptr<WireBudget> budget) override {
+    stream_.share_budget(std::move(budget));
+  }
   Next next_arrival(Arrival&) override { return Next::kNone; }
   void pop_arrival() override {}
   void receive_posted(uint32_t, bool, std::span<const uint32_t>) override {}

@@ -35,6 +35,7 @@ void TcpStream::parse() {
     FrameHeader header;
     std::memcpy(&header, buffer_.get() + begin_, sizeof header);
     if (!check(header)) return;
+    if (budget_) budget_->handled_frame();
     if (changes_memory(header) && out_.responses() > 0) send();
     // Only a peer that asks for more at a time than it may gets here: what it is owed has room.
     stuck_ = static_cast<FrameKind>(header.kind) == FrameKind::kRequest && !out_.room_for_answer();

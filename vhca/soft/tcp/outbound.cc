@@ -114,23 +114,21 @@ void Outbound::push_read_response(const Request& request) {
   ++responses_;
 }
 
-Errc Outbound::flush(LockedEnd* end, uint64_t executed, bool& sent_any) {
-  // Who calls holds a lock that its owner spins for.
-  for (uint64_t total = 0; sendable() && total < kBytesPerFlush;) {
+Errc Outbound::flush(LockedEnd* end, uint64_t executed, uint64_t most, uint64_t& sent) {
+  for (sent = 0; sendable() && sent < most;) {
     if (urgent_left_ > 0 && offset_ == 0) [[unlikely]] {
       if (const Errc failed = send_urgent(); failed != Errc::kOk) return failed;
       continue;
     }
     Gathered out;
     if (!gather(out, end, executed)) return Errc::kStale;
-    out.trim(kBytesPerCall);
+    out.trim(std::min(kBytesPerCall, most - sent));
     size_t taken = 0;
     if (const Errc failed = socket_.send({out.iov, out.count}, taken); failed != Errc::kOk) {
       return failed;
     }
-    sent_any = true;
-    total += taken;
-    sent(taken);
+    sent += taken;
+    count_sent(taken);
   }
   return Errc::kOk;
 }
@@ -184,7 +182,7 @@ bool Outbound::gather_body(Frame& frame, uint64_t skip, Gathered& out, LockedEnd
   return true;
 }
 
-void Outbound::sent(uint64_t bytes) {
+void Outbound::count_sent(uint64_t bytes) {
   while (bytes > 0) {
     const Frame& oldest = frame(tail_);
     const uint64_t total = sizeof(FrameHeader) + oldest.header.length;

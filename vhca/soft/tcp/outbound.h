@@ -55,11 +55,11 @@ class Outbound {
   void push_response(const Request& request, std::span<const std::byte> word);
   void push_read_response(const Request& request);
 
-  /// Sends until all is gone, a bound of bytes is reached, or the socket takes no more
+  /// Sends until all is gone, or `most` bytes, or the socket takes no more
   /// (kWouldBlock). `executed` is what is acknowledged to the peer. `end` looks up memory; kStale:
-  /// that of the oldest frame, a request or the response to a READ, is gone. `sent_any`: something
-  /// was taken.
-  base::Errc flush(LockedEnd* end, uint64_t executed, bool& sent_any);
+  /// that of the oldest frame, a request or the response to a READ, is gone. `sent`: bytes that
+  /// the socket took.
+  base::Errc flush(LockedEnd* end, uint64_t executed, uint64_t most, uint64_t& sent);
   /// After kStale: whether part of the frame has gone already.
   bool oldest_begun() const { return offset_ > 0; }
   /// After kStale: the request that the oldest frame is.
@@ -119,7 +119,6 @@ class Outbound {
     }
   };
   static constexpr uint64_t kBytesPerCall = 1 << 20;
-  static constexpr uint64_t kBytesPerFlush = 1 << 20;
 
   uint32_t count() const { return head_ - tail_; }
   Frame& frame(uint32_t at) { return frames_[at & mask_]; }
@@ -139,7 +138,7 @@ class Outbound {
   Frame& add(FrameKind kind, uint64_t sequence, Body body);
   bool gather(Gathered& out, LockedEnd* end, uint64_t executed);
   bool gather_body(Frame& frame, uint64_t skip, Gathered& out, LockedEnd* end);
-  void sent(uint64_t bytes);
+  void count_sent(uint64_t bytes);
   void count_request(const Frame& frame);
 
   base::StreamSocket& socket_;

@@ -14,12 +14,32 @@ namespace {
 
 /// A poll, or a turn, moves no more than this in from one connection: others want their turn.
 constexpr size_t kReceiveBytesPerRun = 256 * 1024;
+/// Who calls holds a lock that its owner spins for.
+constexpr uint64_t kSendBytesPerRun = 1 << 20;
+constexpr uint64_t kSharedSendBytesPerRun = 64 << 10;
 /// How long polls look at a silent socket each time; after that the reactor watches it, and polls
 /// look now and then, for owners whose reactor does not turn.
 constexpr uint64_t kHotNs = 50 * base::kMicrosecond;
 constexpr uint32_t kColdPolls = 64;
 /// How long an acknowledgement that nobody waits for may wait for a frame that carries it.
 constexpr uint64_t kLazyNs = 100 * base::kMicrosecond;
+
+struct Pieces {
+  std::span<const iovec> pieces;
+  uint64_t bytes = 0;
+};
+
+/// The first `most` bytes of them.
+Pieces at_most(iovec* pieces, uint32_t count, uint64_t most) {
+  uint64_t bytes = 0;
+  uint32_t used = 0;
+  while (used < count && bytes < most) {
+    iovec& piece = pieces[used++];
+    piece.iov_len = std::min<uint64_t>(piece.iov_len, most - bytes);
+    bytes += piece.iov_len;
+  }
+  return {{pieces, used}, bytes};
+}
 
 }  // namespace
 
@@ -89,9 +109,11 @@ void TcpStream::flush() {
 void TcpStream::send() {
   send_last_words();
   while (dead_ == Errc::kOk && out_.sendable()) {
-    bool sent_any = false;
-    const Errc failed = out_.flush(end_, withholds() ? out_.told() : executed_, sent_any);
-    if (sent_any) stuck_ = false;
+    const uint64_t most = budget_ ? kSharedSendBytesPerRun : kSendBytesPerRun;
+    uint64_t sent = 0;
+    const Errc failed = out_.flush(end_, withholds() ? out_.told() : executed_, most, sent);
+    if (budget_) budget_->moved(sent);
+    if (sent > 0) stuck_ = false;
     if (failed == Errc::kStale) {
       oldest_is_stale();
       send_last_words();
@@ -182,24 +204,28 @@ void TcpStream::acknowledge() {
 }
 
 void TcpStream::receive() {
-  size_t left = kReceiveBytesPerRun;
+  if (budget_ && !has_turn()) return;
+  uint64_t left = kReceiveBytesPerRun;
   bool any = false;
   parse();
-  while (dead_ == Errc::kOk && !stuck()) {
+  while (dead_ == Errc::kOk && !stuck() && left > 0) {
+    const uint64_t most = budget_ ? budget_->most(left) : left;
+    any |= most == 0;  // for all that is known: whoever polls or watches comes back
+    if (most == 0) break;
     iovec pieces[kPieces];
     const uint32_t count = receive_pieces(pieces);
     if (dead_ != Errc::kOk) return;
-    size_t asked = 0;
-    for (uint32_t i = 0; i < count; ++i) asked += pieces[i].iov_len;
+    const Pieces asked = at_most(pieces, count, most);
     size_t received = 0;
-    const Errc failed = socket_.receive({pieces, count}, received);
+    const Errc failed = socket_.receive(asked.pieces, received);
     if (failed == Errc::kWouldBlock) break;
     if (failed != Errc::kOk) return fail(failed);
     any = true;
+    if (budget_) budget_->moved(received);
     landed_bytes(received);
     parse();
     // Less than there was room for: that was all.
-    if (received < asked || received >= left) break;
+    if (received < asked.bytes) break;
     left -= received;
   }
   if (stuck()) return;
@@ -213,6 +239,14 @@ void TcpStream::receive() {
   if (now_ns - silent_since_ns_ < kHotNs) return;
   cool();
   events_.want_read();
+}
+
+/// Among those that share the budget. If not, the socket is watched, and so looked at in each turn.
+bool TcpStream::has_turn() {
+  if (budget_->begin(turn_)) return true;
+  cool();
+  events_.want_read();
+  return false;
 }
 
 /// Where the next bytes go: what is left of the frame under way, then the buffer.
@@ -280,6 +314,7 @@ void TcpStream::close() {
 }
 
 void TcpStream::leave() {
+  budget_.reset();
   close();
   end_ = nullptr;
 }
@@ -292,6 +327,7 @@ void TcpStream::send_last_words() {
 }
 
 void TcpStream::hang_up() {
+  budget_.reset();  // who gives to it may be gone before the farewell
   if (std::exchange(hung_up_, true) || dead_ != Errc::kOk) return;
   close();
   if (dead_ != Errc::kOk) return;

@@ -22,6 +22,7 @@
 #include "vhca/soft/tcp/frames.h"
 #include "vhca/soft/tcp/outbound.h"
 #include "vhca/soft/wire.h"
+#include "vhca/wire_budget.h"
 
 namespace braid::vhca::soft::tcp {
 
@@ -74,6 +75,8 @@ class TcpStream {
     flush();
   }
   void set_retry_ns(uint64_t retry_ns) { retry_ns_ = retry_ns; }
+  /// Until it hangs up.
+  void share_budget(std::shared_ptr<WireBudget> budget) { budget_ = std::move(budget); }
   /// Sends and receives. `end` null: the QP is gone. `woken`: the socket is said to be ready; else
   /// the owner polls, and a socket that was silent for long is looked at now and then only.
   void run(LockedEnd* end, bool woken);
@@ -135,6 +138,7 @@ class TcpStream {
   void flush();
   void receive();
   bool should_receive(bool woken);
+  bool has_turn();
   uint32_t receive_pieces(iovec* pieces);
   void landed_bytes(size_t count);
   void send();
@@ -191,6 +195,8 @@ class TcpStream {
   const std::shared_ptr<Activity> activity_;
   const Options options_;
   LockedEnd* end_ = nullptr;  // once run() or flush() was called with one, until the QP is gone
+  std::shared_ptr<WireBudget> budget_;  // null: no bound but that of a run()
+  WireTurn turn_;
   Outbound out_;
   base::Errc dead_ = base::Errc::kOk;  // why nothing is carried any more
   bool reported_ = false;
