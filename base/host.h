@@ -294,6 +294,13 @@ class Host {
   /// Whether the planted bug of this name is switched on. Only ever in a simulated world, to prove
   /// that its checkers find it (docs/simulator.md). Control and recovery paths only.
   virtual bool mutant(std::string_view) const { return false; }
+  /// What the kernel says when an adapter asks for one more thing that it locks memory for (`what`:
+  /// "a queue pair"). For software adapters, of whose things it knows nothing: always well on
+  /// Linux; kNoMemory in a simulated process that is short of memory. Control paths only.
+  virtual Status adapter_memory(std::string_view what) {
+    (void)what;
+    return ok_status();
+  }
 
   // --- reactors, threads, blocking work
   /// Lets another thread use this core: a spinning reactor calls it after each empty round.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <new>
 
@@ -128,6 +129,29 @@ void SimHost::hang_reactor(size_t index, uint64_t duration_ns) {
   slots_.at(index)->delay_until(disturbed_ns_);
 }
 
+void SimHost::run_short(const SimShortage& shortage) {
+  BRAID_ASSERT(shortage.refused_in > 0);
+  shortage_.emplace(Shortage{shortage, SimRandom(shortage.seed)});
+}
+
+Status SimHost::refuse_if(bool short_of, int sys_errno, std::string_view what) {
+  if (!short_of || !shortage_->random.one_in(shortage_->what.refused_in)) return ok_status();
+  ++refusals_;
+  Error why = sys_error(sys_errno, what);
+  ++refused_[why.message()];
+  return why;
+}
+
+Status SimHost::adapter_memory(std::string_view what) {
+  return refuse_if(shortage_ && shortage_->what.memory, ENOMEM,
+                   fmt::format("no memory for {}", what));
+}
+
+Status SimHost::descriptor(std::string_view what) {
+  BRAID_CHECK(refuse_if(shortage_ && shortage_->what.memory, ENOMEM, what));
+  return refuse_if(shortage_ && shortage_->what.descriptors, EMFILE, what);
+}
+
 Status SimHost::alive(std::string_view what) const {
   if (!dead_) return ok_status();
   return make_error(Errc::kDead, "{}: process {} of machine {} has been killed", what, name_,
@@ -194,6 +218,10 @@ void SimHost::run_work(uint64_t id) {
 }
 
 std::unique_ptr<Event> SimHost::create_event() {
+  if (const Status status = descriptor("cannot create an eventfd"); !status.ok()) {
+    log_.error("{}", status.error().message());
+    return nullptr;
+  }
   return std::make_unique<SimEvent>(*this, std::make_shared<EventState>());
 }
 
@@ -231,6 +259,7 @@ Result<std::unique_ptr<File>> SimHost::open_beneath(const std::string& root,
                                                     const OpenOptions& options) {
   BRAID_CHECK(alive("open_beneath"));
   BRAID_CHECK(check_name(name));
+  BRAID_CHECK(descriptor(fmt::format("cannot open \"{}\"", name)));
   SimDisk* const disk = machine_.disk(root + "/" + name);
   if (disk == nullptr)
     return make_error(Errc::kNotFound, "there is no '{}' beneath the export root", name);
@@ -262,6 +291,7 @@ Result<std::unique_ptr<Segment>> SimHost::create_segment(size_t size_bytes,
                                                          std::string_view purpose) {
   BRAID_CHECK(alive("create_segment"));
   if (size_bytes == 0) return make_error(Errc::kInvalid, "segment for {}: size 0", purpose);
+  BRAID_CHECK(descriptor(fmt::format("cannot create memory for {}", purpose)));
   const size_t rounded = (size_bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
   return std::unique_ptr<Segment>(
       std::make_unique<SimSegment>(this, std::make_shared<SegmentMemory>(rounded)));
@@ -304,12 +334,14 @@ Result<std::unique_ptr<LocalSocket>> SimHost::connect_local(std::string_view abs
 Result<std::unique_ptr<StreamListener>> SimHost::listen_stream(const SocketAddress& address,
                                                                int backlog) {
   BRAID_CHECK(alive("listen_stream"));
+  BRAID_CHECK(descriptor("cannot create a TCP socket"));
   return SimStreamListener::create(*this, address, backlog);
 }
 
 Result<std::unique_ptr<StreamSocket>> SimHost::connect_stream(const std::string& local_ip,
                                                               const SocketAddress& peer) {
   BRAID_CHECK(alive("connect_stream"));
+  BRAID_CHECK(descriptor("cannot create a TCP socket"));
   auto stream = std::make_shared<SimStream>(*this);
   BRAID_CHECK(stream->connect(local_ip, peer));
   return std::unique_ptr<StreamSocket>(std::make_unique<SimStreamSocket>(std::move(stream)));

@@ -18,6 +18,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,15 @@ class SimFabric;
 class SimSegment;
 class SimStream;
 class SimWorld;
+
+/// What a process cannot get for a while, as its machine or its limits have no more. What it has
+/// stays.
+struct SimShortage {
+  bool memory = false;       // segments, sockets, and what an adapter locks memory for
+  bool descriptors = false;  // segments, sockets, events, files
+  uint64_t refused_in = 1;   // one in so many calls is refused: 1 is all of them
+  uint64_t seed = 0;         // which of them
+};
 
 /// What a process runs: an owner of reactors and all that lives on them.
 class SimProgram {
@@ -74,6 +84,13 @@ class SimHost final : public Host {
   size_t reactors() const { return slots_.size(); }
   /// It was started, stopped or hung, or went on from that, after `at_ns`.
   bool disturbed_since(uint64_t at_ns) const { return paused_ || disturbed_ns_ > at_ns; }
+  /// From now on, until enough() or its death.
+  void run_short(const SimShortage& shortage);
+  void enough() { shortage_.reset(); }
+  /// Calls that were refused for want of memory or descriptors, ever.
+  uint64_t refusals() const { return refusals_; }
+  /// The same by what could not be had, in the words of the refusal.
+  const std::map<std::string, uint64_t>& refused() const { return refused_; }
   size_t segments() const { return segments_.size(); }
   /// What its streams have taken from it and given to it.
   uint64_t stream_bytes() const { return stream_bytes_; }
@@ -92,6 +109,7 @@ class SimHost final : public Host {
   int process_id() override { return process_id_; }
   Logger& log() override { return log_; }
   bool mutant(std::string_view name) const override;
+  Status adapter_memory(std::string_view what) override;
 
   Result<std::unique_ptr<IoQueue>> create_io_queue() override;
   Result<std::unique_ptr<Thread>> start_thread(std::string name,
@@ -122,10 +140,13 @@ class SimHost final : public Host {
   void linger(std::shared_ptr<SimStream> stream) { lingering_.push_back(std::move(stream)); }
   /// Lets go of those that are done. Soon: it may be called by one of them.
   void end_lingering();
+  /// kNoMemory if the process is short of what it takes: memory and a descriptor.
+  Status descriptor(std::string_view what);
 
  private:
   friend class SimSegment;
   Status alive(std::string_view what) const;
+  Status refuse_if(bool short_of, int sys_errno, std::string_view what);
   Error not_simulated(std::string_view what) const;
   void run_work(uint64_t id);
   void set_hung(Reactor& reactor, bool on);
@@ -136,6 +157,13 @@ class SimHost final : public Host {
   bool dead_ = false;
   bool paused_ = false;
   uint64_t disturbed_ns_ = 0;
+  struct Shortage {
+    SimShortage what;
+    SimRandom random;  // of its own: who is not short draws as ever
+  };
+  std::optional<Shortage> shortage_;
+  uint64_t refusals_ = 0;
+  std::map<std::string, uint64_t> refused_;
   uint64_t sends_ = 0;
   uint64_t stream_bytes_ = 0;
   uint64_t turn_began_at_send_ = 0;  // the last turn of any reactor

@@ -35,6 +35,8 @@ class SimMachine {
   /// A new process with nothing in it yet: give it a program by SimHost::run. The object stays
   /// until the world ends, also after its death.
   SimHost& start_process(const std::string& name);
+  /// All that there ever were.
+  const std::vector<std::unique_ptr<SimHost>>& processes() const { return processes_; }
 
   /// Every process dies without a word to anybody, the disks lose what was not durable, the ports
   /// are silent. What a process had in flight to a disk may be done, torn or lost.

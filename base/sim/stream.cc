@@ -300,6 +300,7 @@ void SimStreamListener::incoming(std::unique_ptr<Channel> channel, std::span<con
 Result<std::unique_ptr<StreamSocket>> SimStreamListener::accept() {
   if (host_.dead()) return make_error(Errc::kDead, "accept: the process has been killed");
   if (waiting_.empty()) return make_error(Errc::kWouldBlock, "nobody waits");
+  BRAID_CHECK(host_.descriptor("cannot accept a TCP connection"));  // it goes on waiting
   std::shared_ptr<SimStream> stream = std::move(waiting_.front());
   waiting_.pop_front();
   set_ready(host_, *object_->readable, !waiting_.empty());

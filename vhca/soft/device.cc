@@ -131,6 +131,7 @@ std::unique_ptr<Td> SoftDevice::create_td() {
 }
 
 Result<std::unique_ptr<Pd>> SoftDevice::alloc_pd() {
+  BRAID_CHECK(host_.adapter_memory("a protection domain"));
   return std::unique_ptr<Pd>(new SoftPd(*this, next_pd_.fetch_add(1, std::memory_order_relaxed)));
 }
 
@@ -145,6 +146,7 @@ Result<std::unique_ptr<Cq>> SoftDevice::create_cq(const CqOptions& options) {
     return make_error(Errc::kInvalid, "CQ capacity {}: must be 1 to {}", options.capacity,
                       kMaxCqCapacity);
   }
+  BRAID_CHECK(host_.adapter_memory("a completion queue"));
   return std::unique_ptr<Cq>(new SoftCq(*this, static_cast<uint32_t>(options.capacity),
                                         static_cast<SoftCompChannel*>(options.channel),
                                         options.td != nullptr));
@@ -187,6 +189,7 @@ Result<std::unique_ptr<Mr>> SoftPd::reg_mr(std::byte* address, uint64_t length_b
     return make_error(Errc::kInvalid, "access flags {:#x}: remote write requires local write",
                       flags);
   }
+  BRAID_CHECK(device_.host().adapter_memory("a registration of memory"));
   MrView view;
   view.access = flags & kMrAccessFlags;
   view.pd = id_;
@@ -203,10 +206,12 @@ Result<std::unique_ptr<Mr>> SoftPd::reg_mr(std::byte* address, uint64_t length_b
 }
 
 Result<std::unique_ptr<Qp>> SoftPd::create_qp(const QpOptions& options) {
+  BRAID_CHECK(device_.host().adapter_memory("a queue pair"));
   return SoftQp::create(*this, options);
 }
 
 Result<std::unique_ptr<Srq>> SoftPd::create_srq(const SrqOptions& options) {
+  BRAID_CHECK(device_.host().adapter_memory("a shared receive queue"));
   return SoftSrq::create(*this, options);
 }
 
@@ -269,6 +274,7 @@ Result<std::unique_ptr<Mw>> SoftPd::alloc_mw(ibv_mw_type type) {
     return make_error(Errc::kNotSupported, "memory windows of type {}: the software HCA has type 2",
                       static_cast<int>(type));
   }
+  BRAID_CHECK(device_.host().adapter_memory("a memory window"));
   BRAID_TRY(const uint32_t key, device_.mr_table().add_window(id_));
   return std::unique_ptr<Mw>(new SoftMw(device_, key));
 }
