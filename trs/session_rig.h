@@ -353,8 +353,9 @@ class ClientProcess final : public Process, private SessionUser {
 /// The installation. `reactors` on each side.
 class SessionRig : public ::testing::Test {
  protected:
-  explicit SessionRig(size_t reactors = 1, uint64_t seed = 1, std::vector<std::string> mutants = {})
-      : world(world_options(seed, std::move(mutants))), reactor_count(reactors) {
+  explicit SessionRig(size_t reactors = 1, uint64_t seed = 1, std::vector<std::string> mutants = {},
+                      std::shared_ptr<base::LogSink> log = nullptr)
+      : world(world_options(seed, std::move(mutants), std::move(log))), reactor_count(reactors) {
     server_machine = &world.add_machine("server");
     client_machine = &world.add_machine("client");
     world.fabric().add_port(*server_machine, kServerIp);
@@ -431,8 +432,10 @@ class SessionRig : public ::testing::Test {
   ClientProcess* client = nullptr;
 
  private:
-  static base::sim::SimWorldOptions world_options(uint64_t seed, std::vector<std::string> mutants) {
+  static base::sim::SimWorldOptions world_options(uint64_t seed, std::vector<std::string> mutants,
+                                                  std::shared_ptr<base::LogSink> log) {
     base::sim::SimWorldOptions options;
+    options.log_sink = std::move(log);
     options.seed = seed;
     options.mutants = std::move(mutants);
     return options;

@@ -35,7 +35,7 @@ std::string reject_text(int sys_errno) {
     case EBUSY:
       return "the server has not finished with the former session yet";
     case ENOMEM:
-      return "the server has no room for another session";
+      return "the server has no memory, or no room for another session";
     case EDQUOT:
       return "the server has as many sessions or connections from our address as one may have";
     case EAGAIN:
@@ -118,6 +118,14 @@ base::Task<ConnectOutcome> Lane::try_connect(wire::ConnReq request, uint64_t tim
       co_await device.connect(reactor, connection_->qp(), server, parameters, timeout_ns);
   if (!connected.ok()) {
     outcome.status = connected.error();
+    co_return outcome;
+  }
+  if (!connected->connection && connected->reject_private_data.empty()) {
+    outcome.status = make_error(
+        Errc::kRefused,
+        "the server broke off the set-up of connection {} without a reason: it may be short of "
+        "memory or descriptors (its log says more)",
+        queue_.cid());
     co_return outcome;
   }
   if (!connected->connection) {

@@ -61,6 +61,7 @@ void Path::go_up() {
   }
   if (was_up_) ++reconnects_;
   was_up_ = true;
+  shortage_told_ = false;
   for (size_t cid = 1; cid < session_.queues(); ++cid) {
     session_.queue_of(cid).resume(number_, map_);
   }
@@ -90,10 +91,16 @@ void Path::mark_down(const base::Error& why) {
   why_ = why;
   if (state_.is(ClientPathState::kConnecting)) {
     state_.set(ClientPathState::kConnectingErr, why.message());
+    tell_shortage(why);
   }
   if (state_.is(ClientPathState::kReconnecting)) return;
   state_.set(ClientPathState::kReconnecting, why.message());
   session_.wake();
+}
+
+void Path::tell_shortage(const base::Error& why) {
+  if (why.code() != Errc::kNoMemory || std::exchange(shortage_told_, true)) return;
+  log_.warning("path to {} cannot be made, and is tried again: {}", text(), why.message());
 }
 
 void Path::close() {

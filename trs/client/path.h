@@ -63,6 +63,8 @@ class Path {
   void mark_down(const base::Error& why);
   void start_keeping();
   void stop_keeping() { keep_task_ = {}; }
+  /// Once in an absence, as an attempt has failed: that is its operator's to mend.
+  void tell_shortage(const base::Error& why);
   void set_disabled(bool disabled);
   void close();  // states; the lanes are fenced
   base::Task<void> remove();
@@ -131,6 +133,7 @@ class Path {
   std::optional<base::Status> info_;       // how the info exchange ended
   uint64_t reconnects_ = 0, reconnects_failed_ = 0;
   bool was_up_ = false;
+  bool shortage_told_ = false;  // since it was up
   size_t fences_due_ = 0;
   size_t removals_due_ = 0;
   const std::shared_ptr<char> alive_ = std::make_shared<char>();

@@ -89,6 +89,7 @@ std::vector<ServedStatistics> Path::statistics() const {
 
 void Path::queue_accepted(base::Status status) {
   if (!status.ok()) {
+    tell_shortage(status.error());
     trouble(status.error());
     return;
   }
@@ -162,6 +163,7 @@ base::Task<void> Path::bring_up(wire::ParsedInfoReq info) {
   if (status.ok()) status = co_await register_all();
   if (!bringing_up()) co_return;
   if (!status.ok()) {
+    tell_shortage(status.error());
     close(status.error().message());
     co_return;
   }
@@ -213,7 +215,10 @@ void Path::answer_info() {
   uint32_t lkey = 0;
   if (message.size() > Connection::kInlineBytes) {
     auto registered = pd_->reg_mr(told_.data(), told_.size(), IBV_ACCESS_LOCAL_WRITE);
-    if (!registered.ok()) return close(registered.error().message());
+    if (!registered.ok()) {
+      tell_shortage(registered.error());
+      return close(registered.error().message());
+    }
     told_mr_ = std::move(*registered);
     lkey = told_mr_->lkey;
   }
@@ -238,6 +243,13 @@ void Path::send_fenced(const wire::Uuid& path, uint16_t recon_cnt) {
   if (connected() && !queues_[0]->send_message(wire::bytes_of(answer))) {
     close("connection 0 takes no more messages");
   }
+}
+
+/// Why a client cannot be served is the operator's to mend, and nothing that the client did.
+void Path::tell_shortage(const base::Error& why) {
+  if (!live() || why.code() != Errc::kNoMemory) return;
+  session_.server().complain(peer_text_,
+                             fmt::format("{} gets no path for now: {}", peer_text_, why.message()));
 }
 
 void Path::trouble(const base::Error& why) {

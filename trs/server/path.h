@@ -122,6 +122,7 @@ class Path {
   void queue_quiet();
   void message_received(std::span<const std::byte> message);
   void trouble(const base::Error& why);
+  void tell_shortage(const base::Error& why);
   /// The client broke the protocol: `reason` is one of fixed words, `detail` has the values.
   void breach(const char* reason, const std::string& detail);
 
