@@ -17,6 +17,7 @@ void CampaignReport::add(uint64_t seed, const RoundReport& round) {
   turns += round.turns;
   trace_hash = trace_hash * 0x9e3779b97f4a7c15 + round.trace_hash;
   for (size_t i = 0; i < kFaultKinds; ++i) faults[i] += round.faults[i];
+  for (const auto& [what, times] : round.refused) refused[what] += times;
   if (round.violation_count != 0) failing_seeds.push_back(seed);
 }
 

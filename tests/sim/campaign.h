@@ -16,7 +16,8 @@ struct CampaignReport {
   uint64_t rest_after_max_ns = 0;
   uint64_t events = 0, turns = 0;
   FaultCounts faults{};
-  uint64_t trace_hash = 0;  // of all rounds
+  std::map<std::string, uint64_t> refused;  // see RoundReport
+  uint64_t trace_hash = 0;                  // of all rounds
   std::vector<uint64_t> failing_seeds;
 
   void add(uint64_t seed, const RoundReport& round);

@@ -68,6 +68,10 @@ base::Task<bool> DeviceUse::open() {
   context_.judge.opened(context_.client, device_, as_, asked());
   run_ = std::make_unique<DeviceRun>(context_, device_, as_ != Wish::kRead);
   const base::Status status = run_->opened(std::move(*device));
+  if (status.code() == base::Errc::kNoMemory) {
+    co_await close();
+    co_return false;
+  }
   if (!status.ok())
     context_.judge.violations().add("{}: no region: {}", context_.me().name,
                                     status.error().message());

@@ -82,6 +82,10 @@ std::string_view to_string(FaultKind kind) {
       return "resized-while-down";
     case FaultKind::kDiskLies:
       return "disk-lies";
+    case FaultKind::kClientShort:
+      return "client-short";
+    case FaultKind::kServerShort:
+      return "server-short";
     case FaultKind::kMemoryReplaced:
       return "memory-replaced";
     case FaultKind::kSessionLost:
@@ -102,7 +106,7 @@ std::string_view to_string(FaultKind kind) {
 
 uint64_t injected(const FaultCounts& counts) {
   uint64_t sum = 0;
-  for (size_t i = 0; i < kDrawnFaultKinds; ++i)
+  for (size_t i = 0; i < kInjectedFaultKinds; ++i)
     if (static_cast<FaultKind>(i) != FaultKind::kContested) sum += counts[i];
   return sum;
 }

@@ -48,6 +48,8 @@ enum class FaultKind : uint8_t {
   kDiskShort,        // transfers move a part, and the rest later
   kResizedAway,      // while its server was down somebody gave a file another size
   kDiskLies,         // flush and FUA are acknowledged and not done
+  kClientShort,      // of memory or descriptors, as a path comes back
+  kServerShort,      // the same
   kMemoryReplaced,   // a memory device came back as another, and was unmapped
   kSessionLost,      // its path was away for longer than its limit; it was opened anew
   kGaveUp,           // requests: their device was away for longer than its limit
@@ -56,9 +58,11 @@ enum class FaultKind : uint8_t {
   kLateReactor,      // a reactor comes late to its turn
   kUpgraded,         // a server or a client came back as a newer version
 };
-inline constexpr size_t kFaultKinds = 46;
-/// Those that the injector draws; the others follow from them, or are the world's own doing.
-inline constexpr size_t kDrawnFaultKinds = static_cast<size_t>(FaultKind::kMemoryReplaced);
+inline constexpr size_t kFaultKinds = 48;
+/// Those that the injector deals from its deck.
+inline constexpr size_t kDrawnFaultKinds = static_cast<size_t>(FaultKind::kClientShort);
+/// Those that it does; the others follow from them, or are the world's own doing.
+inline constexpr size_t kInjectedFaultKinds = static_cast<size_t>(FaultKind::kMemoryReplaced);
 std::string_view to_string(FaultKind kind);
 
 using FaultCounts = std::array<uint64_t, kFaultKinds>;

@@ -15,6 +15,9 @@ constexpr uint64_t kRequestNs = 300 * base::kMicrosecond;  // about what a reque
 
 constexpr uint64_t kMadeGoodNs = base::kSecond;
 
+// Of its own, so that rounds without shortages stay what they were.
+constexpr uint64_t kShortageStream = 0x73686f7274616765;
+
 }  // namespace
 
 Injector::Injector(base::sim::SimWorld& world, const Plan& plan, Board& board, Victims& victims,
@@ -24,7 +27,9 @@ Injector::Injector(base::sim::SimWorld& world, const Plan& plan, Board& board, V
       board_(board),
       victims_(victims),
       random_(world.random().fork()),
-      log_(std::move(log)) {
+      log_(std::move(log)),
+      shortages_(world.options().seed ^ kShortageStream),
+      runs_short_(!plan.gentle && shortages_.one_in(2)) {
   world_.fabric().set_connect_hook(
       [this](const base::sim::FabricAddress& listener) { connect_seen(listener); });
 }
@@ -58,6 +63,7 @@ void Injector::fire(Target target) {
     target = draw_target();
   }
   log_.info("fault: {}", to_string(kind));
+  add_shortage(kind, target);
   schedule_next();
 }
 
@@ -106,11 +112,13 @@ void Injector::stop_and_heal() {
   for (size_t i = 0; i < plan_.servers.size(); ++i) {
     if (victims_.server(i) == nullptr) victims_.start_server(i);
     victims_.server(i)->resume();
+    victims_.server(i)->enough();
     if (plan_.servers[i].asks_for_keys()) victims_.set_keys(i, std::nullopt);
   }
   for (size_t i = 0; i < plan_.clients.size(); ++i) {
     if (victims_.client(i) == nullptr) victims_.start_client(i);
     victims_.client(i)->resume();
+    victims_.client(i)->enough();
   }
 }
 
@@ -177,6 +185,8 @@ bool Injector::inject(FaultKind kind, const Target& target) {
       return kill_all();
     case FaultKind::kResizedAway:
       return resize_away(target.device);
+    case FaultKind::kClientShort:
+    case FaultKind::kServerShort:
     case FaultKind::kMemoryReplaced:
     case FaultKind::kSessionLost:
     case FaultKind::kGaveUp:

@@ -65,6 +65,9 @@ class Victims {
 /// make a reactor late).
 inline constexpr uint64_t kSilenceNoticedNs = base::kSecond;
 
+/// About what a path takes to come back, with its devices: from the first connection on.
+inline constexpr uint64_t kReconnectNs = 800 * base::kMicrosecond;
+
 class Injector {
  public:
   Injector(base::sim::SimWorld& world, const Plan& plan, Board& board, Victims& victims,
@@ -133,6 +136,10 @@ class Injector {
   bool disturb_reconnect(size_t server);
   void connect_seen(const base::sim::FabricAddress& listener);
   void strike(size_t server);
+  /// Beside a fault of some kinds that end paths, in some rounds: who makes one again is short.
+  void add_shortage(FaultKind kind, const Target& target);
+  void shorten_connect(const base::sim::FabricAddress& listener);
+  void run_short(bool of_server, const Target& target);
 
   base::sim::SimWorld& world_;
   const Plan& plan_;
@@ -147,6 +154,13 @@ class Injector {
   std::vector<FaultKind> deck_;
   std::optional<size_t> strike_at_;  // server: the next connection there is disturbed
   bool striking_ = false;
+  base::sim::SimRandom shortages_;
+  const bool runs_short_;
+  struct ShortAt {
+    Target target;
+    bool of_server = false;
+  };
+  std::optional<ShortAt> short_at_;  // the next connection to its server
   FaultCounts counts_{};
 };
 

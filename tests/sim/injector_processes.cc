@@ -13,8 +13,6 @@ using base::sim::SimHost;
 
 namespace {
 
-constexpr uint64_t kReconnectNs = 800 * base::kMicrosecond;  // from the first connection on
-
 std::string process_key(const SimHost& host) {
   return "process " + host.name() + " of " + host.machine().name();
 }
@@ -173,7 +171,9 @@ bool Injector::disturb_reconnect(size_t server) {
 }
 
 void Injector::connect_seen(const base::sim::FabricAddress& listener) {
-  if (!active_ || !strike_at_ || plan_.servers[*strike_at_].ip != listener.ip) return;
+  if (!active_) return;
+  shorten_connect(listener);
+  if (!strike_at_ || plan_.servers[*strike_at_].ip != listener.ip) return;
   // From here on: connections, info exchange, versions, opens.
   const size_t server = *std::exchange(strike_at_, std::nullopt);
   world_.after(random_.below(kReconnectNs), [this, server] { strike(server); });

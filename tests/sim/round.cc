@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 #include <memory>
 
 #include "tests/sim/board.h"
@@ -139,6 +140,7 @@ class Round : private Victims {
   void come_to_rest();
   RoundReport report();
   FaultCounts count_faults();
+  std::map<std::string, uint64_t> count_refused() const;
 
   const std::shared_ptr<TimedSink> sink_;
   base::Logger log_;
@@ -503,6 +505,7 @@ RoundReport Round::report() {
   report.rest_after_ns = rest_after_ns_;
   report.losses_reported = judge_.losses_reported();
   report.faults = count_faults();
+  report.refused = count_refused();
   return report;
 }
 
@@ -532,6 +535,18 @@ FaultCounts Round::count_faults() {
   set(FaultKind::kLateWrites, late);
   set(FaultKind::kLateReactor, world_.counters().late_turns);
   set(FaultKind::kUpgraded, upgrades_);
+  return counts;
+}
+
+std::map<std::string, uint64_t> Round::count_refused() const {
+  std::map<std::string, uint64_t> counts;
+  const auto add = [&counts](std::string_view who, const Process& process) {
+    for (const auto& host : process.machine->processes())
+      for (const auto& [what, times] : host->refused())
+        counts[fmt::format("{}: {}", who, what)] += times;
+  };
+  for (const Client& client : clients_) add("client", client);
+  for (const Server& server : servers_) add("server", server);
   return counts;
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,9 @@ struct RoundReport {
   uint64_t rest_after_ns = 0;  // from the end of the faults until all was open and at rest
   uint64_t events = 0, turns = 0;
   FaultCounts faults{};
+  /// What processes could not have for want of memory or descriptors, and how often:
+  /// "client: no memory for a queue pair: Cannot allocate memory".
+  std::map<std::string, uint64_t> refused;
 };
 
 RoundReport run_round(const RoundOptions& options);

@@ -5,6 +5,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
+#include <string_view>
 #include <utility>
 
 #include "tests/sim/campaign.h"
@@ -44,6 +47,20 @@ std::string text(const RoundReport& report) {
   return all;
 }
 
+/// What a path is made of, at both ends, for want of either: each has to be refused somewhere.
+constexpr std::array<std::string_view, 10> kPartsOfPaths = {
+    "client: cannot create memory for trs headers: Cannot allocate memory",
+    "client: cannot create memory for trs headers: Too many open files",
+    "client: no memory for a completion queue",
+    "client: no memory for a queue pair",
+    "client: no memory for a registration of memory",
+    "server: cannot accept a TCP connection",
+    "server: cannot create memory for trs chunks",
+    "server: no memory for a protection domain",
+    "server: no memory for a queue pair",
+    "server: no memory for a registration of memory",
+};
+
 class TwoHundredSeeds : public ::testing::TestWithParam<uint64_t> {};
 
 TEST_P(TwoHundredSeeds, HoldEveryPromiseUnderEveryKindOfFault) {
@@ -59,6 +76,10 @@ TEST_P(TwoHundredSeeds, HoldEveryPromiseUnderEveryKindOfFault) {
   EXPECT_GT(sum.completed, 500 * kEach) << "too few to show anything";
   for (const FaultKind kind : sum.missing_faults())
     ADD_FAILURE() << "no " << to_string(kind) << " had an effect in " << kEach << " rounds";
+  for (const std::string_view what : kPartsOfPaths)
+    EXPECT_TRUE(std::ranges::any_of(
+        sum.refused, [what](const auto& each) { return each.first.starts_with(what); }))
+        << "nobody was told: " << what;
 }
 
 INSTANTIATE_TEST_SUITE_P(Shards, TwoHundredSeeds, ::testing::Range<uint64_t>(0, kShards));

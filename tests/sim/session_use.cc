@@ -93,7 +93,10 @@ base::Task<void> SessionUse::take_path() {
   if (removed.ok()) made_by_removed_ += made_by_it;
   co_await context_.reactor.sleep_ns(nap_ns());
   const bnbd::RemotePath again{second_device_, server};
-  if (removed.ok()) (void)session_->add_path(again);
+  if (!removed.ok()) co_return;
+  // Its operator tries again when there was no memory for it.
+  while (session_->add_path(again).code() == base::Errc::kNoMemory)
+    co_await context_.reactor.sleep_ns(nap_ns());
 }
 
 /// At most: each path has one for each reactor, and gets others when it or the session comes back.

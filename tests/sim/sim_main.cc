@@ -96,6 +96,8 @@ void print_sum(const CampaignReport& sum, double seconds, double cpu_seconds) {
   line("faults that hit", static_cast<double>(injected(sum.faults)));
   for (size_t i = 0; i < kFaultKinds; ++i)
     line(to_string(static_cast<FaultKind>(i)), static_cast<double>(sum.faults[i]));
+  for (const auto& [what, times] : sum.refused)
+    fmt::print("refused {:>7} times: {}\n", times, what);
 }
 
 /// Which seeds to run: the n-th, or nothing when the run is over.

@@ -108,6 +108,10 @@ base::Task<bool> Session::reconnect() {
     if (status.ok()) co_return true;
     if (closing_) co_return false;
     if (!lost_) why_ = status.error();
+    if (status.code() == Errc::kNoMemory && home_.host().mutant("shortage-final")) {
+      while (!closing_) co_await changed_->wait();
+      co_return false;
+    }
   }
 }
 
