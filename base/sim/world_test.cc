@@ -509,5 +509,43 @@ TEST(SimWorld, ALockIsHeldUntilTheLastWriteOfADeadProcessHasLanded) {
   EXPECT_GT(late, 0);
 }
 
+TEST(SimShortage, RefusesWhatIsNewAndKeepsWhatIsThere) {
+  SimWorld world({});
+  SimMachine& machine = world.add_machine("machine");
+  machine.add_disk("/exports/disk", {.size_bytes = 4096});
+  SimHost& host = machine.start_process("process");
+  const auto segment = *host.create_segment(4096, "what is there");
+  host.run_short({.descriptors = true});
+  const Result<std::unique_ptr<Segment>> refused = host.create_segment(4096, "more");
+  EXPECT_EQ(refused.code(), Errc::kNoMemory);
+  EXPECT_EQ(refused.error().message(), "cannot create memory for more: Too many open files");
+  EXPECT_EQ(host.create_event(), nullptr);
+  EXPECT_EQ(host.open_beneath("/exports", "disk", {}).code(), Errc::kNoMemory);
+  EXPECT_TRUE(host.adapter_memory("a queue pair").ok()) << "that takes no descriptor";
+  host.run_short({.memory = true});
+  EXPECT_EQ(host.adapter_memory("a queue pair").error().message(),
+            "no memory for a queue pair: Cannot allocate memory");
+  EXPECT_EQ(host.refusals(), 4u);
+  EXPECT_EQ(host.find_segment(segment->data(), 4096), segment.get());
+  host.enough();
+  EXPECT_TRUE(host.create_segment(4096, "more").ok());
+  EXPECT_EQ(host.refused().size(), 4u);
+}
+
+TEST(SimShortage, RefusesSomeOfTheCallsBySeed) {
+  const auto refused = [](uint64_t seed) {
+    SimWorld world({});
+    SimHost& host = world.add_machine("machine").start_process("process");
+    host.run_short({.memory = true, .refused_in = 4, .seed = seed});
+    std::vector<bool> all;
+    for (int i = 0; i < 400; ++i) all.push_back(!host.adapter_memory("a queue pair").ok());
+    return all;
+  };
+  const std::vector<bool> once = refused(1);
+  EXPECT_EQ(once, refused(1));
+  EXPECT_NE(once, refused(2));
+  EXPECT_NEAR(static_cast<double>(std::count(once.begin(), once.end(), true)), 100, 50);
+}
+
 }  // namespace
 }  // namespace braid::base::sim

@@ -55,7 +55,7 @@ inline constexpr std::array kMutants = {
     Mutant{"rnr-fatal", "that the hardware bridges", 12},
     Mutant{"impatient", "that the hardware bridges", 4400},
     Mutant{"size-untold", "failed with out-of-range", 115},
-    Mutant{"shortage-final", "memory for"},
+    Mutant{"shortage-final", "memory for", 40},
     Mutant{"key-kept", "for want of a path", 7},
 };
 
