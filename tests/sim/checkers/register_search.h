@@ -61,6 +61,7 @@ struct BlockRegister::Search {
 
   const std::vector<Op>& ops;
   uint32_t certain = 0;                      // operations that must have happened
+  uint32_t unread = 0;                       // writes that need not have, whose value nobody found
   std::array<uint32_t, kOpsMax> before{};    // of each operation: those that must be done first
   std::array<uint32_t, kOpsMax> too_late{};  // and those of which none may be done any more
   NodeSet seen;
@@ -70,11 +71,18 @@ struct BlockRegister::Search {
   explicit Search(const std::vector<Op>& burst) : ops(burst) {
     for (size_t i = 0; i < ops.size(); ++i) {
       if (ops[i].certain) certain |= 1u << i;
+      if (ops[i].kind == Kind::kWrite && !ops[i].certain && !found(ops[i].value)) unread |= 1u << i;
       for (size_t j = 0; j < ops.size(); ++j) {
         if (j != i && ops[j].certain && ops[j].end < ops[i].begin) before[i] |= 1u << j;
         if (ops[j].begin > ops[i].end) too_late[i] |= 1u << j;
       }
     }
+  }
+
+  bool found(uint64_t value) const {
+    return std::any_of(ops.begin(), ops.end(), [value](const Op& op) {
+      return op.kind == Kind::kRead && op.certain && op.value == value;
+    });
   }
 
   void visit(uint32_t done, uint64_t value) {
@@ -110,7 +118,13 @@ struct BlockRegister::Search {
           if (ops[i].certain && ops[i].value == value) visit(then, value);
           break;
         case Kind::kWrite:
-          visit(then, ops[i].value);
+          // Whatever changes the value after an unread one makes it as if it had not happened: it
+          // is only looked at as the last.
+          if ((unread >> i & 1) == 0) {
+            visit(then, ops[i].value);
+          } else if ((done & certain) == certain) {
+            finals.push_back(ops[i].value);
+          }
           break;
         case Kind::kPowerLoss:
           lose_power(ops[i], then);
