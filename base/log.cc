@@ -106,18 +106,42 @@ namespace {
 
 using Line = fmt::basic_memory_buffer<char, 1000>;  // longer lines allocate
 
-bool is_control(char c) {
-  return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
+unsigned char byte(char c) {
+  return static_cast<unsigned char>(c);
+}
+
+/// Bytes of the character that begins there; 0: it is a control character, of which UTF-8 has some
+/// in two bytes, or no UTF-8.
+size_t character_bytes(const char* at, const char* end) {
+  const unsigned char first = byte(*at);
+  if (first < 0x80) return first < 0x20 || first == 0x7f ? 0 : 1;
+  const size_t bytes = first < 0xc2   ? 0
+                       : first < 0xe0 ? 2
+                       : first < 0xf0 ? 3
+                       : first < 0xf5 ? 4
+                                      : 0;
+  if (bytes == 0 || static_cast<size_t>(end - at) < bytes) return 0;
+  for (size_t i = 1; i < bytes; ++i)
+    if ((byte(at[i]) & 0xc0) != 0x80) return 0;
+  const unsigned char second = byte(at[1]);
+  const bool control = first == 0xc2 && second < 0xa0;
+  const bool too_long = (first == 0xe0 && second < 0xa0) || (first == 0xf0 && second < 0x90);
+  return control || too_long ? 0 : bytes;
+}
+
+bool is_plain(char c) {
+  return byte(c) >= 0x20 && byte(c) < 0x7f;
 }
 
 /// What peers say is in it: they must not begin lines, nor tell the terminal anything.
 Line escaped(const Line& line) {
   Line safe;
-  for (const char c : line) {
-    if (is_control(c)) {
-      fmt::format_to(fmt::appender(safe), "\\x{:02x}", static_cast<unsigned char>(c));
+  for (const char* at = line.begin(); at != line.end();) {
+    if (const size_t bytes = character_bytes(at, line.end()); bytes > 0) {
+      safe.append(at, at + bytes);
+      at += bytes;
     } else {
-      safe.push_back(c);
+      fmt::format_to(fmt::appender(safe), "\\x{:02x}", byte(*at++));
     }
   }
   return safe;
@@ -128,7 +152,7 @@ Line escaped(const Line& line) {
 void Logger::write(LogLevel level, fmt::string_view format, fmt::format_args args) {
   Line line;
   fmt::vformat_to(fmt::appender(line), format, args);
-  if (std::any_of(line.begin(), line.end(), is_control)) line = escaped(line);
+  if (!std::all_of(line.begin(), line.end(), is_plain)) line = escaped(line);
   core_->sink->write(level, name_, std::string_view(line.data(), line.size()));
 }
 

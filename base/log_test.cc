@@ -53,6 +53,18 @@ TEST(Logger, WhatAPeerSaysBeginsNoLineAndTellsTheTerminalNothing) {
                 "info braid: no device 'Größe " + many + "'"}));
 }
 
+TEST(Logger, ControlCharactersOfTwoBytesAndWhatIsNoUtf8AreShownByTheirBytes) {
+  auto sink = std::make_shared<Lines>();
+  Logger log(sink, "braid", LogLevel::kInfo);
+  log.info("{}", "a\xc2\x9b\x31m b\x9b c\xc3 d\xe0\x82\x9b\xff");
+  log.info("{}", "\xc2\xa0 \xe2\x82\xac \xf0\x9f\x98\x80");
+  log.info("{}", "cut off \xe2\x82");
+  EXPECT_EQ(sink->lines, (std::vector<std::string>{
+                             "info braid: a\\xc2\\x9b1m b\\x9b c\\xc3 d\\xe0\\x82\\x9b\\xff",
+                             "info braid: \xc2\xa0 \xe2\x82\xac \xf0\x9f\x98\x80",
+                             "info braid: cut off \\xe2\\x82"}));
+}
+
 TEST(Logger, WritesWholeLinesToAFile) {
   const std::string path = testing::TempDir() + "/braid-log-" + std::to_string(::getpid());
   {

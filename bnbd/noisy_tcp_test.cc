@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "bnbd/test_noisy.h"
+#include "trs/test_keys.h"
 
 namespace braid::bnbd {
 namespace {
@@ -95,6 +96,49 @@ TEST_F(NoisyTcp, who_writes_what_nobody_is_told_of_leaves_others_theirs) {
 TEST_F(NoisyTcp, who_writes_nothing_at_all_without_end_leaves_others_theirs) {
   begin_honest();
   write_without_end(0, 50 * alone);
+}
+
+/// With one session open, and connections of somebody who never opens any.
+TEST_F(NoisyTcp, who_has_no_session_leaves_the_only_one_its_throughput) {
+  begin_honest();
+  trs::testing::RawPeer& peer = add_peer();
+  crowd = std::make_unique<test::RawCrowd>(peer);
+  (void)until([&] {
+    if (crowd->accepted < 40) crowd->go_on();
+    return crowd->accepted >= 40 && crowd->decided();
+  });
+  peer.may_overrun = true;  // some may be evicted
+  frames_sent = [this] { return crowd->written; };
+  expect_its_share([&] { crowd->keep_writing_nothing(32); });
+  EXPECT_GT(crowd->written, 50 * alone) << "it was no flood";
+  frames_sent = nullptr;
+}
+
+class NoisyTcpWithKeys : public NoisyLoad {
+ protected:
+  NoisyTcpWithKeys()
+      : NoisyLoad(
+            {.keys = trs::testing::test_ring({trs::testing::test_key("clients")}), .tcp = true}) {
+    session_options.transport.key = trs::testing::test_key("clients");
+  }
+};
+
+/// What proofs cost is on the account of their address, what follows on that of their key.
+TEST_F(NoisyTcpWithKeys, many_sessions_of_one_host_come_up_at_once) {
+  begin_honest();
+  ClientNode& client = add_client("many");
+  std::vector<std::shared_ptr<std::optional<SessionResult>>> begun;
+  for (int i = 0; i < 24; ++i) begun.push_back(begin_session(client, "many" + std::to_string(i)));
+  const uint64_t began_ns = world.now_ns();
+  EXPECT_TRUE(until([&] {
+    return std::all_of(begun.begin(), begun.end(),
+                       [](const auto& each) { return each->has_value(); });
+  }));
+  EXPECT_LT(world.now_ns() - began_ns, base::kSecond);
+  for (const auto& each : begun) {
+    ASSERT_TRUE((*each)->ok()) << (**each).error().message();
+    client.more_sessions.push_back(std::move(**each).value());
+  }
 }
 
 }  // namespace

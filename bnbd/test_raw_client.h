@@ -216,13 +216,25 @@ class RawCrowd {
       peer_.connect(*connecting, {bytes.begin(), bytes.end()});
     }
   }
+  /// Those that are half open write nothing without end, so many at a time. Not with go_on().
+  void keep_writing_nothing(uint32_t depth) {
+    writes_.resize(half_open_.size());
+    for (size_t i = 0; i < half_open_.size(); ++i) {
+      trs::testing::RawConnection& each = *half_open_[i];
+      each.poll();
+      writes_[i] -= each.completions.size();
+      each.completions.clear();
+      for (; writes_[i] < depth; ++writes_[i], ++written) peer_.write(each, {}, 0, 0);
+    }
+  }
   /// To be waited for before the end.
   bool decided() const {
     return std::all_of(connecting_.begin(), connecting_.end(),
                        [](const auto& each) { return !each || each->decided; });
   }
   uint64_t begun = 0, accepted = 0, refused = 0;
-  int refusal = 0;  // the last one's errno
+  uint64_t written = 0;  // by keep_writing_nothing()
+  int refusal = 0;       // the last one's errno
 
  private:
   void settle(std::unique_ptr<trs::testing::RawConnection> decided) {
@@ -238,6 +250,7 @@ class RawCrowd {
   const uint32_t features_;
   std::array<std::unique_ptr<trs::testing::RawConnection>, 16> connecting_;
   std::deque<std::unique_ptr<trs::testing::RawConnection>> half_open_;
+  std::vector<size_t> writes_;  // under way, of each
 };
 
 }  // namespace braid::bnbd::test

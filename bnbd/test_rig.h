@@ -150,6 +150,20 @@ class Rig : public testing::Test {
     EXPECT_TRUE(session.ok()) << session.error().message();
     return *client.more_sessions.emplace_back(std::move(session).value());
   }
+  /// The same without waiting for the end.
+  using SessionResult = base::Result<std::unique_ptr<RemoteSession>>;
+  std::shared_ptr<std::optional<SessionResult>> begin_session(ClientNode& client,
+                                                              const std::string& name) {
+    auto result = std::make_shared<std::optional<SessionResult>>();
+    client.home().post([this, &client, name, result] {
+      RemoteSessionOptions options = session_options;
+      options.transport.session_name = name;
+      options.transport.server = {kServerIp, kPort};
+      options.transport.reactors = client.reactor_list();
+      client.home().spawn(keep(RemoteSession::open(*client.device, std::move(options)), result));
+    });
+    return result;
+  }
   base::Result<RemoteDevice*> try_open(ClientNode& client, RemoteDeviceOptions options,
                                        RemoteSession* by = nullptr) {
     RemoteSession& session = by != nullptr ? *by : *client.session;

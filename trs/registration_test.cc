@@ -8,6 +8,7 @@ namespace braid::trs::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 /// Twice what a path may be silent.
 constexpr uint64_t kRegistrationNs = 2 * kSecond;
@@ -209,9 +210,32 @@ TEST_P(SlowToComeBack, ButNotWaitedForWhenCutOff) {
   EXPECT_TRUE(until([this] { return connected(); }, 120 * kSecond)) << told();
 }
 
+/// Over TCP the machine of a server that stands still takes what we send, and nobody answers.
+class SlowOverTcp : public SlowToComeBack {
+ protected:
+  void SetUp() override {
+    process_size.tcp = true;
+    SlowToComeBack::SetUp();
+  }
+};
+
+TEST_P(SlowOverTcp, AServerThatStandsStillIsWaitedForAsLong) {
+  come_back();
+  ASSERT_TRUE(until([this] { return asked.by_workers > 0; }));
+  server_host->pause();
+  for (int second = 0; second < 100; ++second) {
+    world.run_for(kSecond);
+    ASSERT_THAT(told(), Not(HasSubstr("was lost"))) << "after " << second << " s";
+  }
+  EXPECT_THAT(told(), HasSubstr("it may register much memory"));
+  server_host->resume();
+  EXPECT_TRUE(until([this] { return connected(); }, 10 * kSecond)) << told();
+}
+
 constexpr ChunkGuard kGuards[] = {ChunkGuard::kNone, ChunkGuard::kCopy, ChunkGuard::kWindows};
 const auto guard_name = [](const auto& each) { return std::string(to_string(each.param)); };
 INSTANTIATE_TEST_SUITE_P(Guard, SlowRegistration, ::testing::ValuesIn(kGuards), guard_name);
+INSTANTIATE_TEST_SUITE_P(Guard, SlowOverTcp, ::testing::Values(ChunkGuard::kNone), guard_name);
 INSTANTIATE_TEST_SUITE_P(Guard, SlowToComeBack, ::testing::ValuesIn(kGuards), guard_name);
 INSTANTIATE_TEST_SUITE_P(Guard, SlowRegistrationAtTheEnd, ::testing::ValuesIn(kGuards), guard_name);
 

@@ -76,15 +76,19 @@ class Process : public base::sim::SimProgram {
     if (size.tcp) {
       auto tcp = vhca::create_tcp_device(host, *reactors[0], {.ip = ip, .port_faults = true});
       BRAID_ASSERT(tcp.ok());
-      return std::move(*tcp);
+      return wrapped(ip, std::move(*tcp));
     }
     vhca::SimDeviceOptions options;
     options.ip = ip;
     options.registrations_max = size.registrations_max;
     auto made = vhca::create_sim_device(host, *reactors[0], options);
     BRAID_ASSERT(made.ok());
-    if (size.wrap != nullptr) return size.wrap(size.wrap_context, ip, std::move(*made));
-    return std::move(*made);
+    return wrapped(ip, std::move(*made));
+  }
+  std::unique_ptr<vhca::Device> wrapped(const std::string& ip,
+                                        std::unique_ptr<vhca::Device> made) const {
+    return size.wrap != nullptr ? size.wrap(size.wrap_context, ip, std::move(made))
+                                : std::move(made);
   }
   std::vector<base::Reactor*> reactor_list() const {
     std::vector<base::Reactor*> list;

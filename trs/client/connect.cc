@@ -165,8 +165,9 @@ bool Lane::send_message(std::span<const std::byte> message) {
 }
 
 bool Lane::probe() {
-  if (!connection_ || !connection_->open() || !connection_->can_send()) return false;
-  return connection_->post_probe();
+  if (!connection_ || !connection_->open()) return false;
+  // Those that wait for their acknowledgement say as much as one more.
+  return !connection_->can_send(kServiceDepth / 2) || connection_->post_probe();
 }
 
 }  // namespace braid::trs::client

@@ -104,7 +104,7 @@ base::Task<base::Status> Queue::try_accept(vhca::ConnectRequest& request) {
     const auto why = make_error(Errc::kDisconnected, "the client ended connection {}", cid_);
     path_.post_home([this, why] { path_.trouble(why); });
   });
-  connection_->share_wire_budget(session_.wire_budget(worker_));
+  share_wire_budget();
   worker_.add(*this);
   co_return base::Status();
 }
@@ -122,10 +122,12 @@ void Queue::open() {
   });
 }
 
+void Queue::share_wire_budget() {
+  connection_->share_wire_budget(session_.wire_budget(worker_));
+}
+
 void Queue::opened() {
   open_ = !closing_;
-  // A key may have told meanwhile whose it is.
-  if (open_) connection_->share_wire_budget(session_.wire_budget(worker_));
   path_.post_home([this] { path_.queue_opened(); });
 }
 

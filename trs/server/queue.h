@@ -59,6 +59,9 @@ class Queue final : public base::ListNode, private ConnectionUser, private Heart
   bool send_message(std::span<const std::byte> message, uint32_t lkey = 0);
   /// Now, or when there is a send slot.
   void send_notice();
+  /// Once it is accepted, and when a key has told whose session it is: nobody gives to the budget
+  /// of before any more.
+  void share_wire_budget();
 
   // --- the worker's reactor
   /// Sends the answer of a request that has ended, now or when there is a send slot.

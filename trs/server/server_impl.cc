@@ -219,6 +219,7 @@ bool ServerImpl::has_predecessor(const Session& session) const {
 
 Session& ServerImpl::add_session(std::unique_ptr<Session> session) {
   sessions_.push_back(std::move(session));
+  session_count_.store(sessions_.size(), std::memory_order_relaxed);
   return *sessions_.back();
 }
 
@@ -231,6 +232,7 @@ void ServerImpl::session_ended(Session& session) {
       kept_answers_.keep(std::move(kept));
     }
     std::erase_if(sessions_, [ended](const auto& each) { return each.get() == ended; });
+    session_count_.store(sessions_.size(), std::memory_order_relaxed);
     changed_->notify_all();
   });
 }

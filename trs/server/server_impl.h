@@ -48,11 +48,7 @@ class ServerImpl final : public Server {
   bool has_predecessor(const Session& session) const;
   /// Waits for the end of some session.
   base::Signal& session_changed() { return *changed_; }
-  void count_opened() {
-    ++statistics_.sessions_opened;
-    session_count_.fetch_add(1, std::memory_order_relaxed);
-  }
-  void count_closed() { session_count_.fetch_sub(1, std::memory_order_relaxed); }
+  void count_opened() { ++statistics_.sessions_opened; }
   /// By which a session's I/O connections begin another reactor further than the last session's.
   size_t next_spread() { return spreads_++; }
   void count_breach(const char* reason) { ++statistics_.breaches[reason]; }
@@ -121,7 +117,7 @@ class ServerImpl final : public Server {
   base::Reactor& home_;
   base::LimitedLog complaints_, comings_;
   std::array<LentMemory*, kLentMax> lent_{};
-  std::atomic<size_t> session_count_{0};  // open ones, for the workers
+  std::atomic<size_t> session_count_{0};  // of sessions_, for the workers
   std::vector<std::unique_ptr<Worker>> workers_;
   std::map<std::string, std::weak_ptr<TurnShare[]>> turn_shares_;  // by client
   size_t spreads_ = 0;

@@ -387,10 +387,7 @@ void Session::slice_quiet() {
 void Session::end_if_quiet() {
   if (state_ != State::kClosing || quiet_due_ > 0 || !paths_.empty()) return;
   state_ = State::kEnded;
-  if (user_knows_) {
-    server_.count_closed();
-    server_.user().session_closed(*this);
-  }
+  if (user_knows_) server_.user().session_closed(*this);
   server_.session_ended(*this);
 }
 

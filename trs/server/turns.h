@@ -1,7 +1,8 @@
 // Turns: how much of a turn of one reactor each client may have, so that who asks for as much as it
 // can keeps nobody else waiting for long.
 //
-// While the server has one session, that one has all it can take. Of several, each client has an
+// While the server has one session, that one has all it can take. Of several, those that are not
+// open yet included, each client has an
 // equal part of a turn that is short, however many sessions are its own: a request waits for one
 // turn before it is taken, and for one more before it is answered. Counted are completions, by
 // client and not by connection; what one leaves of its part others may have. Data that is copied or
@@ -44,7 +45,7 @@ class Turns {
   static constexpr size_t kWireBytesMin = 8 << 10;
   static constexpr uint64_t kWindowNs = base::kMillisecond;
 
-  /// `sessions`: how many are open at the server.
+  /// `sessions`: how many there are at the server, also those that are not open.
   void begin(uint64_t now_ns, size_t sessions) {
     ++turn_;
     several_ = sessions > 1;

@@ -60,12 +60,11 @@ bool Worker::poll() {
 }
 
 size_t Worker::poll_its_part(Queue& queue) {
-  TurnShare& share = queue.turn_share();
-  const size_t left = turns_.left(share);
+  const size_t left = turns_.left(queue.turn_share());
   if (queue.closing()) return queue.poll();  // is soon drained, and asks for nothing any more
   if (left == 0) return 0;
   const size_t took = queue.poll(left);
-  turns_.took(share, took);
+  turns_.took(queue.turn_share(), took);  // may be another: whose it is may have been proved
   // Others of its session come before it in the next turn.
   if (took == left) to_the_end(queue);
   return took;

@@ -22,7 +22,7 @@ class Worker final : private base::Poller {
     base::Watch watch;
   };
 
-  /// `sessions`: how many are open at the server; outlives it.
+  /// `sessions`: how many there are at the server; outlives it.
   Worker(base::Reactor& reactor, size_t index, const std::atomic<size_t>& sessions)
       : reactor_(reactor), index_(index), sessions_(sessions) {}
   ~Worker() override;

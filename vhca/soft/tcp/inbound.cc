@@ -17,6 +17,9 @@ namespace {
 /// he was stopped.
 constexpr uint64_t kWordPollMinNs = 2 * base::kMicrosecond;
 constexpr uint64_t kWordPollMaxNs = base::kMillisecond;
+/// It says that it is ready, and before that perhaps what its port does. Until then whoever accepts
+/// it cannot bound what it costs.
+constexpr uint32_t kFramesBeforeReadyMax = 64;
 
 }  // namespace
 
@@ -35,7 +38,6 @@ void TcpStream::parse() {
     FrameHeader header;
     std::memcpy(&header, buffer_.get() + begin_, sizeof header);
     if (!check(header)) return;
-    if (budget_) budget_->handled_frame();
     if (changes_memory(header) && out_.responses() > 0) send();
     // Only a peer that asks for more at a time than it may gets here: what it is owed has room.
     stuck_ = static_cast<FrameKind>(header.kind) == FrameKind::kRequest && !out_.room_for_answer();
@@ -43,12 +45,14 @@ void TcpStream::parse() {
     const uint64_t total = sizeof header + header.length;
     if (total > kBufferBytes) {
       begin_ += sizeof header;
+      if (budget_) budget_->handled_frame();
       begin_landing(header);
       continue;
     }
     if (here < total) return;
     const std::span<const std::byte> data(buffer_.get() + begin_ + sizeof header, header.length);
     begin_ += total;
+    if (budget_) budget_->handled_frame();
     dispatch(header, data);
     if (!waits_for_word()) continue;
     begin_ -= total;  // comes again, as if it had not been received
@@ -85,6 +89,8 @@ bool TcpStream::check(const FrameHeader& header) {
              static_cast<FrameKind>(header.kind) != FrameKind::kPort &&
              static_cast<FrameKind>(header.kind) != FrameKind::kGone) {
     violate(fmt::format("a frame of kind {} before the peer was ready", header.kind));
+  } else if (awaits_ready_ && ++frames_before_ready_ > kFramesBeforeReadyMax) {
+    violate(fmt::format("more than {} frames before the peer was ready", kFramesBeforeReadyMax));
   }
   return dead_ == Errc::kOk;
 }

@@ -93,7 +93,7 @@ void TcpListener::accept_sockets() {
     }
     auto socket = listener_->accept();
     if (socket.ok()) {
-      candidates_.make_room((*socket)->peer().ip);
+      candidates_.make_room(base::network_of((*socket)->peer().ip));
       candidates_.add(std::make_unique<Candidate>(*this, std::move(socket).value()));
       continue;
     }

@@ -4,6 +4,8 @@
 
 #include <array>
 #include <memory>
+#include <set>
+#include <string>
 
 #include "base/sim.h"
 #include "base/stream_socket.h"
@@ -20,6 +22,7 @@ using base::kSecond;
 
 constexpr const char* kIp = "10.0.0.1";
 constexpr const char* kPeerIp = "10.0.0.2";
+constexpr const char* kNetworkOf = "2001:db8:1:2::";  // 64 bits of it
 
 /// For want of descriptors, say, nobody is accepted.
 class FullListener final : public base::StreamListener {
@@ -98,6 +101,36 @@ TEST_F(TcpListeners, who_waits_while_nobody_can_be_accepted_does_not_flood_the_l
   EXPECT_GT(refusals, 400) << "it tries again and again";
   EXPECT_GE(lines->with("no descriptor is left"), 10u);
   EXPECT_LE(lines->with("no descriptor is left"), 10u + 10u * 10u + 1u);
+}
+
+TEST_F(TcpListeners, who_connects_from_a_whole_network_and_says_nothing_has_one_bound) {
+  world.fabric().add_port(host.machine(), "2001:db8:9:9::1");
+  const auto listener = std::move(*device->listen(*reactor, {.ip = "2001:db8:9:9::1"}, 8));
+  std::set<std::string> ports;
+  const auto connect_from = [&](const std::string& ip) {
+    if (ports.insert(ip).second) world.fabric().add_port(peer.machine(), ip);
+    const base::SocketAddress to = {.ip = "2001:db8:9:9::1", .port = listener->address().port};
+    auto socket = std::move(*peer.connect_stream(ip, to));
+    EXPECT_TRUE(world.run_until([&] { return socket->connected() == Errc::kOk; }, kSecond));
+    return socket;
+  };
+  const auto over = [](base::StreamSocket& socket) {
+    std::byte byte;
+    const iovec piece{&byte, 1};
+    size_t received = 0;
+    return socket.receive({&piece, 1}, received) == Errc::kDisconnected;
+  };
+  const auto stranger = connect_from("2001:db8:1:3::1");
+  std::vector<std::unique_ptr<base::StreamSocket>> silent;
+  for (int i = 0; i < 128; ++i)
+    silent.push_back(connect_from(kNetworkOf + std::to_string(i % 4 + 1)));
+  world.run_for(kMillisecond);
+  EXPECT_FALSE(over(*silent.front()));
+  silent.push_back(connect_from(kNetworkOf + std::string("5")));
+  world.run_for(kMillisecond);
+  EXPECT_TRUE(over(*silent.front())) << "the oldest of its network";
+  EXPECT_FALSE(over(*silent[1]));
+  EXPECT_FALSE(over(*stranger)) << "it is of another one";
 }
 
 }  // namespace

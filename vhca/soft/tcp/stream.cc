@@ -204,10 +204,10 @@ void TcpStream::acknowledge() {
 }
 
 void TcpStream::receive() {
-  if (budget_ && !has_turn()) return;
   uint64_t left = kReceiveBytesPerRun;
   bool any = false;
   parse();
+  if (budget_ && dead_ == Errc::kOk && !stuck() && !has_turn()) return;
   while (dead_ == Errc::kOk && !stuck() && left > 0) {
     const uint64_t most = budget_ ? budget_->most(left) : left;
     any |= most == 0;  // for all that is known: whoever polls or watches comes back

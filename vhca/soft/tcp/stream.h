@@ -207,6 +207,7 @@ class TcpStream {
   bool in_order_ = false;   // the peer said kDisconnect
   bool peer_gone_ = false;  // the peer said kGone
   bool awaits_ready_ = false;
+  uint32_t frames_before_ready_ = 0;
 
   // As requester.
   uint64_t answered_ = 0;      // requests below have been answered to the core

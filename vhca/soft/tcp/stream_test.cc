@@ -218,57 +218,10 @@ TEST_F(TcpStreams, a_turn_sends_so_much_and_no_more) {
   EXPECT_EQ(party.socket.outgoing.size(), 17 * sizeof(FrameHeader) + (2u << 20));
 }
 
-TEST_F(TcpStreams, a_budget_that_is_used_up_leaves_the_rest_in_the_socket) {
-  Party party(*host);
-  auto budget = std::make_shared<WireBudget>();
-  budget->give(8192);
-  party.stream.share_budget(budget);
-  party.feed(party.request(IBV_WR_RDMA_WRITE, 0, 100'000));
-  const size_t all = party.socket.incoming.size();
-  party.run();
-  EXPECT_EQ(party.socket.incoming.size(), all - 8192);
-  party.events.wants_read = false;
-  party.run();
-  EXPECT_EQ(party.socket.incoming.size(), all - 8192);
-  EXPECT_TRUE(party.events.wants_read) << "it has to be looked at again";
-  while (!party.socket.incoming.empty()) {
-    const size_t before = party.socket.incoming.size();
-    budget->give(8192);
-    party.run();
-    ASSERT_LT(party.socket.incoming.size(), before);
-    ASSERT_GE(party.socket.incoming.size() + 8192, before);
-  }
-  ASSERT_EQ(party.end.executed.size(), 1u);
-  for (uint32_t i = 0; i < 100'000; ++i) ASSERT_EQ(party.end.memory[i], Party::pattern(i, 1)) << i;
-}
-
-TEST_F(TcpStreams, small_frames_use_a_budget_up_by_their_number) {
-  Party party(*host);
-  auto budget = std::make_shared<WireBudget>();
-  budget->give(8192);
-  party.stream.share_budget(budget);
-  for (int i = 0; i < 1000; ++i) party.feed(party.request(IBV_WR_RDMA_WRITE, i, 0));
-  party.run();
-  const size_t at_once = party.end.executed.size();
-  EXPECT_GT(at_once, 0u);
-  int turns = 1;
-  for (; party.end.executed.size() < 1000; ++turns) {
-    budget->give(8192);
-    party.run();
-  }
-  // All but those that the last call brought have been paid for.
-  EXPECT_GE(turns, 800 * WireBudget::kFrameBytes / 8192);
-}
-
-TEST_F(TcpStreams, a_farewell_needs_no_budget) {
-  Party party(*host);
-  party.run();
-  auto budget = std::make_shared<WireBudget>();
-  budget->give(0);
-  party.stream.share_budget(budget);
-  party.stream.hang_up();
-  EXPECT_EQ(party.last_kind(), FrameKind::kDisconnect);
-  EXPECT_EQ(budget.use_count(), 1);
+TEST_F(TcpStreams, who_says_much_before_it_is_ready_is_no_peer) {
+  Party party(*host, /*awaits_ready=*/true);
+  for (int i = 0; i < 65; ++i) party.feed(party.header(FrameKind::kPort));
+  expect_violation(party);
 }
 
 TEST_F(TcpStreams, more_reads_at_a_time_than_16_are_refused) {

@@ -1,0 +1,107 @@
+// A stream that shares a budget of what may be moved (vhca/wire_budget.h): what is too much stays
+// in the socket, and nothing else waits for it.
+#include <gtest/gtest.h>
+
+#include "vhca/soft/tcp/fake_test.h"
+
+namespace braid::vhca::soft::tcp {
+namespace {
+
+using fake::Party;
+
+class TcpStreamBudget : public ::testing::Test {
+ protected:
+  const std::unique_ptr<base::Host> host = std::move(*base::create_linux_host({}));
+};
+
+TEST_F(TcpStreamBudget, a_budget_that_is_used_up_leaves_the_rest_in_the_socket) {
+  Party party(*host);
+  auto budget = std::make_shared<WireBudget>();
+  budget->give(8192);
+  party.stream.share_budget(budget);
+  party.feed(party.request(IBV_WR_RDMA_WRITE, 0, 100'000));
+  const size_t all = party.socket.incoming.size();
+  party.run();
+  EXPECT_EQ(party.socket.incoming.size(), all - 8192);
+  party.events.wants_read = false;
+  party.run();
+  EXPECT_EQ(party.socket.incoming.size(), all - 8192);
+  EXPECT_TRUE(party.events.wants_read) << "it has to be looked at again";
+  while (!party.socket.incoming.empty()) {
+    const size_t before = party.socket.incoming.size();
+    budget->give(8192);
+    party.run();
+    ASSERT_LT(party.socket.incoming.size(), before);
+    ASSERT_GE(party.socket.incoming.size() + 8192, before);
+  }
+  ASSERT_EQ(party.end.executed.size(), 1u);
+  for (uint32_t i = 0; i < 100'000; ++i) ASSERT_EQ(party.end.memory[i], Party::pattern(i, 1)) << i;
+}
+
+TEST_F(TcpStreamBudget, small_frames_use_a_budget_up_by_their_number) {
+  Party party(*host);
+  auto budget = std::make_shared<WireBudget>();
+  budget->give(8192);
+  party.stream.share_budget(budget);
+  for (int i = 0; i < 1000; ++i) party.feed(party.request(IBV_WR_RDMA_WRITE, i, 0));
+  party.run();
+  const size_t at_once = party.end.executed.size();
+  EXPECT_GT(at_once, 0u);
+  int turns = 1;
+  for (; party.end.executed.size() < 1000; ++turns) {
+    budget->give(8192);
+    party.run();
+  }
+  // All but those that the last call brought have been paid for.
+  EXPECT_GE(turns, 800 * WireBudget::kFrameBytes / 8192);
+}
+
+TEST_F(TcpStreamBudget, a_frame_that_is_on_its_way_is_paid_for_once) {
+  Party party(*host);
+  auto budget = std::make_shared<WireBudget>();
+  party.feed(party.request(IBV_WR_RDMA_WRITE, 0, 4096));
+  const std::deque<std::byte> rest(party.socket.incoming.end() - 1000, party.socket.incoming.end());
+  party.socket.incoming.erase(party.socket.incoming.end() - 1000, party.socket.incoming.end());
+  const uint64_t frame = party.socket.incoming.size() + 1000;
+  budget->give(1 << 20);
+  party.stream.share_budget(budget);
+  for (int i = 0; i < 10; ++i) party.run();
+  party.socket.incoming = rest;
+  party.run();
+  ASSERT_EQ(party.end.executed.size(), 1u);
+  const uint64_t acknowledgement = sizeof(FrameHeader);
+  const uint64_t paid = (1 << 20) - budget->most(1 << 20);
+  EXPECT_GE(paid, frame + WireBudget::kFrameBytes);
+  EXPECT_LE(paid, frame + WireBudget::kFrameBytes + 2 * acknowledgement);
+}
+
+TEST_F(TcpStreamBudget, what_has_been_received_needs_no_budget) {
+  Party party(*host);
+  auto budget = std::make_shared<WireBudget>();
+  party.stream.share_budget(budget);
+  party.socket.send_room = 10;
+  party.end.receives = 0;
+  for (uint64_t i = 0; i < 200; ++i) party.feed(party.request(IBV_WR_SEND, 0, 64));
+  for (int i = 0; i < 10; ++i) party.run();
+  ASSERT_TRUE(party.stream.stuck());
+  budget->give(0);
+  party.socket.send_room = SIZE_MAX;
+  for (int i = 0; i < 10; ++i) party.run();
+  EXPECT_FALSE(party.stream.stuck());
+  EXPECT_GT(party.sent().size(), 100u) << "all that the buffer held is answered";
+  EXPECT_FALSE(party.socket.incoming.empty());
+}
+
+TEST_F(TcpStreamBudget, a_farewell_needs_no_budget) {
+  Party party(*host);
+  party.run();
+  auto budget = std::make_shared<WireBudget>();
+  budget->give(0);
+  party.stream.share_budget(budget);
+  party.stream.hang_up();
+  EXPECT_EQ(party.last_kind(), FrameKind::kDisconnect);
+  EXPECT_EQ(budget.use_count(), 1);
+}
+
+}  // namespace
+}  // namespace braid::vhca::soft::tcp
