@@ -35,7 +35,7 @@ class WireBudget {
 
   /// Whether the queue pair may receive now. If not it shall ask again in each turn of its owner.
   bool begin(WireTurn& its) {
-    if (unbounded()) return true;
+    if (!bounded()) return true;
     const bool had_its_turn = its.round == round_;
     if (left_ > 0 && !(had_its_turn && contested_)) {
       its.round = round_;
@@ -53,6 +53,7 @@ class WireBudget {
   void moved(uint64_t bytes) { left_ -= static_cast<int64_t>(bytes); }
   void handled_frame() { left_ -= kFrameBytes; }
   bool used_up() const { return left_ <= 0; }
+  bool bounded() const { return left_ <= kUnbounded / 2; }
 
   // --- the owner
   /// Of what was not used nothing is kept; what is owed is taken off.
@@ -68,7 +69,6 @@ class WireBudget {
 
  private:
   static constexpr int64_t kUnbounded = INT64_MAX / 2;
-  bool unbounded() const { return left_ > kUnbounded / 2; }
   int64_t left_ = kUnbounded;
   uint64_t round_ = 1;
   bool contested_ = false;  // somebody was refused in this round

@@ -80,6 +80,7 @@ base::Task<void> SessionImpl::ask_news() {
   noticed_ = false;
   asked_news_at_ns_ = home_.now_ns();
   auto more = co_await ask_news_once();
+  asked_news_at_ns_ = home_.now_ns();  // it may have waited for a permit, and come there only now
   const bool moot = generation != path_generation_ || closing_;  // all is opened anew, or nothing
   if (more.ok() || moot) {
     noticed_ = noticed_ || (more.ok() && *more);

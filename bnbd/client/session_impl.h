@@ -159,10 +159,10 @@ class SessionImpl final : public RemoteSession, private trs::SessionUser {
   base::Task<void> reopen_task_;
   base::Timer news_timer_;
   base::Task<void> news_task_;
-  uint64_t news_seen_ = 0;   // on this path
-  bool noticed_ = false;     // there are news, and no question that would have them
-  bool told_early_ = false;  // news came while something was being opened
-  uint64_t asked_news_at_ns_ = 0;
+  uint64_t news_seen_ = 0;         // on this path
+  bool noticed_ = false;           // there are news, and no question that would have them
+  bool told_early_ = false;        // news came while something was being opened
+  uint64_t asked_news_at_ns_ = 0;  // the last question began, or ended
   base::Task<void> late_task_;
 };
 

@@ -27,7 +27,7 @@ inline std::vector<Limit> limits_of_rxe() {
         "ConformanceMemory.ASharedReceiveWhoseMemoryWentFailsItsMessage",
         "ConformanceMemory.AReceiveOfSeveralRegistrationsWhoseOneMemoryWentIsNotFilled",
         "ConformanceAsyncEvents.WhatACompletionTellsIsNoEvent",
-        "ConformanceErrors.AMessageLongerThanItsReceiveFailsBothEnds",
+        "ConformanceLengths.AMessageLongerThanItsReceiveFailsBothEnds",
         "ConformanceErrors.AReceiveIntoMemoryThatMayNotBeWrittenFailsBothEnds",
         "ConformanceErrors.LocalMemoryIsCheckedForRangeAccessAndProtectionDomain",
         "ConformanceSrq.TheLengthIsThatOfTheReceiveTaken",

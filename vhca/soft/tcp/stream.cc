@@ -109,7 +109,8 @@ void TcpStream::flush() {
 void TcpStream::send() {
   send_last_words();
   while (dead_ == Errc::kOk && out_.sendable()) {
-    const uint64_t most = budget_ ? kSharedSendBytesPerRun : kSendBytesPerRun;
+    const bool shares = budget_ && budget_->bounded();
+    const uint64_t most = shares ? kSharedSendBytesPerRun : kSendBytesPerRun;
     uint64_t sent = 0;
     const Errc failed = out_.flush(end_, withholds() ? out_.told() : executed_, most, sent);
     if (budget_) budget_->moved(sent);

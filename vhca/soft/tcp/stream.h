@@ -76,7 +76,10 @@ class TcpStream {
   }
   void set_retry_ns(uint64_t retry_ns) { retry_ns_ = retry_ns; }
   /// Until it hangs up.
-  void share_budget(std::shared_ptr<WireBudget> budget) { budget_ = std::move(budget); }
+  void share_budget(std::shared_ptr<WireBudget> budget) {
+    budget_ = std::move(budget);
+    turn_ = {};
+  }
   /// Sends and receives. `end` null: the QP is gone. `woken`: the socket is said to be ready; else
   /// the owner polls, and a socket that was silent for long is looked at now and then only.
   void run(LockedEnd* end, bool woken);
