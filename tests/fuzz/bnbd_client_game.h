@@ -108,8 +108,9 @@ class ClientGame {
     const uint64_t size_bytes = kBlockBytes * (1ull + numbers_.below(48));
     server_->home().post([this, what = what < 192 ? what % 4 : 4, size_bytes] {
       ExportServer& server = *server_->server;
-      if (what == 4) {  // that of the honest one, which keeps what it has
-        server_->home().spawn(resize(server, "honest", kDiskBytes + size_bytes));
+      if (what == 4) {  // that of the honest one: smaller than it knows would be another to it
+        honest_bytes_ = std::max(honest_bytes_, kDiskBytes + size_bytes);
+        server_->home().spawn(resize(server, "honest", honest_bytes_));
       } else if (what < 2) {
         server_->home().spawn(resize(server, what == 0 ? "other" : "ram", size_bytes));
       } else {
@@ -286,6 +287,7 @@ class ClientGame {
   HonestClient* honest_ = nullptr;
   HostileActs hostile_;
   size_t segments_ = 0;
+  uint64_t honest_bytes_ = kDiskBytes;  // of its device
   uint8_t stamp_ = 0;
   std::array<uint8_t, kDiskBytes / kBlockBytes> written_{};  // by the honest one, by block
   std::array<bool, kDiskBytes / kBlockBytes> lost_{};        // and it knows
