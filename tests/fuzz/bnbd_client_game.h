@@ -142,7 +142,8 @@ class ClientGame {
 
   // --- the honest one
 
-  /// Others have been let in to write: beside it, for a migration, or while its path was away.
+  /// Others have been let in to write: beside it, for a migration, or while its path was away; also
+  /// in the midst of what it does.
   bool gone() const { return writers_->heard; }
   void honest_works() {
     if (gone()) return;
@@ -152,12 +153,14 @@ class ClientGame {
   }
   void write(size_t block) {
     honest_does(BlockOp::kWrite, block, ++stamp_);
+    if (gone()) return;
     require(honest_->status == Errc::kOk, "it is served well");
     written_[block] = stamp_;
     lost_[block] = false;
   }
   void check(size_t block) {
     honest_does(BlockOp::kRead, block, 0xee);
+    if (gone()) return;
     require(honest_->status == Errc::kOk, "it is served well");
     const auto as_written = [this, block](std::byte b) {
       return b == static_cast<std::byte>(written_[block]);
@@ -186,6 +189,7 @@ class ClientGame {
     honest_->io.force_unit_access = true;
     honest_does(BlockOp::kWrite, block, ++stamp_);
     honest_->io.force_unit_access = false;
+    if (gone()) return;
     written_[block] = stamp_;
     lost_[block] = false;
     if (honest_->status != Errc::kOk) return write(block);  // another's flush failed beside it
@@ -225,6 +229,7 @@ class ClientGame {
   void flushes_end_well() {
     for (unsigned tries = 0; tries < 4; ++tries) {
       honest_does(BlockOp::kFlush, 0, 0);
+      if (gone()) return;
       judge_flush();
       if (honest_->status == Errc::kOk) return;
     }
@@ -264,7 +269,8 @@ class ClientGame {
     honest_works();
     for (size_t block = 0; block < written_.size(); ++block) check(block);
     flushes_end_well();
-    require(world_.run_until([this] { return knows_its_size(); }, kSecond), "it hears of its size");
+    const auto knows = [this] { return gone() || knows_its_size(); };
+    require(world_.run_until(knows, kSecond), "it hears of its size");
   }
   bool knows_its_size() const {
     for (const ExportStatus& each : server_->server->exports()) {
