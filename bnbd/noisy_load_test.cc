@@ -24,6 +24,7 @@ using test::LoadShape;
 using test::NoisyLoad;
 using test::RawClient;
 using test::RawCrowd;
+using test::size_name;
 using trs::testing::RawPeer;
 
 TEST_F(NoisyLoad, small_requests_at_full_depth_leave_others_theirs) {
@@ -49,11 +50,6 @@ TEST_P(NoisyLoadOfEachSize, leaves_others_theirs) {
   begin_honest();
   add_load("noisy", "memory", {.depth = kQueueDepth, .bytes = bytes, .op = op});
   expect_its_share_of_a_busy_server();
-}
-
-std::string size_name(const testing::TestParamInfo<std::tuple<BlockOp, uint32_t>>& info) {
-  const char* const op = std::get<0>(info.param) == BlockOp::kRead ? "Read" : "Write";
-  return op + std::to_string(std::get<1>(info.param) >> 10) + "KiB";
 }
 
 INSTANTIATE_TEST_SUITE_P(Operations, NoisyLoadOfEachSize,
@@ -159,18 +155,6 @@ class NoisySessions : public NoisyLoad, public testing::WithParamInterface<LoadS
  protected:
   static constexpr uint32_t kSessions = 8;
   NoisySessions() : NoisyLoad({.small_memories = kSessions}) {}
-  void add_sessions(const LoadShape& shape) {
-    ClientNode& client = add_client("several");
-    for (uint32_t i = 0; i < kSessions; ++i) {
-      const std::string number = std::to_string(i);
-      RemoteSession& session = i == 0 ? *client.session : add_session(client, "several" + number);
-      RemoteDeviceOptions device;
-      device.name = "small" + number;
-      auto opened = try_open(client, std::move(device), &session);
-      ASSERT_TRUE(opened.ok()) << opened.error().message();
-      loads.push_back(std::make_unique<Load>(client, **opened, shape));
-    }
-  }
   uint64_t done_by_all() const {
     uint64_t done = 0;
     for (const auto& load : loads) done += load->done();
@@ -180,7 +164,7 @@ class NoisySessions : public NoisyLoad, public testing::WithParamInterface<LoadS
 
 TEST_P(NoisySessions, have_one_part_together) {
   const Load& its = add_load("one", "memory", GetParam());
-  add_sessions(GetParam());
+  add_sessions(kSessions, GetParam());
   run(kWindowNs / 4, {});
   const uint64_t its_before = its.done(), all_before = done_by_all();
   run(kWindowNs, {});

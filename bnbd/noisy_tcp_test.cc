@@ -15,9 +15,9 @@ namespace {
 using test::ClientNode;
 using test::kMaxIoBytes;
 using test::kQueueDepth;
-using test::LoadShape;
 using test::NoisyLoad;
 using test::RawClient;
+using test::size_name;
 
 constexpr uint32_t kConnections = 8;
 
@@ -63,23 +63,8 @@ TEST_P(NoisyTcpOfEachSize, by_one_connection_leaves_others_theirs) {
 TEST_P(NoisyTcpOfEachSize, by_eight_connections_leaves_others_theirs) {
   const auto [op, bytes] = GetParam();
   begin_honest();
-  ClientNode& client = add_client("several");
-  for (uint32_t i = 0; i < kConnections; ++i) {
-    const std::string number = std::to_string(i);
-    RemoteSession& session = i == 0 ? *client.session : add_session(client, "several" + number);
-    RemoteDeviceOptions device;
-    device.name = "small" + number;
-    auto opened = try_open(client, std::move(device), &session);
-    ASSERT_TRUE(opened.ok()) << opened.error().message();
-    const LoadShape shape = {.depth = kQueueDepth, .bytes = bytes, .op = op};
-    loads.push_back(std::make_unique<test::Load>(client, **opened, shape));
-  }
+  add_sessions(kConnections, {.depth = kQueueDepth, .bytes = bytes, .op = op});
   expect_its_share_of_a_busy_server();
-}
-
-std::string size_name(const testing::TestParamInfo<std::tuple<BlockOp, uint32_t>>& info) {
-  const char* const op = std::get<0>(info.param) == BlockOp::kRead ? "Read" : "Write";
-  return op + std::to_string(std::get<1>(info.param) >> 10) + "KiB";
 }
 
 INSTANTIATE_TEST_SUITE_P(Operations, NoisyTcpOfEachSize,
@@ -103,10 +88,10 @@ TEST_F(NoisyTcp, who_has_no_session_leaves_the_only_one_its_throughput) {
   begin_honest();
   trs::testing::RawPeer& peer = add_peer();
   crowd = std::make_unique<test::RawCrowd>(peer);
-  (void)until([&] {
+  ASSERT_TRUE(until([&] {
     if (crowd->accepted < 40) crowd->go_on();
     return crowd->accepted >= 40 && crowd->decided();
-  });
+  }));
   peer.may_overrun = true;  // some may be evicted
   frames_sent = [this] { return crowd->written; };
   expect_its_share([&] { crowd->keep_writing_nothing(32); });

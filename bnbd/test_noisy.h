@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "base/sim_charge.h"
@@ -31,6 +32,12 @@ inline constexpr uint32_t kMaxIoBytes = 1 << 20;
 inline constexpr uint64_t kPartBytes = 32 << 10;  // in which the server does what is long
 inline constexpr uint64_t kSentBytes = 16 << 10;  // in which it sends it
 inline constexpr uint64_t kMemoryBytes = 64 << 20;
+
+/// Of a test for (operation, bytes of a request).
+inline std::string size_name(const testing::TestParamInfo<std::tuple<BlockOp, uint32_t>>& info) {
+  const char* const op = std::get<0>(info.param) == BlockOp::kRead ? "Read" : "Write";
+  return op + std::to_string(std::get<1>(info.param) >> 10) + "KiB";
+}
 
 struct Served {
   uint32_t null_devices = 0;
@@ -113,6 +120,19 @@ class NoisyLoad : public Rig {
   Load& add_load(const std::string& client, const std::string& name, const LoadShape& shape) {
     ClientNode& node = add_client(client);
     return *loads.emplace_back(std::make_unique<Load>(node, open(node, name), shape));
+  }
+  /// One client's: so many sessions, each with a device of its own, of Served::small_memories.
+  void add_sessions(uint32_t count, const LoadShape& shape) {
+    ClientNode& client = add_client("several");
+    for (uint32_t i = 0; i < count; ++i) {
+      const std::string number = std::to_string(i);
+      RemoteSession& session = i == 0 ? *client.session : add_session(client, "several" + number);
+      RemoteDeviceOptions device;
+      device.name = "small" + number;
+      auto opened = try_open(client, std::move(device), &session);
+      ASSERT_TRUE(opened.ok()) << opened.error().message();
+      loads.push_back(std::make_unique<Load>(client, **opened, shape));
+    }
   }
   /// What an honest client gets done in a window with the others, which act on each event.
   uint64_t measure(const Load& load, const std::function<void()>& act = {}) {

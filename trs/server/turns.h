@@ -2,13 +2,13 @@
 // can keeps nobody else waiting for long.
 //
 // While the server has one session, that one has all it can take. Of several, those that are not
-// open yet included, each client has an
-// equal part of a turn that is short, however many sessions are its own: a request waits for one
-// turn before it is taken, and for one more before it is answered. Counted are completions, by
-// client and not by connection; what one leaves of its part others may have. Data that is copied or
-// sent has a bound of its own, and so has what a device moves for a client (vhca/wire_budget.h).
-// Parts are equal among those that have asked for something lately, or used up what may be moved
-// for them, in windows of time, since an honest client with few requests is busy in few turns.
+// open yet included, each client has an equal part of a turn that is short, however many sessions
+// are its own: a request waits for one turn before it is taken, and for one more before it is
+// answered. Counted are completions, by client and not by connection; what one leaves of its part
+// others may have. Data that is copied or sent has a bound of its own, and so has what a device
+// moves for a client (vhca/wire_budget.h). Parts are equal among those that have asked for
+// something lately, or used up what may be moved for them, in windows of time, since an honest
+// client with few requests is busy in few turns.
 //
 // Thread: the reactor's.
 #pragma once

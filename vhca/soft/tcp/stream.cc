@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kReceiveBytesPerRun = 256 * 1024;
 /// Who calls holds a lock that its owner spins for.
 constexpr uint64_t kSendBytesPerRun = 1 << 20;
-constexpr uint64_t kSharedSendBytesPerRun = 64 << 10;
+constexpr uint64_t kSharedSendBytesPerRun = 64 << 10;  // while others wait for their turn, too
 /// How long polls look at a silent socket each time; after that the reactor watches it, and polls
 /// look now and then, for owners whose reactor does not turn.
 constexpr uint64_t kHotNs = 50 * base::kMicrosecond;
