@@ -1,5 +1,6 @@
 // Golden messages of other implementations, for tests: files of tests/golden, as
-// tests/lab/rdma_packets.py writes them. Tests run in the root of the tree.
+// tests/lab/rdma_packets.py writes them. Tests run in the root of the tree. With BRAID_GOLDEN they
+// are those of that folder: what the lab has just captured (tests/lab/run kernel_capture).
 #pragma once
 
 #include <gtest/gtest.h>
@@ -23,10 +24,15 @@ struct GoldenMessage {
   std::vector<std::byte> bytes;
 };
 
+inline std::string golden_folder() {
+  const char* other = std::getenv("BRAID_GOLDEN");
+  return std::string(other ? other : "tests/golden") + "/";
+}
+
 /// The message of "tests/golden/<name>.hex"; the test fails if it is not there or not whole.
 inline GoldenMessage read_golden(const std::string& name) {
   GoldenMessage message;
-  const std::string path = "tests/golden/" + name + ".hex";
+  const std::string path = golden_folder() + name + ".hex";
   std::ifstream in(path);
   EXPECT_TRUE(in.is_open()) << path << " cannot be opened";
   size_t size = 0;
@@ -55,7 +61,7 @@ inline GoldenMessage read_golden(const std::string& name) {
 inline std::vector<std::string> golden_messages(const std::string& folder,
                                                 const std::string& name = {}) {
   std::vector<std::string> found;
-  for (const auto& each : std::filesystem::directory_iterator("tests/golden/" + folder)) {
+  for (const auto& each : std::filesystem::directory_iterator(golden_folder() + folder)) {
     if (each.path().extension() != ".hex") continue;
     const std::string stem = each.path().stem().string();
     if (name.empty() || stem == name || stem.starts_with(name + ".")) {
