@@ -119,8 +119,9 @@ class ServerGame {
     const uint64_t before = server_->news.questions();
     server_->size_told_bytes = kDiskBytes / 2;
     const auto done = [this, before] {
+      // Lost as a device is that was not superseded before.
+      if (honest_->session->state() == trs::SessionState::kLost) return true;
       const RemoteState state = honest_->device->state();
-      if (state == RemoteState::kLost) return true;  // and so is the session
       server_->home().post([server = server_] { server->give_notice(); });
       const bool heard = state != RemoteState::kOpen || server_->nameless ||
                          honest_->device->info().size_bytes == server_->size_told_bytes;
