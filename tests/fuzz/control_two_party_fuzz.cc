@@ -87,7 +87,10 @@ class Game {
     }
     settle();
     for (auto& caller : callers_) caller.reset();
-    require(descriptors() == before, "nothing is left of them");
+    // The node reads in pieces what callers who are gone have left: up to a socket's buffer.
+    bool left = true;
+    for (int i = 0; i < 32 && left; ++i) left = descriptors() != before;
+    require(!left, "nothing is left of them");
   }
 
  private:

@@ -8,6 +8,7 @@
 //               what it has taken. Bits 3 to 5: the world's seed, which cuts the streams
 #include <algorithm>
 #include <deque>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -47,13 +48,16 @@ constexpr size_t kCandidatesOfOneAddress = 128;
 constexpr size_t kCandidates = 256 + SetupProcess::kBacklog;
 constexpr size_t kGuests = 4;  // of the honest peer: one, and those that it gave up
 
-/// Counts the lines that the listener writes about who does not know its language.
+/// Counts the lines that the listener writes about who does not know its language, by address.
 class Lines final : public braid::base::LogSink {
  public:
   void write(braid::base::LogLevel, std::string_view, std::string_view line) override {
-    refusals += line.starts_with("refused a connection from") ? 1 : 0;
+    constexpr std::string_view kSays = "refused a connection from ";
+    if (!line.starts_with(kSays)) return;
+    line.remove_prefix(kSays.size());
+    ++refusals[std::string(line.substr(0, line.find(':')))];
   }
-  uint64_t refusals = 0;
+  std::map<std::string, uint64_t> refusals;
 };
 
 braid::fuzz::Reached dial_failed("connect() fails"), dial_rejected("it is rejected"),
@@ -260,9 +264,11 @@ class Game {
     for (auto& line : dials_) judge(*line);
     judge_round();
     taken.count(user_->in_hand() > 0);
-    refused_in_log.count(log_->refusals > 0);
+    refused_in_log.count(!log_->refusals.empty());
     const uint64_t refilled = (world_.now_ns() - begun_ns_) * 10 / kSecond;
-    require(log_->refusals <= 11 + refilled, "who comes again and again fills no log");
+    for (const auto& [ip, lines] : log_->refusals) {
+      require(lines <= 11 + refilled, "who comes again and again fills no log");
+    }
   }
 
   // --- the end
