@@ -76,23 +76,41 @@ class Worker {
   std::promise<void> ended_;
 };
 
-class ClientThreads : public test::ClientThreadsRig, public testing::WithParamInterface<size_t> {
+struct Way {
+  size_t reactors;
+  test::Wire wire;
+};
+
+class ClientThreads : public test::ClientThreadsRig, public testing::WithParamInterface<Way> {
  protected:
-  ClientThreads() : ClientThreadsRig(GetParam()) {}
+  ClientThreads() : ClientThreadsRig(GetParam().reactors, GetParam().wire) {}
   ~ClientThreads() override {
     // Its memory goes before the session that it is registered with.
     at_home([&] { region_.reset(); });
+    if (!beside_disk_) return;
+    at_home([&] { beside_region_.reset(); });
+    await([&] { return close_beside(); });
+    at_home([&] {
+      beside_disk_.reset();
+      beside_.reset();
+    });
+  }
+  base::Task<void> close_beside() {
+    co_await beside_disk_->close();
+    co_await beside_->close();
   }
   void open_with_memory(const std::string& name) {
     open(name);
-    region_ = std::move(disk_->create_region(GetParam() * kWorkersEach * kBytes)).value();
+    region_ = std::move(disk_->create_region(workers_wanted() * kBytes)).value();
   }
-  void start_workers(uint64_t rounds) {
-    for (size_t i = 0; i < GetParam() * kWorkersEach; ++i) {
-      workers_.push_back(
-          std::make_unique<Worker>(queues_[i % queues_.size()], *region_, i, rounds));
+  static size_t workers_wanted() { return GetParam().reactors * kWorkersEach; }
+  void start_workers(uint64_t rounds) { start_workers(queues_, *region_, rounds); }
+  void start_workers(const std::vector<BlockQueue>& queues, const Region& region, uint64_t rounds) {
+    const size_t first = workers_.size();
+    for (size_t i = 0; i < workers_wanted(); ++i) {
+      workers_.push_back(std::make_unique<Worker>(queues[i % queues.size()], region, i, rounds));
     }
-    for (auto& worker : workers_) worker->start();
+    for (size_t i = first; i < workers_.size(); ++i) workers_[i]->start();
   }
   void expect_all_well() {
     for (auto& worker : workers_) {
@@ -103,6 +121,9 @@ class ClientThreads : public test::ClientThreadsRig, public testing::WithParamIn
   }
 
   std::unique_ptr<Region> region_;
+  std::unique_ptr<RemoteSession> beside_;
+  std::unique_ptr<RemoteDevice> beside_disk_;
+  std::unique_ptr<Region> beside_region_;
   std::vector<std::unique_ptr<Worker>> workers_;
 };
 
@@ -182,8 +203,30 @@ TEST_P(ClientThreads, regions_come_and_go_on_any_thread) {
   expect_all_well();
 }
 
-INSTANTIATE_TEST_SUITE_P(Reactors, ClientThreads, testing::Values(1, 2, 4),
-                         [](const auto& count) { return std::to_string(count.param); });
+/// Two clients share the turns of the server's reactors, and what their devices move in them.
+TEST_P(ClientThreads, two_clients_read_what_each_wrote_at_one_server) {
+  open_with_memory("ram");
+  await([&] { return open_both("beside", "beside", beside_, beside_disk_); });
+  std::vector<BlockQueue> queues;
+  at_home([&] { queues = beside_disk_->queues(); });
+  beside_region_ = std::move(beside_disk_->create_region(workers_wanted() * kBytes)).value();
+  start_workers(200);
+  start_workers(queues, *beside_region_, 200);
+  expect_all_well();
+}
+
+std::vector<Way> ways() {
+  std::vector<Way> all;
+  for (const test::Wire wire : {test::Wire::kInHost, test::Wire::kTcp}) {
+    for (const size_t reactors : {1, 2, 4}) all.push_back({reactors, wire});
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Reactors, ClientThreads, testing::ValuesIn(ways()), [](const auto& way) {
+  return std::to_string(way.param.reactors) +
+         (way.param.wire == test::Wire::kTcp ? "OverTcp" : "InHost");
+});
 
 }  // namespace
 }  // namespace braid::bnbd

@@ -20,7 +20,7 @@ namespace braid::bnbd::test {
 /// A client with reactors of its own threads, and a server with two.
 class ClientThreadsRig : public testing::Test {
  protected:
-  explicit ClientThreadsRig(size_t reactors) {
+  explicit ClientThreadsRig(size_t reactors, Wire wire = Wire::kInHost) : wire_(wire) {
     folder_.make_file("disk.img", 8 << 20);
     base::LinuxHostOptions quiet;
     quiet.log_sink = base::make_null_sink();
@@ -31,7 +31,7 @@ class ClientThreadsRig : public testing::Test {
       threads_.push_back(std::move(host_->start_thread("client", run)).value());
     }
     start_server(0);
-    at_home([&] { device_ = std::move(vhca::create_soft_device(*host_, home())).value(); });
+    at_home([&] { device_ = make_device(*host_, home(), wire_); });
   }
   ~ClientThreadsRig() override {
     if (disk_) await([&] { return close_disk(); });
@@ -46,7 +46,7 @@ class ClientThreadsRig : public testing::Test {
     threads_.clear();
   }
   void start_server(uint16_t port) {
-    server_ = std::make_unique<ServerThread>(*host_, folder_.path(), port, 2);
+    server_ = std::make_unique<ServerThread>(*host_, folder_.path(), port, 2, wire_);
   }
   base::Reactor& home() { return *reactors_.front(); }
   void at_home(const std::function<void()>& function) {
@@ -69,22 +69,24 @@ class ClientThreadsRig : public testing::Test {
   }
   base::Task<void> close_disk() { co_await disk_->close(); }
   base::Task<void> close_session() { co_await session_->close(); }
-  base::Task<void> open_both(std::string name) {
+  base::Task<void> open_both(std::string session_name, std::string name,
+                             std::unique_ptr<RemoteSession>& session,
+                             std::unique_ptr<RemoteDevice>& disk) {
     RemoteSessionOptions options;
-    options.transport.session_name = "test";
+    options.transport.session_name = std::move(session_name);
     options.transport.server = server_->address();
     for (auto& reactor : reactors_) options.transport.reactors.push_back(reactor.get());
-    auto session = co_await RemoteSession::open(*device_, std::move(options));
-    EXPECT_TRUE(session.ok()) << session.error().message();
-    session_ = std::move(session).value();
+    auto opened_session = co_await RemoteSession::open(*device_, std::move(options));
+    EXPECT_TRUE(opened_session.ok()) << opened_session.error().message();
+    session = std::move(opened_session).value();
     RemoteDeviceOptions device;
     device.name = std::move(name);
-    auto opened = co_await session_->open_device(std::move(device));
+    auto opened = co_await session->open_device(std::move(device));
     EXPECT_TRUE(opened.ok()) << opened.error().message();
-    disk_ = std::move(opened).value();
+    disk = std::move(opened).value();
   }
   void open(const std::string& name) {
-    await([&] { return open_both(name); });
+    await([&] { return open_both("test", name, session_, disk_); });
     at_home([&] { queues_ = disk_->queues(); });
   }
   RemoteDeviceStatus status() {
@@ -93,6 +95,7 @@ class ClientThreadsRig : public testing::Test {
     return now;
   }
 
+  const Wire wire_;
   const base::ScratchFolder folder_{base::folder_on_disk()};
   std::unique_ptr<base::Host> host_;
   std::vector<std::unique_ptr<base::Reactor>> reactors_;

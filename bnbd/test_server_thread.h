@@ -15,11 +15,22 @@
 
 namespace braid::bnbd::test {
 
-/// Reactors with a thread each; exports a folder, and memory as "ram".
+enum class Wire { kInHost, kTcp };
+
+/// Of 127.0.0.1. Control reactor.
+inline std::unique_ptr<vhca::Device> make_device(base::Host& host, base::Reactor& control,
+                                                 Wire wire) {
+  auto device = wire == Wire::kTcp ? vhca::create_tcp_device(host, control, {.ip = "127.0.0.1"})
+                                   : vhca::create_soft_device(host, control);
+  return std::move(device).value();
+}
+
+/// Reactors with a thread each; exports a folder, and memory as "ram" and "beside".
 class ServerThread {
  public:
-  ServerThread(base::Host& host, std::string root, uint16_t port, size_t reactor_count)
-      : host_(host), root_(std::move(root)), port_(port) {
+  ServerThread(base::Host& host, std::string root, uint16_t port, size_t reactor_count,
+               Wire wire = Wire::kInHost)
+      : host_(host), root_(std::move(root)), port_(port), wire_(wire) {
     for (size_t i = 0; i < reactor_count; ++i) {
       reactors_.push_back(std::move(base::Reactor::create(host_, {})).value());
     }
@@ -52,10 +63,11 @@ class ServerThread {
  private:
   base::Reactor& home() { return *reactors_.front(); }
   vhca::Address create() {
-    device_ = std::move(vhca::create_soft_device(host_, home())).value();
+    device_ = make_device(host_, home(), wire_);
     ExportServerOptions options;
     options.root = root_;
-    options.named = {{NamedExport::Kind::kMemory, "ram", 8 << 20}};
+    options.named = {{NamedExport::Kind::kMemory, "ram", 8 << 20},
+                     {NamedExport::Kind::kMemory, "beside", 8 << 20}};
     options.transport.listen = {"127.0.0.1", port_};
     for (auto& reactor : reactors_) options.transport.reactors.push_back(reactor.get());
     options.transport.queue_depth = 32;
@@ -74,6 +86,7 @@ class ServerThread {
   base::Host& host_;
   const std::string root_;
   const uint16_t port_;
+  const Wire wire_;
   std::vector<std::unique_ptr<base::Reactor>> reactors_;
   std::vector<std::unique_ptr<base::Thread>> threads_;
   std::unique_ptr<vhca::Device> device_;

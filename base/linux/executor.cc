@@ -16,16 +16,33 @@ Executor::~Executor() {
   for (std::thread& thread : threads_) thread.join();
 }
 
+Status Executor::start() {
+  const std::lock_guard lock(mutex_);
+  return add_thread();
+}
+
+Status Executor::add_thread() {
+  try {
+    threads_.emplace_back(&Executor::run_jobs, this);
+  } catch (const std::system_error& failure) {
+    return sys_error(failure.code().value(), "starting a thread for calls that wait");
+  }
+  ::pthread_setname_np(threads_.back().native_handle(), "braid-worker");
+  return {};
+}
+
 void Executor::execute(std::function<void()> work) {
   const std::lock_guard lock(mutex_);
   queue_.push_back(std::move(work));
   if (idle_ >= queue_.size()) return wake_.notify_one();
   if (threads_.size() == threads_max_) return;
-  try {
-    threads_.emplace_back(&Executor::run_jobs, this);
-    ::pthread_setname_np(threads_.back().native_handle(), "braid-worker");
-  } catch (const std::system_error&) {
-    if (threads_.empty()) throw;  // else one of them comes to it
+  const Status added = add_thread();
+  if (added.ok()) {
+    short_told_ = false;
+  } else if (!std::exchange(short_told_, true)) {
+    log_.error("{}: files and memory wait for the {} threads that there are; raise the limit of "
+               "tasks (ulimit -u, TasksMax=)",
+               added.error().message(), threads_.size());
   }
 }
 

@@ -1,5 +1,6 @@
 // Worker threads for calls that wait. Each may wait for as long as a device does, so there are as
-// many threads as jobs have ever waited at once, up to a maximum: a hung one holds up no other.
+// many threads as jobs have ever waited at once, up to a maximum: a hung one holds up no other. One
+// is there from the beginning: where the system has no more to give, jobs wait for those there are.
 #pragma once
 
 #include <condition_variable>
@@ -9,29 +10,38 @@
 #include <thread>
 #include <vector>
 
+#include "base/log.h"
+#include "base/result.h"
+
 namespace braid::base {
 
 class Executor {
  public:
-  explicit Executor(size_t threads_max) : threads_max_(threads_max) {}
+  /// `log` outlives it, and is told of threads that cannot be had.
+  Executor(size_t threads_max, Logger& log) : threads_max_(threads_max), log_(log) {}
   /// Waits until all work is done.
   ~Executor();
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
+  /// Before all else: the first thread. The system's error, if it gives none.
+  Status start();
   /// Any thread. Begun in order of submission, at once while there are less than `threads_max` jobs
-  /// and the system has threads to give. Throws std::system_error if it has not even one.
+  /// and the system has threads to give.
   void execute(std::function<void()> work);
 
  private:
+  Status add_thread();  // under the mutex
   void run_jobs();
 
   const size_t threads_max_;
+  Logger& log_;
   std::mutex mutex_;
   std::condition_variable wake_;
   std::deque<std::function<void()>> queue_;  // mutex_
   size_t idle_ = 0;                          // threads in wake_; mutex_
   bool ending_ = false;                      // mutex_
+  bool short_told_ = false;                  // since a thread was had; mutex_
   std::vector<std::thread> threads_;         // mutex_; never fewer until the end
 };
 

@@ -61,13 +61,19 @@ class LinuxHost : public Host {
   explicit LinuxHost(const LinuxHostOptions& options)
       : logger_(without_waiting(options.log_sink), options.log_name, options.log_level),
         heavy_fence_(membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED)),
-        executor_(options.workers_max) {
+        executor_(options.workers_max, logger_) {
     if (!heavy_fence_) {
       logger_.warning(
           "the kernel refuses membarrier: fences between processes cost more in every message");
     }
     // Refused where Yama is not in use, and not needed then.
     if (options.allow_peer_copy) (void)::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
+  }
+
+  /// Its first worker.
+  Status start() {
+    const SignalsBlocked blocked;
+    return executor_.start();
   }
 
   uint64_t now_ns() override { return read_clock(CLOCK_MONOTONIC); }
@@ -195,10 +201,11 @@ Result<std::unique_ptr<Host>> create_linux_host(const LinuxHostOptions& options)
   if (boot_id().empty())
     return make_error(Errc::kNotSupported,
                       "cannot read /proc/sys/kernel/random/boot_id: is /proc mounted?");
-  std::unique_ptr<Host> host = std::make_unique<LinuxHost>(options);
+  auto host = std::make_unique<LinuxHost>(options);
+  if (const Status started = host->start(); !started.ok()) return started.error();
   // Shows at once what would else fail at the first reactor.
   BRAID_TRY(auto queue, host->create_io_queue());
-  return host;
+  return std::unique_ptr<Host>(std::move(host));
 }
 
 }  // namespace braid::base
