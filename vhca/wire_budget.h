@@ -32,6 +32,7 @@ class WireBudget {
   static constexpr int64_t kFrameBytes = 1024;
   /// A system call for less is not worth it: the rest is owed.
   static constexpr int64_t kCallBytes = 4096;
+  static constexpr int64_t kOwedMax = 16 << 20;
 
   /// Whether the queue pair may receive now. If not it shall ask again in each turn of its owner.
   bool begin(WireTurn& its) {
@@ -56,13 +57,14 @@ class WireBudget {
   bool bounded() const { return left_ <= kUnbounded / 2; }
 
   // --- the owner
-  /// Of what was not used nothing is kept; what is owed is taken off.
+  /// Of what was not used nothing is kept; what is owed is taken off. More than kOwedMax is
+  /// forgiven: who must be heard within a heartbeat's time cannot pay for answers of many seconds.
   void give(uint64_t bytes) {
     if (!std::exchange(refused_, false)) {
       ++round_;
       contested_ = false;
     }
-    left_ = std::min<int64_t>(left_, 0) + static_cast<int64_t>(bytes);
+    left_ = std::clamp<int64_t>(left_, -kOwedMax, 0) + static_cast<int64_t>(bytes);
   }
   /// Whoever uses it shares with nobody.
   void give_all() { left_ = kUnbounded; }

@@ -36,6 +36,17 @@ TEST(WireBudgetTest, WhatIsNotUsedIsNotKeptAndWhatIsOwedIsTakenOff) {
   EXPECT_EQ(budget.most(1 << 20), 1u << 20);
 }
 
+/// Answers to what it asked for while it was alone are sent whole, and all at once.
+TEST(WireBudgetTest, WhoOwesVeryMuchIsHeardAgainBeforeLong) {
+  WireBudget budget;
+  budget.give(8192);
+  budget.moved(1 << 30);
+  int turns = 0;
+  for (; budget.most(1) == 0 && turns < 10'000; ++turns) budget.give(8192);
+  EXPECT_GT(turns, 1000) << "it pays";
+  EXPECT_LT(turns, 2500) << "but not for ever";
+}
+
 TEST(WireBudgetTest, WhoIsNotInAnybodysWayMayComeAgain) {
   WireBudget budget;
   WireTurn its;

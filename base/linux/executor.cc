@@ -40,9 +40,10 @@ void Executor::execute(std::function<void()> work) {
   if (added.ok()) {
     short_told_ = false;
   } else if (!std::exchange(short_told_, true)) {
-    log_.error("{}: files and memory wait for the {} threads that there are; raise the limit of "
-               "tasks (ulimit -u, TasksMax=)",
-               added.error().message(), threads_.size());
+    log_.error(
+        "{}: files and memory wait for the {} threads that there are; raise the limit of "
+        "tasks (ulimit -u, TasksMax=)",
+        added.error().message(), threads_.size());
   }
 }
 

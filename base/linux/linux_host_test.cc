@@ -199,7 +199,9 @@ int child_of_two(const std::string& name) {
 
 TEST_F(LinuxHostTest, TwoProcessesShareSegmentsEventsAndMemory) {
   const std::string name = unique_name("braid-two");
+  host.reset();  // its thread, which a child that has a host of its own must not inherit
   const pid_t child = fork_child([&] { return child_of_two(name); });
+  host = quiet_linux_host();
   auto listener = std::move(host->listen_local(name)).value();
   Result<std::unique_ptr<LocalSocket>> accepted = listener->accept();
   while (accepted.code() == Errc::kWouldBlock) {

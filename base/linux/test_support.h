@@ -35,7 +35,8 @@ inline Errc run_io(Reactor& reactor, IoOp& op) {
   return *result;
 }
 
-/// Runs `body` in a forked process; gives its exit status. The body must not start threads.
+/// Runs `body` in a forked process; gives its exit status. While this process has threads the body
+/// must not start any, and so have no host.
 template <typename Body>
 pid_t fork_child(Body body) {
   const pid_t pid = ::fork();
