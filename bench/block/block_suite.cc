@@ -26,6 +26,14 @@ std::vector<RowPlan> block_suite() {
       {.name = "braid, beside a client that clears", .pause_ns = kPauseNs, .beside_clears = true});
   fair.peer = braid_remote_read({.name = "braid, alone", .pause_ns = kPauseNs});
   plans.push_back(std::move(fair));
+
+  RowPlan crowd{.name = "4 KiB random read, depth 1, beside 40 idle sessions",
+                .unit = "IOPS",
+                .better = Better::kHigher,
+                .target = 0.9};
+  crowd.ours = braid_remote_read({.name = "braid, beside 40 idle sessions", .idle_sessions = 40});
+  crowd.peer = braid_remote_read({.name = "braid, alone"});
+  plans.push_back(std::move(crowd));
   return plans;
 }
 

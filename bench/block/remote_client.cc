@@ -11,9 +11,9 @@ namespace {
 constexpr unsigned kBlocksCompared = 8;
 
 std::unique_ptr<bnbd::RemoteSession> connect(const BraidSide& side, vhca::Device& device,
-                                             uint16_t port) {
+                                             uint16_t port, const std::string& name = "bench") {
   bnbd::RemoteSessionOptions options;
-  options.transport.session_name = "bench";
+  options.transport.session_name = name;
   options.transport.server = {.ip = "127.0.0.1", .port = port};
   options.transport.reactors = {side.reactor.get()};
   return must(side.reactor->run_until_done(bnbd::RemoteSession::open(device, options)));
@@ -75,6 +75,16 @@ void clear_without_end(Channel& channel, uint16_t port) {
   clears.front().channel = &channel;
   clears.front().until_told = 4;
   for (Clear& clear : clears) remote->submit(clear.request);
+  side.reactor->run();
+}
+
+void idle_sessions(Channel& channel, uint16_t port, unsigned count) {
+  const BraidSide side(0);
+  const auto device = must(vhca::create_soft_device(*side.host, *side.reactor, {}));
+  std::vector<std::unique_ptr<bnbd::RemoteSession>> sessions;
+  for (unsigned i = 0; i < count; ++i)
+    sessions.push_back(connect(side, *device, port, fmt::format("idle{}", i)));
+  channel.send({{"open", true}});
   side.reactor->run();
 }
 

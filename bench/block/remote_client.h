@@ -31,6 +31,9 @@ void serve_memory(Channel& channel, uint64_t store_bytes, uint64_t pause_ns);
 /// Sends {"flows": true} once that is under way. Sleeps while it waits.
 void clear_without_end(Channel& channel, uint16_t port);
 
+/// Opens so many sessions, which ask for nothing. Sends {"open": true}; then only heartbeats flow.
+void idle_sessions(Channel& channel, uint16_t port, unsigned count);
+
 /// A mapped device, with one request at a time.
 class RemoteClient {
  public:

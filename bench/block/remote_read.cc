@@ -14,7 +14,8 @@ class BraidRemoteRead : public Candidate {
   std::string name() const override { return read_.name; }
   std::string threads() const override {
     return std::string("one reactor a side; both spin, yield after each empty turn") +
-           (read_.beside_clears ? "; who clears sleeps, on the client's CPU" : "");
+           (read_.beside_clears ? "; who clears sleeps, on the client's CPU" : "") +
+           (read_.idle_sessions > 0 ? "; who is idle sleeps, on the client's CPU" : "");
   }
 
   base::Status prepare(Bench& bench) override {
@@ -40,6 +41,12 @@ class BraidRemoteRead : public Candidate {
       BRAID_TRY(other, Process::call(bench.interrupts, bench.cpus.client,
                                      [&](Channel& channel) { clear_without_end(channel, port_); }));
       BRAID_TRY(const auto flows, other->receive(kStartMs));
+    }
+    if (read_.idle_sessions > 0) {
+      BRAID_TRY(other, Process::call(bench.interrupts, bench.cpus.client, [&](Channel& channel) {
+                  idle_sessions(channel, port_, read_.idle_sessions);
+                }));
+      BRAID_TRY(const auto open, other->receive(kStartMs));
     }
     BRAID_TRY(Process client,
               Process::call(bench.interrupts, bench.cpus.client, [&](Channel& channel) {

@@ -15,6 +15,7 @@ struct RemoteRead {
   std::string name = "braid remote device, in-host software HCA";
   uint64_t pause_ns = 0;       // after each answer
   bool beside_clears = false;  // another client of the same server clears all the time
+  unsigned idle_sessions = 0;  // of another client
 };
 
 /// Random 4 KiB reads at depth 1, IOPS. Both sides poll.
