@@ -16,11 +16,6 @@ Executor::~Executor() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-Status Executor::start() {
-  const std::lock_guard lock(mutex_);
-  return add_thread();
-}
-
 Status Executor::add_thread() {
   try {
     threads_.emplace_back(&Executor::run_jobs, this);

@@ -1,6 +1,6 @@
 // Worker threads for calls that wait. Each may wait for as long as a device does, so there are as
-// many threads as jobs have ever waited at once, up to a maximum: a hung one holds up no other. One
-// is there from the beginning: where the system has no more to give, jobs wait for those there are.
+// many threads as jobs have ever waited at once, up to a maximum: a hung one holds up no other.
+// Where the system has no more to give, jobs wait for those there are.
 #pragma once
 
 #include <condition_variable>
@@ -24,10 +24,8 @@ class Executor {
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  /// Before all else: the first thread. The system's error, if it gives none.
-  Status start();
   /// Any thread. Begun in order of submission, at once while there are less than `threads_max` jobs
-  /// and the system has threads to give.
+  /// and the system has threads to give. If it has not even one, when one is had for a later job.
   void execute(std::function<void()> work);
 
  private:

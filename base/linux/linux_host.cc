@@ -70,12 +70,6 @@ class LinuxHost : public Host {
     if (options.allow_peer_copy) (void)::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
   }
 
-  /// Its first worker.
-  Status start() {
-    const SignalsBlocked blocked;
-    return executor_.start();
-  }
-
   uint64_t now_ns() override { return read_clock(CLOCK_MONOTONIC); }
   uint64_t wall_clock_ns() override { return read_clock(CLOCK_REALTIME); }
   void random(std::span<std::byte> out) override {
@@ -201,11 +195,10 @@ Result<std::unique_ptr<Host>> create_linux_host(const LinuxHostOptions& options)
   if (boot_id().empty())
     return make_error(Errc::kNotSupported,
                       "cannot read /proc/sys/kernel/random/boot_id: is /proc mounted?");
-  auto host = std::make_unique<LinuxHost>(options);
-  if (const Status started = host->start(); !started.ok()) return started.error();
+  std::unique_ptr<Host> host = std::make_unique<LinuxHost>(options);
   // Shows at once what would else fail at the first reactor.
   BRAID_TRY(auto queue, host->create_io_queue());
-  return std::unique_ptr<Host>(std::move(host));
+  return host;
 }
 
 }  // namespace braid::base

@@ -36,7 +36,7 @@ inline Errc run_io(Reactor& reactor, IoOp& op) {
 }
 
 /// Runs `body` in a forked process; gives its exit status. While this process has threads the body
-/// must not start any, and so have no host.
+/// must not start any, and so have no host that does file work.
 template <typename Body>
 pid_t fork_child(Body body) {
   const pid_t pid = ::fork();
