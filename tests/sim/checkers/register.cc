@@ -211,9 +211,19 @@ void BlockRegister::retire(const std::vector<Candidate>& before, Instant now, In
             {c.value, unowed && c.left ? kForever : std::min(c.until, superseded_at(nullptr, now)),
              std::max(c.beside, last_write()), unowed});
   }
-  for (const Op& op : burst_)
+  for (const Op& op : burst_) {
     if (op.kind == Kind::kWrite && !is_possible(op.value) && !overwritten_durably(&op))
       add(past_, {op.value, superseded_at(&op, now), last_write(), unowed});
+    // What a loss brought back was there until something was written after that loss.
+    const bool rewritten_durably = std::any_of(burst_.begin(), burst_.end(), [&](const Op& later) {
+      return later.durable && later.begin > op.end;
+    });
+    if (rewritten_durably) continue;
+    for (const Candidate& c : op.restored)
+      if (!is_possible(c.value))
+        add(past_, {c.value, std::min(c.until, superseded_at(&op, now)),
+                    std::max(c.beside, last_write()), unowed});
+  }
   std::erase_if(past_, [floor](const Candidate& c) { return c.until <= floor; });
 }
 

@@ -404,5 +404,24 @@ TEST(BlockRegister, AnEndWithoutABeginningIsCaught) {
   EXPECT_FALSE(h.ok(1));
 }
 
+/// A read that is held up keeps all that happens meanwhile undecided.
+TEST(BlockRegister, WhatALossBroughtBackWhileAReadWasHeldUpMayComeBackByTheNext) {
+  for (const bool flushed_again : {false, true}) {
+    History h;
+    EXPECT_TRUE(h.write(1));
+    h.flush();
+    h.begin(900, Kind::kRead);
+    EXPECT_TRUE(h.write(2));
+    h.power_loss();
+    h.flush_fails();
+    h.flush();  // of 1 or of 2: nobody has looked
+    EXPECT_TRUE(h.write(3));
+    EXPECT_TRUE(h.ok(900, 3));
+    if (flushed_again) h.flush();
+    h.power_loss();
+    EXPECT_EQ(h.possible(), flushed_again ? Values({3}) : Values({1, 2, 3}));
+  }
+}
+
 }  // namespace
 }  // namespace braid::sim
