@@ -41,6 +41,21 @@ TEST_F(NoisyLoad, several_clients_at_full_depth_leave_others_theirs) {
   expect_its_share_of_a_busy_server();
 }
 
+/// Connections that are silent cost a turn nothing, whoever has them.
+TEST_F(NoisyLoad, who_is_idle_by_many_connections_costs_others_nothing) {
+  begin_honest();
+  const auto polls = [this] { return server->transport_statistics().polls; };
+  const uint64_t before = polls();
+  measure(*honest);
+  const uint64_t polls_alone = polls() - before;
+  ClientNode& client = add_client("idle");
+  for (int i = 0; i < 40; ++i) add_session(client, "idle" + std::to_string(i));
+  run(kWindowNs, {});
+  const uint64_t before_beside = polls();
+  expect_its_share();
+  EXPECT_LT(polls() - before_beside, 2 * polls_alone);
+}
+
 /// (operation, bytes of a request): all that a client may send of one kind.
 class NoisyLoadOfEachSize : public NoisyLoad,
                             public testing::WithParamInterface<std::tuple<BlockOp, uint32_t>> {};
@@ -182,6 +197,34 @@ INSTANTIATE_TEST_SUITE_P(
       return std::string(to_string(*param.param.op) == "read" ? "Read" : "Clear") +
              std::to_string(param.param.bytes >> 10) + "KiB";
     });
+
+/// However many sessions one has, each of them goes on, and who came first has no more.
+TEST_P(NoisySessions, each_goes_on_as_the_others_of_its_client) {
+  add_sessions(2, GetParam());
+  const Load& its = add_load("one", "memory", GetParam());
+  run(kWindowNs / 4, {});
+  const uint64_t before[] = {loads[0]->done(), loads[1]->done(), its.done()};
+  run(2 * kWindowNs, {});
+  const uint64_t done[] = {loads[0]->done() - before[0], loads[1]->done() - before[1],
+                           its.done() - before[2]};
+  EXPECT_GE(done[0] * 100, (done[0] + done[1]) * 40);
+  EXPECT_GE(done[1] * 100, (done[0] + done[1]) * 40);
+  EXPECT_GE(done[2] * 100, (done[0] + done[1] + done[2]) * 45);
+  EXPECT_LE(done[2] * 100, (done[0] + done[1] + done[2]) * 55);
+}
+
+class NoisyPair : public NoisyLoad, public testing::WithParamInterface<uint32_t> {};
+
+TEST_P(NoisyPair, who_want_the_same_have_the_same) {
+  const LoadShape shape = {.depth = kQueueDepth, .bytes = GetParam(), .op = BlockOp::kRead};
+  const Load& first = add_load("first", "memory", shape);
+  const Load& second = add_load("second", "other-memory", shape);
+  expect_half_each(first, second);
+  expect_half_each(second, first);
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, NoisyPair,
+                         testing::Values(4 << 10, 8 << 10, 16 << 10, 32 << 10, 1 << 20));
 
 class NoisyOpener : public NoisyLoad {
  protected:

@@ -3,7 +3,8 @@
 // leaves an honest client 90 % of what it has alone.
 //
 // As in noisy_load_test.cc; in addition each byte that a socket of the server takes or gives costs
-// what a copy does, and so does each frame that asks for nothing.
+// what a copy does, each call of it what a system call does, and so does each frame that asks for
+// nothing.
 #include <gtest/gtest.h>
 
 #include "bnbd/test_noisy.h"
@@ -81,6 +82,22 @@ TEST_F(NoisyTcp, who_writes_what_nobody_is_told_of_leaves_others_theirs) {
 TEST_F(NoisyTcp, who_writes_nothing_at_all_without_end_leaves_others_theirs) {
   begin_honest();
   write_without_end(0, 50 * alone);
+}
+
+/// Nobody has his own answers kept back for ever by what he sends himself.
+TEST_F(NoisyTcp, who_writes_without_end_has_its_long_reads_too) {
+  begin_honest();
+  ClientNode& client = add_client("mixed");
+  const auto add = [&](const char* name, const test::LoadShape& shape) -> const test::Load& {
+    return *loads.emplace_back(std::make_unique<test::Load>(client, open(client, name), shape));
+  };
+  add("memory", {.depth = 2, .bytes = kMaxIoBytes, .op = BlockOp::kWrite});
+  const test::Load& reads =
+      add("other-memory", {.depth = 1, .bytes = 64 << 10, .op = BlockOp::kRead});
+  run(kWindowNs, {});
+  const uint64_t before = reads.done();
+  run(2 * kWindowNs, {});
+  EXPECT_GT(reads.done(), before + 10);
 }
 
 /// With one session open, and connections of somebody who never opens any.

@@ -20,11 +20,14 @@ using trs::testing::RawPeer;
 // What things cost the server's processor, by their order of magnitude: a round trip with both
 // sides' work takes 2.1 us (docs/performance.md).
 inline constexpr uint64_t kRequestNs = 1000;
-inline constexpr uint64_t kOpenNs = 10'000;   // an OPEN or a CLOSE
-inline constexpr uint64_t kBytesPerNs = 10;   // memory that is written, cleared or sent
-inline constexpr uint64_t kFrameNs = 100;     // a frame of TCP that asks for nothing
-inline constexpr uint64_t kPathNs = 100'000;  // a queue pair and what belongs to it
+inline constexpr uint64_t kOpenNs = 10'000;      // an OPEN or a CLOSE
+inline constexpr uint64_t kBytesPerNs = 10;      // memory that is written, cleared or sent
+inline constexpr uint64_t kSocketCallNs = 1000;  // receiving or sending at a socket
+inline constexpr uint64_t kCallInVainNs = 200;   // ... with nothing there
+inline constexpr uint64_t kFrameNs = 100;        // a frame of TCP that asks for nothing
+inline constexpr uint64_t kPathNs = 100'000;     // a queue pair and what belongs to it
 inline constexpr uint64_t kRefusalNs = 5000;
+inline constexpr uint64_t kPollNs = 20;  // looking at a connection, with something there or not
 inline constexpr uint64_t kConnectNs = 20'000;  // who connects has work with it, too
 
 inline constexpr uint32_t kQueueDepth = 32;
@@ -87,6 +90,9 @@ class NoisyLoad : public Rig {
       work_ns += (each.statistics.write_bytes + cleared_bytes(each)) / kBytesPerNs;
     }
     work_ns += (sent_bytes() + copied_bytes() + server_host->stream_bytes()) / kBytesPerNs;
+    work_ns += server_host->stream_calls() * kSocketCallNs;
+    work_ns += server_host->stream_calls_in_vain() * kCallInVainNs;
+    work_ns += server->transport_statistics().polls * kPollNs;
     if (frames_sent) work_ns += frames_sent() * kFrameNs;
     const uint64_t before_ns = worked_ns;
     worked_ns = std::max(worked_ns, work_ns);

@@ -282,6 +282,7 @@ json NodeState::server_status() const {
           {"sessions_opened", transport.sessions_opened},
           {"keys_file", serve.keys_file.empty() ? json(nullptr) : json(serve.keys_file)},
           {"connects_refused", transport.connects_refused},
+          {"polls", transport.polls},
           {"unproven", transport.unproven},
           {"keys_refused", transport.keys_refused},
           {"breaches", transport.breaches},

@@ -72,6 +72,8 @@ base::Status Connection::build(vhca::Device& device, vhca::Pd& pd) {
   cq_options.channel = options_.channel;
   cq_options.td = options_.td;
   BRAID_TRY(cq_, device.create_cq(cq_options));
+  cq_->context = this;
+  active_ns_ = reactor_.now_ns();
   vhca::QpOptions qp_options;
   qp_options.send_cq = cq_.get();
   qp_options.recv_cq = cq_.get();
@@ -187,6 +189,7 @@ bool Connection::post_local(vhca::SendWr& wr) {
 }
 
 bool Connection::give(vhca::SendWr& first) {
+  wake();  // an answer is to be polled for
   const vhca::SendWr* bad = nullptr;
   const int err = qp_->post_send(&first, &bad);
   if (err == 0) return true;
@@ -217,6 +220,7 @@ size_t Connection::poll(size_t most) {
     fail(make_error(Errc::kIo, "a completion queue was overrun"));
     return 1;
   }
+  if (count > 0) wake();
   for (int i = 0; i < count; ++i) complete(burst[static_cast<size_t>(i)]);
   const bool repost = receives_used_ >= kRepostThreshold && state_ == State::kOpen;
   if (repost && !repost_receives()) fail(make_error(Errc::kIo, "receives cannot be posted"));
@@ -284,6 +288,29 @@ void Connection::completed_send(const vhca::Wc& wc) {
   }
 }
 
+void Connection::arm() {
+  if (!std::exchange(armed_, true)) cq_->arm();
+}
+
+bool Connection::falls_asleep() {
+  if (armed_) return asleep_ = true;
+  if (reactor_.now_ns() - active_ns_ >= kSilentNs) arm();
+  return false;
+}
+
+void Connection::wake() {
+  armed_ = false;
+  active_ns_ = reactor_.now_ns();
+  if (std::exchange(asleep_, false)) user_.woken(*this);
+}
+
+void Connection::take_events(vhca::CompChannel& channel) {
+  while (vhca::Cq* const cq = channel.next_event()) {
+    cq->ack_events(1);
+    static_cast<Connection*>(cq->context)->wake();
+  }
+}
+
 void Connection::fail(base::Error why) {
   if (failed_ || state_ != State::kOpen) return;
   failed_ = true;
@@ -293,6 +320,7 @@ void Connection::fail(base::Error why) {
 void Connection::fence() {
   if (state_ == State::kDraining || state_ == State::kDrained) return;
   state_ = State::kDraining;
+  wake();
   vhca::QpAttr attr{};
   attr.qp_state = IBV_QPS_ERR;
   // A refusal means that the QP is past saving or its process is dead: nothing will come of it.

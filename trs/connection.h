@@ -11,6 +11,9 @@
 // the first take the messages of the set-up, the others a control message each. Those of a
 // client whose server gives its chunks new keys have room for the message that tells one.
 //
+// A connection that is silent sleeps: it is armed once, and not polled before its CQ has an event,
+// or it posts something itself (docs/sleeping-connections.md).
+//
 // Thread: the reactor given; the creation too.
 #pragma once
 
@@ -45,6 +48,8 @@ class ConnectionUser {
   }
   /// The oldest WR of post_local() has been done. While draining too, as above.
   virtual void local_done(Connection& connection) { (void)connection; }
+  /// It does not sleep any more: poll it again.
+  virtual void woken(Connection& connection) { (void)connection; }
   /// A completion failed, or the CQ was overrun. At most once; not after fence().
   virtual void failed(Connection& connection, base::Error why) = 0;
 };
@@ -108,7 +113,21 @@ class Connection {
   bool post_probe();
   /// Polls once, for at most 32 completions, or as many as are given. How many there were.
   size_t poll(size_t most = SIZE_MAX);
-  void arm() { cq_->arm(); }
+
+  // --- sleep
+  /// How long a connection may be silent and is polled all the same: arming it costs about as much
+  /// as some hundred polls.
+  static constexpr uint64_t kSilentNs = base::kMillisecond;
+  /// Before its reactor sleeps, or it does.
+  void arm();
+  /// After a poll() that found nothing: arms it if it was silent for long. True: it was armed
+  /// before that poll, and sleeps from now on.
+  bool falls_asleep();
+  bool asleep() const { return asleep_; }
+  /// Wakes those of a channel's connections that have an event: whoever watches the channel calls
+  /// it, and again while CompChannel::more().
+  static void take_events(vhca::CompChannel& channel);
+
   uint64_t arrived_bytes() const { return qp_->arrived_bytes(); }
   /// Once it is attached.
   void share_wire_budget(std::shared_ptr<vhca::WireBudget> budget) {
@@ -136,6 +155,7 @@ class Connection {
   void complete(const vhca::Wc& wc);
   void completed_receive(const vhca::Wc& wc);
   void fail(base::Error why);
+  void wake();
 
   base::Reactor& reactor_;
   const ConnectionOptions options_;
@@ -143,6 +163,11 @@ class Connection {
   State state_ = State::kSetup;
   bool failed_ = false;
   unsigned markers_due_ = 0;
+  // Nothing was polled or posted since arm(). After a post the CQ itself is armed still: what comes
+  // first gives an event, which is one too many.
+  bool armed_ = false;
+  bool asleep_ = false;
+  uint64_t active_ns_ = 0;  // when something was polled or posted last
 
   // Counts of WRs: 0 <= posted_ - completed_ <= send_depth.
   uint64_t posted_ = 0;

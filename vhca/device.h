@@ -55,8 +55,12 @@ class CompChannel {
   /// IoQueue::watch; spurious wake-ups happen, lost ones do not.
   virtual base::Event& event() = 0;
   /// The next CQ with an event, or null. Never blocks. Each one returned must be acknowledged on
-  /// the CQ.
+  /// the CQ. Consumes the event: nobody else shall.
+  /// Call it until it returns null: only then the event tells of others.
   virtual Cq* next_event() = 0;
+  /// After next_event() returned null: it has not looked everywhere, so as not to take long. Call
+  /// it again in the next turn, and do not wait for the event before.
+  virtual bool more() const { return false; }
 };
 
 class Cq {

@@ -94,6 +94,10 @@ class SimHost final : public Host {
   size_t segments() const { return segments_.size(); }
   /// What its streams have taken from it and given to it.
   uint64_t stream_bytes() const { return stream_bytes_; }
+  /// Calls of sockets that took or gave some.
+  uint64_t stream_calls() const { return stream_calls_; }
+  /// Those that found nothing to take.
+  uint64_t stream_calls_in_vain() const { return stream_calls_in_vain_; }
   /// The place of a message among all that this process sends.
   uint64_t next_send() { return sends_++; }
   /// Killed in the midst of its last turn: of what that turn sent, an end never left the machine.
@@ -135,7 +139,11 @@ class SimHost final : public Host {
   std::optional<bool> has_link(const std::string& ip) override;
 
   // --- for streams
-  void count_stream_bytes(uint64_t count) { stream_bytes_ += count; }
+  void count_stream_call(uint64_t bytes) {
+    stream_bytes_ += bytes;
+    ++stream_calls_;
+  }
+  void count_stream_call_in_vain() { ++stream_calls_in_vain_; }
   /// Keeps a stream without a socket until the peer has all that was sent.
   void linger(std::shared_ptr<SimStream> stream) { lingering_.push_back(std::move(stream)); }
   /// Lets go of those that are done. Soon: it may be called by one of them.
@@ -166,6 +174,8 @@ class SimHost final : public Host {
   std::map<std::string, uint64_t> refused_;
   uint64_t sends_ = 0;
   uint64_t stream_bytes_ = 0;
+  uint64_t stream_calls_ = 0;
+  uint64_t stream_calls_in_vain_ = 0;
   uint64_t turn_began_at_send_ = 0;  // the last turn of any reactor
   uint64_t cut_ = 0;                 // of a dead process: the first that was never sent
   SimRandom random_;

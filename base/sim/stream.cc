@@ -134,7 +134,7 @@ Errc SimStream::send(std::span<const iovec> pieces, size_t& sent) {
   SimRandom& random = host_.world().random();
   if (random.one_in(4)) count = random.between(1, count);
   sent = count;
-  host_.count_stream_bytes(count);
+  host_.count_stream_call(count);
   ahead_ += count;
   Gather bytes(pieces);
   uint64_t rest = count;
@@ -155,13 +155,14 @@ Errc SimStream::receive(std::span<const iovec> pieces, size_t& received) {
     if (failure_ != Errc::kOk) return failure_;
     if (peer_ended_ || receive_ended_) return Errc::kDisconnected;
     update_readiness();
+    host_.count_stream_call_in_vain();
     return Errc::kWouldBlock;
   }
   size_t count = std::min(total_bytes(pieces), unread());
   SimRandom& random = host_.world().random();
   if (random.one_in(4)) count = random.between(1, count);
   received = count;
-  host_.count_stream_bytes(count);
+  host_.count_stream_call(count);
   for (const iovec& piece : pieces) {
     const size_t taken = std::min<size_t>(piece.iov_len, count);
     if (taken > 0) std::memcpy(piece.iov_base, received_.data() + read_to_, taken);

@@ -37,7 +37,7 @@ inline constexpr std::array kMutants = {
     Mutant{"silence-ignored", "has not noticed", 70},
     Mutant{"tenure-ignored", "after another client had been let in for writing", 8050},
     Mutant{"path-fence-skipped", "broke the protocol", 500},
-    Mutant{"fence-answered-early", "broke the protocol", 21260},
+    Mutant{"fence-answered-early", "broke the protocol", 21440},
     Mutant{"epoch-stale", "broke the protocol", 2001},
     Mutant{"numbers-kept", "broke the protocol", 2001},
     Mutant{"chunk-reused", "was done more than once", 27},

@@ -100,12 +100,17 @@ void Lane::failed(Connection&, base::Error why) {
 }
 
 bool Lane::poll() {
-  bool did = connection_ && connection_->poll() > 0;
-  if (fencing_ && connection_ && connection_->drained()) {
-    fenced();
-    did = true;
+  if (!connection_ || connection_->asleep()) return false;
+  if (connection_->poll() > 0) {
+    if (fencing_ && connection_->drained()) fenced();
+    return true;
   }
-  return did;
+  if (fencing_ && connection_->drained()) {
+    fenced();
+    return true;
+  }
+  connection_->falls_asleep();
+  return false;
 }
 
 void Lane::arm() {

@@ -247,8 +247,9 @@ void Queue::stop() {
 
 void Queue::channel_ready(base::Watch& watch) {
   auto& channel = *static_cast<vhca::CompChannel*>(watch.context);
-  channel.event().consume();
-  while (vhca::Cq* cq = channel.next_event()) cq->ack_events(1);
+  do {
+    Connection::take_events(channel);
+  } while (channel.more());  // a CQ for each path
 }
 
 bool Queue::poll() {

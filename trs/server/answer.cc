@@ -63,9 +63,7 @@ void Queue::answer(Request& request) {
     give_to_user(request);
   } else if (waits_for_turn(request)) {
     request.state = Request::State::kWaiting;
-    request.queue = this;
-    long_.push_back(request);
-    worker_.long_begins();
+    keep_long(request);
   } else if (waiting_.empty() && room_for_answer()) {
     send_answer(request);
   } else {
@@ -98,9 +96,7 @@ void Queue::do_part() {
 void Queue::send_part(Request& request) {
   const uint32_t left_bytes = request.source.length_bytes - request.sent_bytes;
   if (left_bytes <= kPartBytes || request.deferred_to != nullptr) {
-    long_.pop_front();
-    worker_.long_ends();
-    return send_waiting(request);
+    return send_waiting(let_long_go());
   }
   AnswerChain chain;
   vhca::Sge data = data_to_send(request);

@@ -9,6 +9,7 @@
 #include "trs/server/queue.h"
 #include "trs/server/server_impl.h"
 #include "trs/server/session.h"
+#include "trs/server/worker.h"
 
 namespace braid::trs::server {
 
@@ -18,7 +19,7 @@ void Queue::received_imm(Connection& connection, uint32_t value, uint32_t) {
   const Imm imm = decode_imm(value);
   switch (imm.type) {
     case ImmType::kRequest:
-      turn_share().asked = true;
+      place.client->share->asked = true;
       request_arrived(session_.codec().decode(imm.payload));
       return;
     case ImmType::kHeartbeat:
@@ -146,11 +147,9 @@ void Queue::arrive(Request& request, const wire::ParsedRequest& parsed) {
                       parsed.direction == Direction::kWrite;
   if (copies && !worker_.copies_bytes(parsed.data_bytes)) {
     request.state = Request::State::kArriving;
-    request.queue = this;
     request.arriving = parsed;
     request.copied_bytes = 0;
-    long_.push_back(request);
-    return worker_.long_begins();
+    return keep_long(request);
   }
   if (copies) copy(request.index, 0, parsed.data_bytes);
   arrived(request, parsed);
@@ -172,8 +171,7 @@ void Queue::copy_part(Request& request) {
     request.copied_bytes += part_bytes;
     if (part_bytes < left_bytes) return;
   }
-  long_.pop_front();
-  worker_.long_ends();
+  let_long_go();
   if (given_up) return Slice::let_go(request);
   arrived(request, request.arriving);
 }

@@ -31,6 +31,7 @@ Path::Path(Session& session, size_t endpoint, std::unique_ptr<vhca::Pd> pd,
       cid_num_(request.cid_num),
       invalidates_(sends_invalidations(session.server().device(endpoint))),
       proven_(!proof_due),
+      unproven_shares_(proof_due ? session.server().turn_shares(address_of(peer_text_)) : nullptr),
       pd_(std::move(pd)),
       lent_(kLentMax),
       guard_(session.guard()),
@@ -44,6 +45,11 @@ Path::~Path() {
   // A client that stands still in the middle of a copy must not hold up this reactor.
   if (landing_) landing_->release(*pd_);
   if (chunks_mr_ != nullptr) pd_->dereg_mr(std::move(chunks_mr_), session_.chunks());
+}
+
+std::shared_ptr<TurnShare> Path::turn_share(const Worker& worker) const {
+  if (proven_) return session_.turn_share(worker);
+  return {unproven_shares_, &unproven_shares_[worker.index()]};
 }
 
 KnownPath Path::known(uint16_t cid) const {

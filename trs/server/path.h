@@ -53,6 +53,9 @@ class Path {
   const wire::ConnReq& asked() const { return asked_; }  // of connection 0
   /// Its client has proved its key, or need not.
   bool proven() const { return proven_; }
+  /// Whose turns it takes: before its client has proved that it is the session's, those of its
+  /// address.
+  std::shared_ptr<TurnShare> turn_share(const Worker& worker) const;
   /// Whether a connect request, one with a proof in the place of sess_uuid, is of this path; then
   /// its name is put there.
   bool proves_join(wire::ConnReq& request) const;
@@ -160,9 +163,10 @@ class Path {
   const uint16_t cid_num_;
   const bool invalidates_;
   bool proven_;
-  bool refused_ = false;                      // told so, and about to go
-  std::optional<ServerHandshake> handshake_;  // if there is something to prove
-  std::optional<wire::InfoReq> info_;         // as it came, if so
+  const std::shared_ptr<TurnShare[]> unproven_shares_;  // by worker; null: nothing is to be proved
+  bool refused_ = false;                                // told so, and about to go
+  std::optional<ServerHandshake> handshake_;            // if there is something to prove
+  std::optional<wire::InfoReq> info_;                   // as it came, if so
 
   const std::shared_ptr<vhca::Pd> pd_;           // nobody else's: its keys reach this session only
   std::vector<std::unique_ptr<vhca::Mr>> lent_;  // by LentMemory::slot()

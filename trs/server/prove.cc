@@ -44,7 +44,7 @@ void Path::proved() {
                                          handshake_->key_name()));
   }
   proven_ = true;
-  queues_[0]->share_wire_budget();
+  queues_[0]->take_turns();
   home_.schedule_after(half_open_timer_, kHalfOpenNs);
   if (!queues_[0]->send_message(wire::bytes_of(handshake_->welcome()))) {
     close("connection 0 was lost in the proof of the key");

@@ -38,10 +38,6 @@ Queue::Queue(Path& path, Worker& worker, uint16_t cid)
 
 Queue::~Queue() = default;
 
-TurnShare& Queue::turn_share() {
-  return session_.turn_share(worker_);
-}
-
 uint64_t Queue::number() const {
   return path_.number() << 16 | cid_;
 }
@@ -104,8 +100,7 @@ base::Task<base::Status> Queue::try_accept(vhca::ConnectRequest& request) {
     const auto why = make_error(Errc::kDisconnected, "the client ended connection {}", cid_);
     path_.post_home([this, why] { path_.trouble(why); });
   });
-  share_wire_budget();
-  worker_.add(*this);
+  take_turns();
   co_return base::Status();
 }
 
@@ -122,8 +117,10 @@ void Queue::open() {
   });
 }
 
-void Queue::share_wire_budget() {
-  connection_->share_wire_budget(session_.wire_budget(worker_));
+void Queue::take_turns() {
+  const std::shared_ptr<TurnShare> share = path_.turn_share(worker_);
+  worker_.join(*this, share);
+  connection_->share_wire_budget({share, &share->wire});
 }
 
 void Queue::opened() {
@@ -173,6 +170,7 @@ void Queue::close() {
 
 void Queue::begin_close() {
   closing_ = true;
+  worker_.closes(*this);
   heartbeat_.stop();
   open_ = false;
   if (accepting_) {
@@ -188,10 +186,7 @@ void Queue::begin_close() {
 /// What is at the user stays there, and its answer waits to be asked for by another path.
 void Queue::forget_requests() {
   while (Request* const request = waiting_.pop_front()) Slice::let_go(*request);
-  while (Request* const request = long_.pop_front()) {
-    worker_.long_ends();
-    Slice::let_go(*request);
-  }
+  while (!long_.empty()) Slice::let_go(let_long_go());
   while (Request* const request = running_.pop_front()) {
     request->queue = nullptr;
     if (!request->memory) request->memory = path_.landing_memory();
@@ -216,7 +211,7 @@ void Queue::report_quiet() {
   if (connection_) {
     if (!connection_->drained() && !given_up_) return;
     connection_.reset();
-    base::ListNode::unlink();
+    worker_.leave(*this);
   }
   quiet_ = true;
   path_.post_home([this] { path_.queue_quiet(); });
@@ -244,6 +239,23 @@ void Queue::send_waiting(Request& request) {
 
 void Queue::arm() {
   if (connection_) connection_->arm();
+}
+
+void Queue::woken(Connection&) {
+  worker_.woken(*this);
+}
+
+/// Its data waits for its turn.
+void Queue::keep_long(Request& request) {
+  request.queue = this;
+  if (long_.empty()) worker_.data_waits(*this);
+  long_.push_back(request);
+}
+
+Request& Queue::let_long_go() {
+  Request& first = *long_.pop_front();
+  if (long_.empty()) worker_.data_waits_no_more(*this);
+  return first;
 }
 
 void Queue::failed(Connection&, base::Error why) {

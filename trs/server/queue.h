@@ -25,9 +25,24 @@
 namespace braid::trs::server {
 
 class Path;
+class Queue;
 class Session;
 class Slice;
 class Worker;
+struct TurnClient;
+
+/// What the worker keeps of a queue. The queue's ListNode is in a list of its client: of those that
+/// are polled, or of those that sleep.
+struct QueuePlace {
+  explicit QueuePlace(Queue& of) : with_data{of} {}
+  struct WithData : base::ListNode {
+    explicit WithData(Queue& of) : queue(of) {}
+    Queue& queue;
+  };
+  TurnClient* client = nullptr;  // null: the queue is not polled
+  uint64_t round = 0;            // the last round of polls that it was in
+  WithData with_data;            // among those of its client with data that waits
+};
 
 class Queue final : public base::ListNode, private ConnectionUser, private HeartbeatOwner {
  public:
@@ -59,9 +74,9 @@ class Queue final : public base::ListNode, private ConnectionUser, private Heart
   bool send_message(std::span<const std::byte> message, uint32_t lkey = 0);
   /// Now, or when there is a send slot.
   void send_notice();
-  /// Once it is accepted, and when a key has told whose session it is: nobody gives to the budget
-  /// of before any more.
-  void share_wire_budget();
+  /// It takes turns as its session's client: once it is accepted, and again when a key has told
+  /// whose session it is.
+  void take_turns();
 
   // --- the worker's reactor
   /// Sends the answer of a request that has ended, now or when there is a send slot.
@@ -70,8 +85,11 @@ class Queue final : public base::ListNode, private ConnectionUser, private Heart
   void resume(Request& request);
   /// At most so many completions. How many there were.
   size_t poll(size_t most = SIZE_MAX);
-  TurnShare& turn_share();
+  /// Connection::falls_asleep().
+  bool falls_asleep() { return connection_ && connection_->falls_asleep(); }
   bool closing() const { return closing_; }
+  /// The worker's.
+  QueuePlace place{*this};
   /// Whether data waits for its turn, to be copied, or to be sent and there is a send slot for it.
   bool has_part();
   /// Only if has_part(). With the last part of an answer it is sent, with that of a request the
@@ -120,11 +138,14 @@ class Queue final : public base::ListNode, private ConnectionUser, private Heart
   static void fill_slot(const Request& request, wire::AnswerSlot& slot);
   void forget_requests();
   void report_quiet();
+  void keep_long(Request& request);
+  Request& let_long_go();
   void violation(const char* reason, std::string detail);
 
   void received_imm(Connection& connection, uint32_t imm, uint32_t bytes) override;
   void received_message(Connection& connection, std::span<const std::byte> message) override;
   void local_done(Connection& connection) override;
+  void woken(Connection& connection) override;
   void failed(Connection& connection, base::Error why) override;
   Heartbeat::Signs listen() override;
   void send_heartbeat() override;

@@ -79,7 +79,10 @@ std::shared_ptr<TurnShare[]> ServerImpl::turn_shares(const std::string& client) 
   std::erase_if(turn_shares_, [](const auto& each) { return each.second.expired(); });
   std::weak_ptr<TurnShare[]>& its = turn_shares_[client];
   std::shared_ptr<TurnShare[]> shares = its.lock();
-  if (!shares) its = shares = std::make_shared<TurnShare[]>(options_.reactors.size());
+  if (!shares) {
+    shares.reset(new TurnShare[options_.reactors.size()]);  // make_shared would copy them
+    its = shares;
+  }
   return shares;
 }
 
@@ -206,6 +209,7 @@ ServerStatistics ServerImpl::statistics() const {
   ServerStatistics statistics = statistics_;
   statistics.sessions = proven_sessions();
   statistics.unproven = unproven().size();
+  for (const auto& worker : workers_) statistics.polls += worker->polls();
   return statistics;
 }
 

@@ -126,9 +126,8 @@ class Session final : public ServerSession {
   bool has(uint32_t feature) const { return (features_ & feature) != 0; }
   bool lends() const { return lends_; }
   /// Its client's. Changes while connection 0 is the only one: when the client has proved its key.
-  TurnShare& turn_share(const Worker& worker) { return turn_shares_[worker.index()]; }
-  std::shared_ptr<vhca::WireBudget> wire_budget(const Worker& worker) {
-    return {turn_shares_, &turn_shares_[worker.index()].wire};
+  std::shared_ptr<TurnShare> turn_share(const Worker& worker) {
+    return {turn_shares_, &turn_shares_[worker.index()]};
   }
   Slice& slice(uint16_t cid) { return *slices_[cid]; }
   bool is_admin(uint32_t chunk) const { return chunk < admin_permits_; }

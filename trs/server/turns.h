@@ -27,6 +27,7 @@ namespace braid::trs::server {
 struct alignas(64) TurnShare {
   uint64_t turn = 0;       // to which `left` belongs
   size_t left = 0;         // completions
+  bool owes = false;       // in this turn, for what devices have moved: is not given more of it
   bool asked = false;      // a request has come since the last took(): set by who takes it
   uint64_t window = 0;     // the last one in which the client asked for anything
   uint64_t part_turn = 0;  // the last turn in which it had a part of what is long
@@ -65,22 +66,25 @@ class Turns {
   uint64_t turn() const { return turn_; }
   /// Whether clients have to share the present turn.
   bool several() const { return several_; }
-  /// How many completions the client may take now. Its part of what devices move begins anew with
-  /// the first call of a turn.
+  /// How many completions the client may take now: none while it owes for what devices have moved,
+  /// since the answers are moved, too. Its part of that begins anew with the first call of a turn.
   size_t left(TurnShare& its) {
     if (!several_) {
       its.wire.give_all();
+      its.owes = false;
       return SIZE_MAX;
     }
     if (its.turn != turn_) {
       its.turn = turn_;
-      its.left = share_;
       if (its.wire.used_up()) count_busy(its);
       its.wire.give(wire_share_);
+      its.owes = its.wire.used_up();
+      its.left = its.owes ? 0 : share_;
     }
     return its.left;
   }
-  /// What nobody has taken yet: for those with nothing left, when all had their part.
+  /// What nobody has taken yet: for those that have taken all that was left for them, when all had
+  /// their part.
   size_t rest() const { return several_ ? rest_ : 0; }
   /// Whether so much data may go at once, with so much left for parts; counts it if so.
   bool takes_bytes(size_t bytes, size_t for_parts = 0) {

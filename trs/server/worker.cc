@@ -4,6 +4,7 @@ namespace braid::trs::server {
 
 Worker::~Worker() {
   unwatch();
+  for (auto& client : clients_) client->share->wire.on_wait(nullptr);
 }
 
 base::Status Worker::add_endpoint(vhca::Device& device) {
@@ -40,77 +41,257 @@ void Worker::stop(std::function<void()> stopped) {
 }
 
 void Worker::channel_ready(base::Watch& watch) {
-  auto& channel = *static_cast<vhca::CompChannel*>(watch.context);
-  channel.event().consume();
-  while (vhca::Cq* cq = channel.next_event()) cq->ack_events(1);
+  Connection::take_events(*static_cast<vhca::CompChannel*>(watch.context));
 }
+
+// --- who is here
+
+TurnClient& Worker::client_of(const std::shared_ptr<TurnShare>& share) {
+  for (const auto& client : clients_) {
+    if (client->share == share) return *client;
+  }
+  TurnClient& client = *clients_.emplace_back(std::make_unique<TurnClient>());
+  client.share = share;
+  share->wire.on_wait([this, &client] {
+    client.waits_for_budget = true;
+    has_work(client);
+  });
+  return client;
+}
+
+void Worker::join(Queue& queue, const std::shared_ptr<TurnShare>& share) {
+  const bool with_data = queue.place.with_data.linked();
+  Queue* const polled = polled_;
+  leave(queue);
+  polled_ = polled;
+  TurnClient& client = client_of(share);
+  queue.place.client = &client;
+  ++client.queues;
+  client.awake.push_back(queue);
+  if (with_data) data_waits(queue);
+  has_work(client);
+}
+
+/// The client may be in the middle of its turn: it goes in a later one.
+void Worker::leave(Queue& queue) {
+  TurnClient* const client = std::exchange(queue.place.client, nullptr);
+  if (client == nullptr) return;
+  if (polled_ == &queue) polled_ = nullptr;
+  data_waits_no_more(queue);
+  queue.base::ListNode::unlink();
+  --client->queues;
+  has_work(*client);
+}
+
+void Worker::woken(Queue& queue) {
+  TurnClient* const client = queue.place.client;
+  if (client == nullptr) return;
+  queue.base::ListNode::unlink();
+  (queue.closing() ? client->closing : client->awake).push_back(queue);
+  has_work(*client);
+}
+
+void Worker::closes(Queue& queue) {
+  woken(queue);
+}
+
+void Worker::data_waits(Queue& queue) {
+  ++with_data_;
+  queue.place.client->with_data.push_back(queue.place.with_data);
+  has_work(*queue.place.client);
+}
+
+void Worker::data_waits_no_more(Queue& queue) {
+  if (!queue.place.with_data.linked()) return;
+  queue.place.with_data.unlink();
+  --with_data_;
+}
+
+void Worker::has_work(TurnClient& client) {
+  if (!client.linked()) busy_.push_back(client);
+}
+
+/// Costs nothing until it has work again.
+void Worker::let_rest(TurnClient& client) {
+  client.unlink();
+  if (client.queues > 0) return;
+  client.share->wire.on_wait(nullptr);
+  std::erase_if(clients_, [&client](const auto& each) { return each.get() == &client; });
+}
+
+// --- a turn
 
 bool Worker::poll() {
   turns_.begin(reactor_.now_ns(), sessions_.load(std::memory_order_relaxed));
+  if (std::exchange(several_, turns_.several()) != turns_.several()) bound_budgets();
+  look_for_events();
+  // What data goes at once is who comes first's: each is the first in its turn.
+  if (TurnClient* const first = busy_.pop_front(); first != nullptr) busy_.push_back(*first);
   size_t did = 0;
-  // A queue may leave the list while it is polled, but no other.
-  for (Queue* queue = queues_.front(); queue != nullptr;) {
-    Queue* const next = queues_.next(*queue);
-    did += poll_its_part(*queue);
-    queue = next;
+  // Others may join the list meanwhile, but only the present one leaves it.
+  for (TurnClient* client = busy_.front(); client != nullptr;) {
+    TurnClient* const next = busy_.next(*client);
+    (void)turns_.left(*client->share);  // gives it its part
+    if (client->waits_for_budget) did += resume_streams(*client);
+    did += poll_its_part(*client);
+    if (!client->busy()) let_rest(*client);
+    client = next;
   }
   if (turns_.rest() > 0) did += use_rest();
-  if (long_ > 0) did += do_part();
+  if (with_data_ > 0) did += do_part();
   return did > 0;
 }
 
-size_t Worker::poll_its_part(Queue& queue) {
-  const size_t left = turns_.left(queue.turn_share());
-  if (queue.closing()) return queue.poll();  // is soon drained, and asks for nothing any more
-  if (left == 0) return 0;
-  const size_t took = queue.poll(left);
-  turns_.took(queue.turn_share(), took);  // may be another: whose it is may have been proved
-  // Others of its session come before it in the next turn.
-  if (took == left) to_the_end(queue);
-  return took;
+/// What the last turn's wake-up left.
+void Worker::look_for_events() {
+  for (auto& share : shares_) {
+    if (share->channel->more()) Connection::take_events(*share->channel);
+  }
+}
+
+size_t Worker::poll_its_part(TurnClient& client) {
+  // Who is closing is soon drained, and asks for nothing any more.
+  const size_t did = poll_queues(client.closing, SIZE_MAX, [] { return SIZE_MAX; });
+  return did + poll_queues(client.awake, looks_max(), [&] { return turns_.left(*client.share); });
+}
+
+size_t Worker::looks_max() const {
+  return turns_.several() && !before_sleep_ ? kLooksMax : SIZE_MAX;
+}
+
+/// Who was alone had no bound, and may be asleep.
+void Worker::bound_budgets() {
+  for (auto& client : clients_) {
+    vhca::WireBudget& wire = client->share->wire;
+    if (!wire.bounded()) wire.give(Turns::kWireBytesMin);
+  }
+}
+
+size_t Worker::resume_streams(TurnClient& client) {
+  const size_t did = client.share->wire.resume();
+  client.waits_for_budget = client.share->wire.waits();
+  return did;
+}
+
+/// Each of them once, who has waited longest first, until nothing is left for their client.
+template <typename Left>
+size_t Worker::poll_queues(base::IntrusiveList<Queue>& queues, size_t looks, Left left) {
+  const uint64_t round = ++rounds_;
+  size_t did = 0;
+  while (looks > 0) {
+    Queue* const queue = queues.front();
+    if (queue == nullptr || queue->place.round == round) break;
+    const size_t most = left();
+    if (most == 0) break;
+    queue->place.round = round;
+    queue->base::ListNode::unlink();
+    queues.push_back(*queue);
+    base::add_shared(polls_, 1);
+    polled_ = queue;
+    const size_t took = queue->poll(most);
+    did += took;
+    if (took == 0) --looks;
+    // Once it has left another thread may destroy it.
+    if (std::exchange(polled_, nullptr) == nullptr) continue;
+    if (took == 0) {
+      found_nothing(*queue);
+    } else if (!queue->closing()) {
+      turns_.took(*queue->place.client->share, took);  // whose it is may have been proved now
+    }
+  }
+  return did;
+}
+
+/// What waking and falling asleep cost is on the client's account.
+void Worker::found_nothing(Queue& queue) {
+  TurnClient& client = *queue.place.client;
+  if (client.share->wire.used_up() || !queue.falls_asleep()) return;
+  queue.base::ListNode::unlink();
+  client.asleep.push_back(queue);
+  if (!before_sleep_) turns_.took(*client.share, 1);
 }
 
 /// What some have left of the turn is for those that want more than their part.
 size_t Worker::use_rest() {
   size_t did = 0;
-  for (Queue* queue = queues_.front(); queue != nullptr && turns_.rest() > 0;) {
-    Queue* const next = queues_.next(*queue);
-    if (!queue->closing() && turns_.left(queue->turn_share()) == 0) {
-      const size_t took = queue->poll(turns_.rest());
-      turns_.took(queue->turn_share(), took);
-      if (turns_.rest() == 0) to_the_end(*queue);
-      did += took;
-    }
-    queue = next;
+  for (TurnClient* client = busy_.front(); client != nullptr; client = busy_.next(*client)) {
+    if (turns_.left(*client->share) > 0 || client->share->owes) continue;
+    did += poll_queues(client->awake, looks_max(), [&] { return turns_.rest(); });
+    if (turns_.rest() > 0) continue;
+    client->unlink();
+    busy_.push_back(*client);
+    break;
   }
   return did;
 }
 
-/// One part of what is long in each turn, of the session that has waited longest.
+/// The first that can go on; some that cannot are looked at, and stand behind it.
+Queue* Worker::next_with_part(TurnClient& client) {
+  for (size_t looks = 0; looks < kLooksMax; ++looks) {
+    QueuePlace::WithData* const first = client.with_data.front();
+    if (first == nullptr) return nullptr;
+    if (first->queue.has_part()) return &first->queue;
+    first->unlink();
+    client.with_data.push_back(*first);
+  }
+  return nullptr;
+}
+
+/// One part of what is long in each turn, of the client that has waited longest.
 size_t Worker::do_part() {
   Queue* chosen = nullptr;
-  for (Queue* queue = queues_.front(); queue != nullptr; queue = queues_.next(*queue)) {
-    if (!queue->has_part()) continue;
-    if (chosen == nullptr || queue->turn_share().part_turn < chosen->turn_share().part_turn) {
-      chosen = queue;
-    }
+  for (TurnClient* client = busy_.front(); client != nullptr; client = busy_.next(*client)) {
+    const auto turn_of = [](const TurnClient& of) { return of.share->part_turn; };
+    if (client->share->owes) continue;
+    if (chosen != nullptr && turn_of(*chosen->place.client) <= turn_of(*client)) continue;
+    if (Queue* const its = next_with_part(*client); its != nullptr) chosen = its;
   }
   if (chosen == nullptr) return 0;
-  chosen->turn_share().part_turn = turns_.turn();
+  TurnClient& client = *chosen->place.client;
+  client.share->part_turn = turns_.turn();
+  chosen->place.with_data.unlink();
+  client.with_data.push_back(chosen->place.with_data);
   chosen->do_part();
-  to_the_end(*chosen);
   return 1;
 }
 
-void Worker::to_the_end(Queue& queue) {
-  queue.base::ListNode::unlink();
-  queues_.push_back(queue);
-}
+// --- sleep
 
 bool Worker::arm() {
   if (reactor_.host().mutant("wakeup-lost")) return true;
-  for (Queue* queue = queues_.front(); queue != nullptr; queue = queues_.next(*queue)) queue->arm();
-  return !poll();
+  if (waits_for_budget()) return false;  // it is given in turns
+  for (TurnClient* client = busy_.front(); client != nullptr; client = busy_.next(*client)) {
+    for (auto* const queues : {&client->awake, &client->closing}) {
+      for (Queue* queue = queues->front(); queue != nullptr; queue = queues->next(*queue))
+        queue->arm();
+    }
+  }
+  before_sleep_ = true;
+  const bool did = poll();
+  before_sleep_ = false;
+  return !did && may_sleep();
+}
+
+bool Worker::waits_for_budget() {
+  for (TurnClient* client = busy_.front(); client != nullptr; client = busy_.next(*client)) {
+    if (client->waits_for_budget) return true;
+  }
+  return false;
+}
+
+/// Data may wait for a send slot: with that its connection wakes.
+bool Worker::may_sleep() {
+  for (auto& share : shares_) {
+    if (share->channel->more()) return false;
+  }
+  for (TurnClient* client = busy_.front(); client != nullptr; client = busy_.next(*client)) {
+    if (!client->all_asleep()) return false;
+    for (auto* each = client->with_data.front(); each != nullptr;
+         each = client->with_data.next(*each)) {
+      if (each->queue.has_part()) return false;
+    }
+  }
+  return true;
 }
 
 }  // namespace braid::trs::server

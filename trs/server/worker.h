@@ -1,5 +1,7 @@
 // Worker: what the server has on one reactor: for each endpoint a thread domain and a completion
-// channel, and a poller over the connections that live there. Thread: its reactor.
+// channel, and a poller over the connections that live there. What a turn costs grows with the
+// clients that are busy, and with the connections that are not silent, but for each client that
+// shares a turn no further than to kLooksMax: docs/sleeping-connections.md. Thread: its reactor.
 #pragma once
 
 #include <atomic>
@@ -8,10 +10,25 @@
 #include <vector>
 
 #include "base/reactor.h"
+#include "base/single_writer.h"
 #include "trs/server/queue.h"
 #include "vhca/device.h"
 
 namespace braid::trs::server {
+
+/// A client that has connections here. In the worker's list while there is anything to poll or to
+/// give.
+struct TurnClient : base::ListNode {
+  std::shared_ptr<TurnShare> share;
+  size_t queues = 0;
+  base::IntrusiveList<Queue> awake;    // who was polled goes to the end
+  base::IntrusiveList<Queue> closing;  // as awake, whatever is left for the client
+  base::IntrusiveList<Queue> asleep;
+  base::IntrusiveList<QueuePlace::WithData> with_data;  // that waits for its turn
+  bool waits_for_budget = false;                        // TurnShare::wire has to be given more
+  bool all_asleep() const { return awake.empty() && closing.empty() && !waits_for_budget; }
+  bool busy() const { return !all_asleep() || !with_data.empty(); }
+};
 
 class Worker final : private base::Poller {
  public:
@@ -33,27 +50,49 @@ class Worker final : private base::Poller {
   size_t index() const { return index_; }
   Share& share(size_t endpoint) { return *shares_[endpoint]; }
 
-  void add(Queue& queue) { queues_.push_back(queue); }
+  uint64_t polls() const { return base::read_shared(polls_); }  // any thread
+  /// Polls the queue from now on, as one of this client's; before it may have been another's.
+  void join(Queue& queue, const std::shared_ptr<TurnShare>& share);
+  void leave(Queue& queue);
+  /// The queue is Queue::closing() from now on.
+  void closes(Queue& queue);
+  /// The queue does not sleep any more.
+  void woken(Queue& queue);
+  /// The queue has data that waits for its turn, or has none any more.
+  void data_waits(Queue& queue);
+  void data_waits_no_more(Queue& queue);
   /// Whether so much data may be sent at once (turns.h).
   bool takes_bytes(size_t bytes) { return turns_.takes_bytes(bytes); }
   /// The same of data that is to be copied, which is written somewhere in the same turn.
   bool copies_bytes(size_t bytes) {
-    return turns_.takes_bytes(bytes, long_ > 0 ? Queue::kPartBytes : 0);
+    return turns_.takes_bytes(bytes, with_data_ > 0 ? Queue::kPartBytes : 0);
   }
-  /// A queue has one request more whose data waits for its turn, or one less.
-  void long_begins() { ++long_; }
-  void long_ends() { --long_; }
   /// From the home reactor. `stopped` runs here, when nothing of the worker is in use any more.
   void start();
   void stop(std::function<void()> stopped);
 
  private:
+  /// How many connections of a client are polled in vain in one turn, while clients share it.
+  static constexpr size_t kLooksMax = 16;
+
   bool poll() override;
   bool arm() override;
-  size_t poll_its_part(Queue& queue);
+  bool waits_for_budget();
+  bool may_sleep();
+  void look_for_events();
+  TurnClient& client_of(const std::shared_ptr<TurnShare>& share);
+  void has_work(TurnClient& client);
+  void let_rest(TurnClient& client);
+  void bound_budgets();
+  size_t resume_streams(TurnClient& client);
+  template <typename Left>
+  size_t poll_queues(base::IntrusiveList<Queue>& queues, size_t looks, Left left);
+  size_t poll_its_part(TurnClient& client);
+  size_t looks_max() const;
+  void found_nothing(Queue& queue);
   size_t use_rest();
+  Queue* next_with_part(TurnClient& client);
   size_t do_part();
-  void to_the_end(Queue& queue);
   void unwatch();
   static void channel_ready(base::Watch& watch);
 
@@ -62,9 +101,15 @@ class Worker final : private base::Poller {
   const std::atomic<size_t>& sessions_;
   std::vector<std::unique_ptr<Share>> shares_;  // by endpoint
   bool watching_ = false;
-  base::IntrusiveList<Queue> queues_;  // who has had its part of a turn goes to the end
+  std::vector<std::unique_ptr<TurnClient>> clients_;
+  base::IntrusiveList<TurnClient> busy_;
   Turns turns_;
-  size_t long_ = 0;  // requests with data that waits
+  uint64_t rounds_ = 0;        // of polls of a client's queues
+  uint64_t polls_ = 0;         // of queues; single_writer.h
+  size_t with_data_ = 0;       // queues with data that waits
+  Queue* polled_ = nullptr;    // in the midst of its poll(), unless that made it leave
+  bool several_ = false;       // clients shared the last turn
+  bool before_sleep_ = false;  // nobody is waiting for the turn to end
   const std::shared_ptr<char> alive_ = std::make_shared<char>();
 };
 

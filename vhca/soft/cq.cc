@@ -17,29 +17,45 @@ Cq* SoftCompChannel::pop_event() {
 }
 
 Cq* SoftCompChannel::next_event() {
-  if (Cq* cq = pop_event(); cq != nullptr) return cq;
-  // The flag goes down before the last look: what comes after raises it again.
-  event_->consume();
-  {
-    // Arrivals of direct links announce themselves by the bare event. Draining makes completions of
-    // them, and those make the events of their CQs.
-    const std::lock_guard guard(cqs_lock_);
-    for (SoftCq* cq : cqs_) {
-      if (cq->armed()) cq->progress(static_cast<uint32_t>(cq->capacity()));
-    }
+  Cq* cq = pop_event();
+  if (cq == nullptr) {
+    // The flag goes down before the looks: what comes after raises it again.
+    const bool signalled = event_->consume();
+    look(signalled || !(gave_.load(std::memory_order_relaxed) || more()));
+    cq = pop_event();
   }
-  return pop_event();
+  gave_.store(cq != nullptr, std::memory_order_relaxed);
+  return cq;
+}
+
+/// For what does not say whose CQ it is about: arrivals of direct links, and sends that may be
+/// tried again. Letting these move makes completions, and those make the events of their CQs.
+void SoftCompChannel::look(bool everywhere) {
+  const std::lock_guard guard(cqs_lock_);
+  size_t due = everywhere ? cqs_.size() : std::min(looks_due_.load(), cqs_.size());
+  looking_.store(true, std::memory_order_relaxed);
+  for (size_t looks = std::min(due, kLooksMax); looks > 0; --looks, --due) {
+    if (next_look_ >= cqs_.size()) next_look_ = 0;
+    SoftCq& cq = *cqs_[next_look_++];
+    if (cq.armed()) cq.progress_unnamed(static_cast<uint32_t>(cq.capacity()));
+  }
+  looking_.store(false, std::memory_order_relaxed);
+  looks_due_.store(due, std::memory_order_relaxed);
 }
 
 void SoftCompChannel::attach(SoftCq& cq) {
   const std::lock_guard guard(cqs_lock_);
   cqs_.push_back(&cq);
+  // It stands between those that are still to be looked at.
+  if (more()) looks_due_.store(looks_due_.load() + 1, std::memory_order_relaxed);
 }
 
 void SoftCompChannel::detach(SoftCq& cq) {
   {
     const std::lock_guard guard(cqs_lock_);
-    std::erase(cqs_, &cq);
+    const auto at = std::find(cqs_.begin(), cqs_.end(), &cq);
+    if (at < cqs_.begin() + static_cast<ptrdiff_t>(next_look_)) --next_look_;
+    cqs_.erase(at);
   }
   const std::lock_guard guard(events_lock_);
   cq.unlink();
@@ -50,7 +66,8 @@ void SoftCompChannel::notify(SoftCq& cq) {
     const std::lock_guard guard(events_lock_);
     if (!cq.linked()) events_.push_back(cq);
   }
-  event_->signal();
+  const bool taken_now = cq.one_thread() && looking_.load(std::memory_order_relaxed);
+  if (!taken_now) event_->signal();
 }
 
 // --- SoftCq
@@ -138,11 +155,11 @@ uint32_t SoftCq::pop(Wc* out, uint32_t count) {
   return n;
 }
 
-void SoftCq::progress(uint32_t budget) {
+void SoftCq::progress_unnamed(uint32_t budget) {
   const std::lock_guard guard(members_lock_);
   for (SoftQp* qp : members_) {
     if (budget == 0) return;
-    if (qp->needs_progress()) budget -= qp->progress(budget, *this);
+    if (qp->signals_unnamed()) budget -= qp->progress(budget, *this);
   }
 }
 

@@ -32,6 +32,7 @@ class SoftCompChannel final : public CompChannel {
 
   base::Event& event() override { return *event_; }
   Cq* next_event() override;
+  bool more() const override { return looks_due_.load(std::memory_order_relaxed) > 0; }
 
   // --- for SoftCq
   void attach(SoftCq& cq);
@@ -40,11 +41,19 @@ class SoftCompChannel final : public CompChannel {
   void notify(SoftCq& cq);
 
  private:
+  /// How many CQs one next_event() looks at, some 20 ns each.
+  static constexpr size_t kLooksMax = 64;
+
   Cq* pop_event();
+  void look(bool everywhere);
 
   const std::unique_ptr<base::Event> event_;
   SpinLock cqs_lock_{true};
   std::vector<SoftCq*> cqs_;
+  std::atomic<bool> gave_{false};     // the last next_event() gave one out
+  size_t next_look_ = 0;              // cqs_lock_
+  std::atomic<size_t> looks_due_{0};  // written under cqs_lock_
+  std::atomic<bool> looking_{false};  // notify() need not signal, if it is the same thread
   SpinLock events_lock_{true};
   base::IntrusiveList<SoftCq> events_;
 };
@@ -104,8 +113,9 @@ class SoftCq final : public Cq, public base::ListNode {
   /// Also drops the completions of the QP.
   void detach(SoftQp& qp);
   void drop_completions(uint32_t qp_number);
-  /// Lets the QPs move: up to `budget` arrivals become completions, stalled sends are tried again.
-  void progress(uint32_t budget);
+  /// After the bare event of the channel, lets those QPs move that it may be of: up to `budget`
+  /// arrivals become completions, stalled sends are tried again.
+  void progress_unnamed(uint32_t budget);
   bool overrun() const { return overrun_.load(std::memory_order_relaxed); }
 
   // --- faults made on purpose (vhca/device_faults.h)

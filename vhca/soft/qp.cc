@@ -233,7 +233,9 @@ void SoftQp::update_needs_progress() {
   stream_link_ = link_if(LinkFamily::kStream);
   const bool live = connected_locked();
   const bool polled = direct_link_ != nullptr || stream_link_ != nullptr;
-  needs_progress_.store((live && polled) || stall_ != Stall::kNone, std::memory_order_seq_cst);
+  const bool stalled = stall_ != Stall::kNone;
+  signals_unnamed_.store((live && direct_link_ != nullptr) || stalled, std::memory_order_relaxed);
+  needs_progress_.store((live && polled) || stalled, std::memory_order_seq_cst);
 }
 
 void SoftQp::broken() {

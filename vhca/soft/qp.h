@@ -77,6 +77,9 @@ class SoftQp final : public Qp, public LinkEnd, private LockedEnd, public Stalle
   bool needs_progress(std::memory_order order = std::memory_order_relaxed) const {
     return needs_progress_.load(order);
   }
+  /// Whether the bare event of a channel may be of this QP: while its CQ sleeps, what comes by a
+  /// stream is moved by whoever watches the stream.
+  bool signals_unnamed() const { return signals_unnamed_.load(std::memory_order_relaxed); }
   /// Before and after the CQ sleeps. True if a direct link was told.
   bool arm_link(bool armed, bool solicited_only, const SoftCq& cq);
   void stall_over() override;
@@ -105,6 +108,7 @@ class SoftQp final : public Qp, public LinkEnd, private LockedEnd, public Stalle
   Answer respond_landed(const Request& request) override;
   std::span<const std::byte> readable(const Request& request) override;
   bool stand(std::span<const Piece> pieces, bool lands) const override;
+  bool sleeps() const override { return recv_cq_->armed(); }
   void memory_gone_locked(uint64_t wire_sequence) override;
   void answered_locked(uint64_t sequence, const Answer& answer,
                        std::span<const std::byte> read_data) override;
@@ -196,6 +200,7 @@ class SoftQp final : public Qp, public LinkEnd, private LockedEnd, public Stalle
   Stall stall_ = Stall::kNone;
   const bool signal_all_;
   std::atomic<bool> needs_progress_{false};
+  std::atomic<bool> signals_unnamed_{false};
   uint32_t reads_outstanding_ = 0;  // READs and atomics
   Link* direct_link_ = nullptr;     // link_ if it is a direct one
   Link* stream_link_ = nullptr;     // link_ if it is a stream

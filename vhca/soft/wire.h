@@ -205,6 +205,8 @@ class LockedEnd {
   /// Whether all of a request's pieces are still registered; `lands`: and may be written. For who
   /// touches them after execute().
   virtual bool stand(std::span<const Piece> pieces, bool lands) const = 0;
+  /// The receive CQ is armed: its owner may not poll before it has an event.
+  virtual bool sleeps() const = 0;
   /// The memory of a request that was taken is gone before any of it was sent, and it will not be:
   /// it fails when all before it have completed, and no request behind it may be sent.
   virtual void memory_gone_locked(uint64_t sequence) = 0;

@@ -206,7 +206,7 @@ void TcpEnd::watch_again() {
     if (!look_.pending()) reactor_.schedule_after(look_, kLookNs);
     return;
   }
-  if (!stream_.stuck() && !stream_.deaf()) want_read();
+  if (!stream_.stuck() && !stream_.deaf() && !stream_.waits_for_turn()) want_read();
 }
 
 void TcpEnd::look(base::Timer& timer) {
@@ -223,7 +223,15 @@ void TcpEnd::stop_polling() {
   stream_.cool();
   stream_.acknowledgement_due();
   run();
-  if (phase_ != Phase::kOver) want_read();
+  if (phase_ != Phase::kOver && !stream_.waits_for_turn()) want_read();
+}
+
+/// The owner's thread is the reactor's.
+void TcpEnd::may_receive() {
+  const std::shared_ptr<TcpEnd> self = shared_from_this();
+  if (phase_ == Phase::kOver) return;
+  run();
+  if (phase_ != Phase::kOver) watch_again();
 }
 
 void TcpEnd::acknowledge_later() {

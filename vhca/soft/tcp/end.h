@@ -8,6 +8,7 @@
 //                             └──> polled         somebody does (stream hot), timer runs
 //   polled ── silent for 50 us, arm(), or no poll between two looks of the timer ──> watched
 //   watched ── what comes cannot be answered (stuck) ──> watched for room to send only
+//   watched ── its budget is used up ──> not watched, until the budget's owner calls may_receive()
 //
 // Shared by the QP's link, the Connection and whoever is connecting; what any of them does ends it
 // for all. Threads: the reactor's, but for what says otherwise. The stream is its QP's while there
@@ -65,6 +66,7 @@ class TcpEnd final : public StreamEvents,
   void acknowledge_later() override;
   void ports_changed() override;
   void word_is_claimed() override;
+  void may_receive() override;
   void peer_ready() override;
   void over(base::Errc why) override;
 

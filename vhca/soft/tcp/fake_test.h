@@ -153,6 +153,7 @@ class End final : public LockedEnd {
     stream->flush(*this);
   }
   bool stand(std::span<const Piece>, bool) const override { return own_registered; }
+  bool sleeps() const override { return false; }
   void memory_gone_locked(uint64_t sequence) override {
     require(!closed && sequence >= answered && sequence < posted);
     if (sequence >= executed_to) return;  // it waits to go again, as the core's, and is seen then
@@ -234,6 +235,7 @@ class Events final : public StreamEvents {
   void acknowledge_later() override { later = true; }
   void ports_changed() override { ++port_words; }
   void word_is_claimed() override { ++claimed_words; }
+  void may_receive() override { ++turns; }
   void peer_ready() override { ready = true; }
   void over(base::Errc reason) override {
     End::require(why == base::Errc::kOk);
@@ -245,6 +247,7 @@ class Events final : public StreamEvents {
   bool ready = false;
   uint64_t port_words = 0;
   uint64_t claimed_words = 0;
+  uint64_t turns = 0;  // given by a budget
   base::Errc why = base::Errc::kOk;
 };
 

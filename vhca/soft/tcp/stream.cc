@@ -113,7 +113,7 @@ void TcpStream::send() {
     const uint64_t most = shares ? kSharedSendBytesPerRun : kSendBytesPerRun;
     uint64_t sent = 0;
     const Errc failed = out_.flush(end_, withholds() ? out_.told() : executed_, most, sent);
-    if (budget_) budget_->moved(sent);
+    if (budget_ && sent > 0) budget_->moved_by_call(sent);
     if (sent > 0) stuck_ = false;
     if (failed == Errc::kStale) {
       oldest_is_stale();
@@ -178,10 +178,11 @@ void TcpStream::run(LockedEnd* end, bool woken) {
 }
 
 bool TcpStream::should_receive(bool woken) {
-  if (dead_ != Errc::kOk || deaf()) return false;
+  if (dead_ != Errc::kOk || deaf() || waits_for_turn()) return false;
   if (woken) {
     // Somebody polls beside us: he shall look at the socket himself.
-    if (polls() != polls_at_wake_) hot_.store(true, std::memory_order_relaxed);
+    const bool polled = polls() != polls_at_wake_ && (end_ == nullptr || !end_->sleeps());
+    if (polled) hot_.store(true, std::memory_order_relaxed);
     polls_at_wake_ = polls();
     silent_since_ns_ = 0;
     return true;
@@ -193,7 +194,7 @@ bool TcpStream::should_receive(bool woken) {
 
 void TcpStream::sleep() {
   cool();
-  events_.want_read();
+  if (!waits_for_turn()) events_.want_read();
   if (executed_ == out_.told()) return;
   acknowledge();
   flush();
@@ -211,18 +212,22 @@ void TcpStream::receive() {
   if (budget_ && dead_ == Errc::kOk && !stuck() && !has_turn()) return;
   while (dead_ == Errc::kOk && !stuck() && left > 0) {
     const uint64_t most = budget_ ? budget_->most(left) : left;
-    any |= most == 0;  // for all that is known: whoever polls or watches comes back
-    if (most == 0) break;
+    if (most == 0) {  // there may be more: it goes on with its next turn
+      (void)has_turn();
+      any = true;
+      break;
+    }
     iovec pieces[kPieces];
     const uint32_t count = receive_pieces(pieces);
     if (dead_ != Errc::kOk) return;
     const Pieces asked = at_most(pieces, count, most);
     size_t received = 0;
     const Errc failed = socket_.receive(asked.pieces, received);
+    if (failed == Errc::kWouldBlock && budget_) budget_->called_in_vain();
     if (failed == Errc::kWouldBlock) break;
     if (failed != Errc::kOk) return fail(failed);
     any = true;
-    if (budget_) budget_->moved(received);
+    if (budget_) budget_->moved_by_call(received);
     landed_bytes(received);
     parse();
     // Less than there was room for: that was all.
@@ -242,12 +247,28 @@ void TcpStream::receive() {
   events_.want_read();
 }
 
-/// Among those that share the budget. If not, the socket is watched, and so looked at in each turn.
+/// Among those that share the budget. If not, it is told when it has one.
 bool TcpStream::has_turn() {
-  if (budget_->begin(turn_)) return true;
-  cool();
-  events_.want_read();
+  if (budget_->begin(*this)) return true;
+  waits_for_turn_ = true;
   return false;
+}
+
+void TcpStream::resume_receiving() {
+  waits_for_turn_ = false;
+  events_.may_receive();
+}
+
+void TcpStream::share_budget(std::shared_ptr<WireBudget> budget) {
+  leave_budget();
+  budget_ = std::move(budget);
+}
+
+/// What waits in the socket is seen to again.
+void TcpStream::leave_budget() {
+  base::ListNode::unlink();
+  if (waits_for_turn_.exchange(false)) events_.want_read();
+  budget_.reset();
 }
 
 /// Where the next bytes go: what is left of the frame under way, then the buffer.
@@ -315,7 +336,7 @@ void TcpStream::close() {
 }
 
 void TcpStream::leave() {
-  budget_.reset();
+  leave_budget();
   close();
   end_ = nullptr;
 }
@@ -328,7 +349,7 @@ void TcpStream::send_last_words() {
 }
 
 void TcpStream::hang_up() {
-  budget_.reset();  // who gives to it may be gone before the farewell
+  leave_budget();  // who gives to it may be gone before the farewell
   if (std::exchange(hung_up_, true) || dead_ != Errc::kOk) return;
   close();
   if (dead_ != Errc::kOk) return;

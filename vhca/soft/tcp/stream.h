@@ -47,13 +47,15 @@ class StreamEvents {
   /// Call run() soon, `woken`: the next request is an atomic on a word that somebody else is at.
   /// Told at each look that finds it so, also of polls beside that run().
   virtual void word_is_claimed() = 0;
+  /// Call run() now, `woken`, from within the owner's turn: the budget allows it again.
+  virtual void may_receive() = 0;
   /// The peer's QP is in RTS (acceptor), once.
   virtual void peer_ready() = 0;
   /// Nothing follows, once. kDisconnected: the peer said so, or is gone.
   virtual void over(base::Errc why) = 0;
 };
 
-class TcpStream {
+class TcpStream final : private WireUser {
  public:
   struct Options {
     uint32_t epoch = 0;
@@ -76,10 +78,7 @@ class TcpStream {
   }
   void set_retry_ns(uint64_t retry_ns) { retry_ns_ = retry_ns; }
   /// Until it hangs up.
-  void share_budget(std::shared_ptr<WireBudget> budget) {
-    budget_ = std::move(budget);
-    turn_ = {};
-  }
+  void share_budget(std::shared_ptr<WireBudget> budget);
   /// Sends and receives. `end` null: the QP is gone. `woken`: the socket is said to be ready; else
   /// the owner polls, and a socket that was silent for long is looked at now and then only.
   void run(LockedEnd* end, bool woken);
@@ -118,6 +117,8 @@ class TcpStream {
   /// Whether nothing is received before the socket has taken some, or a word is free: do not watch
   /// it for reading. Any thread.
   bool stuck() const { return stuck_.load(std::memory_order_relaxed) || waits_for_word(); }
+  /// Whether nothing is received before StreamEvents::may_receive(), either. Any thread.
+  bool waits_for_turn() const { return waits_for_turn_.load(std::memory_order_relaxed); }
   /// Whether the next request is an atomic on a word that somebody else is at. Any thread.
   bool waits_for_word() const { return waits_for_word_.load(std::memory_order_relaxed); }
   /// After hang_up(): whether the farewell still waits for the socket. Any thread.
@@ -142,6 +143,8 @@ class TcpStream {
   void receive();
   bool should_receive(bool woken);
   bool has_turn();
+  void resume_receiving() override;
+  void leave_budget();
   uint32_t receive_pieces(iovec* pieces);
   void landed_bytes(size_t count);
   void send();
@@ -199,7 +202,6 @@ class TcpStream {
   const Options options_;
   LockedEnd* end_ = nullptr;  // once run() or flush() was called with one, until the QP is gone
   std::shared_ptr<WireBudget> budget_;  // null: no bound but that of a run()
-  WireTurn turn_;
   Outbound out_;
   base::Errc dead_ = base::Errc::kOk;  // why nothing is carried any more
   bool reported_ = false;
@@ -252,6 +254,7 @@ class TcpStream {
   std::atomic<bool> hot_{false};
   std::atomic<bool> stuck_{false};  // no room to answer the next request
   std::atomic<bool> waits_for_word_{false};
+  std::atomic<bool> waits_for_turn_{false};
   std::atomic<bool> unsent_{false};
   std::atomic<bool> acknowledgement_due_{false};
   std::atomic<uint32_t> polls_{0};

@@ -1,0 +1,156 @@
+// Connections that sleep because they are silent: nobody polls them, and each message wakes them at
+// once. Heartbeats would hide a wake-up that was lost, so there are none.
+#include <gtest/gtest.h>
+
+#include <tuple>
+
+#include "trs/session_rig.h"
+#include "trs/threads_rig.h"
+
+namespace braid::trs {
+namespace {
+
+using base::kMillisecond;
+using testing::on;
+
+constexpr uint64_t kNoHeartbeatsNs = 1000 * base::kSecond;
+
+/// Keeps its reactor awake, as another that is busy would.
+class Busy final : public base::Poller {
+ public:
+  bool poll() override { return true; }
+  bool arm() override { return false; }
+};
+
+/// (over TCP, other work keeps both reactors awake)
+class Sleeping : public testing::SessionRig,
+                 public ::testing::WithParamInterface<std::tuple<bool, bool>> {
+ protected:
+  void SetUp() override {
+    const auto [tcp, busy] = GetParam();
+    process_size.tcp = tcp;
+    world.timing().late_per_million = 0;  // each reactor has its processor
+    adjust_server = [](ServerOptions& options) { options.heartbeat.interval_ns = kNoHeartbeatsNs; };
+    connect([](ClientOptions& options) { options.heartbeat.interval_ns = kNoHeartbeatsNs; });
+    if (busy) server->home().add(server_busy);
+    if (busy) client->home().add(client_busy);
+    io = client->make_io(Direction::kRead, 0, 4096);
+  }
+  void TearDown() override {
+    server_busy.unlink();
+    client_busy.unlink();
+  }
+  uint64_t polls() const { return server->server->statistics().polls; }
+  void fall_asleep() {
+    world.run_for(5 * kMillisecond);
+    const uint64_t before = polls();
+    world.run_for(5 * kMillisecond);
+    ASSERT_EQ(polls(), before) << "it is polled still";
+    began_ns = world.now_ns();
+  }
+  void expect_soon(const std::function<bool()>& done, uint64_t limit_ns = kMillisecond) {
+    ASSERT_TRUE(until(done));
+    EXPECT_LT(world.now_ns() - began_ns, limit_ns);
+  }
+  void expect_done_soon() {
+    expect_soon([&] { return io->done; });
+    EXPECT_EQ(io->status, base::Errc::kOk);
+  }
+
+  Busy server_busy, client_busy;
+  std::unique_ptr<testing::Io> io;
+  uint64_t began_ns = 0;
+};
+
+INSTANTIATE_TEST_SUITE_P(Wires, Sleeping, ::testing::Combine(::testing::Bool(), ::testing::Bool()),
+                         [](const auto& each) {
+                           return std::string(std::get<0>(each.param) ? "Tcp" : "Messages") +
+                                  (std::get<1>(each.param) ? "Busy" : "Idle");
+                         });
+
+TEST_P(Sleeping, ARequestWakesTheServerAndItsAnswerTheClient) {
+  for (int i = 0; i < 20; ++i) {
+    fall_asleep();
+    client->submit(*io);
+    expect_done_soon();
+  }
+}
+
+TEST_P(Sleeping, AnAnswerThatComesLateWakesTheClient) {
+  store.hold = true;
+  for (int i = 0; i < 20; ++i) {
+    client->submit(*io);
+    ASSERT_TRUE(until([&] { return !server->held.empty(); }));
+    fall_asleep();
+    server->release();
+    server->home().wake();
+    expect_done_soon();
+  }
+}
+
+TEST_P(Sleeping, TheEndOfAPathIsSeenAtOnce) {
+  fall_asleep();
+  client->close();
+  expect_soon([&] { return client->closed && store.closed == 1; }, 10 * kMillisecond);
+}
+
+TEST_P(Sleeping, ANoticeWakesTheClient) {
+  fall_asleep();
+  server->server->sessions()[0]->raise_notice();
+  server->home().wake();
+  expect_soon([&] { return client->notice_calls == 1; });
+}
+
+/// The same in shared memory, between threads.
+class SleepingThreads : public ::testing::Test, protected testing::ThreadsRig {
+ protected:
+  class User final : public ServerUser {
+   public:
+    void session_opened(ServerSession&) override {}
+    void session_closed(ServerSession&) override {}
+    void request(ServerRequest& request) override { request.answer(base::Errc::kOk); }
+  };
+  SleepingThreads() : ThreadsRig(user_, {.memory_bytes = 4096}) {}
+  ~SleepingThreads() override { take_down(); }
+  uint64_t polls() {
+    uint64_t count = 0;
+    on(server_threads_[0], [&] { count = server_->statistics().polls; });
+    return count;
+  }
+  /// Each question is a turn of the server's reactor, in which who is awake is polled.
+  void wait_for_sleep() {
+    wait_until("the server's connections do not fall asleep", [&] {
+      const uint64_t before = polls();
+      return polls() == before && polls() == before;
+    });
+  }
+
+  User user_;
+};
+
+TEST_F(SleepingThreads, ARequestWakesTheServerAndItsAnswerTheClient) {
+  open();
+  std::atomic<int> done{0};
+  ClientRequest request;
+  request.direction = Direction::kRead;
+  request.data = {mr_.get(), memory_->data(), 4096};
+  request.context = &done;
+  request.done = [](ClientRequest& self, base::Errc status) {
+    static_cast<std::atomic<int>*>(self.context)->fetch_add(status == base::Errc::kOk ? 1 : 1000);
+  };
+  for (int i = 0; i < 200; ++i) {
+    wait_for_sleep();
+    client_threads_[0].post([&] {
+      request.permit = session_->queue(0).acquire();
+      session_->queue(0).submit(request);
+    });
+    // Heartbeats come each ten seconds.
+    const uint64_t began_ns = host_->now_ns();
+    wait_until("no answer", [&] { return done == i + 1; });
+    ASSERT_LT(host_->now_ns() - began_ns, testing::kThreadsPatienceNs / 2);
+  }
+  close();
+}
+
+}  // namespace
+}  // namespace braid::trs
