@@ -115,8 +115,8 @@ class Connection {
   size_t poll(size_t most = SIZE_MAX);
 
   // --- sleep
-  /// How long a connection may be silent and is polled all the same: arming it costs about as much
-  /// as some hundred polls.
+  /// How long a connection may be silent and is polled all the same: arming it costs as much as
+  /// many polls.
   static constexpr uint64_t kSilentNs = base::kMillisecond;
   /// Before its reactor sleeps, or it does.
   void arm();

@@ -41,7 +41,7 @@ class SoftCompChannel final : public CompChannel {
   void notify(SoftCq& cq);
 
  private:
-  /// How many CQs one next_event() looks at, some 20 ns each.
+  /// How many CQs one next_event() looks at.
   static constexpr size_t kLooksMax = 64;
 
   Cq* pop_event();
