@@ -101,16 +101,13 @@ void Lane::failed(Connection&, base::Error why) {
 
 bool Lane::poll() {
   if (!connection_ || connection_->asleep()) return false;
-  if (connection_->poll() > 0) {
-    if (fencing_ && connection_->drained()) fenced();
-    return true;
-  }
+  const bool did = connection_->poll() > 0;
   if (fencing_ && connection_->drained()) {
     fenced();
     return true;
   }
-  connection_->falls_asleep();
-  return false;
+  if (!did) connection_->falls_asleep();
+  return did;
 }
 
 void Lane::arm() {

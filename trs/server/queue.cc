@@ -170,7 +170,7 @@ void Queue::close() {
 
 void Queue::begin_close() {
   closing_ = true;
-  worker_.closes(*this);
+  worker_.woken(*this);
   heartbeat_.stop();
   open_ = false;
   if (accepting_) {

@@ -91,10 +91,6 @@ void Worker::woken(Queue& queue) {
   has_work(*client);
 }
 
-void Worker::closes(Queue& queue) {
-  woken(queue);
-}
-
 void Worker::data_waits(Queue& queue) {
   ++with_data_;
   queue.place.client->with_data.push_back(queue.place.with_data);

@@ -54,9 +54,7 @@ class Worker final : private base::Poller {
   /// Polls the queue from now on, as one of this client's; before it may have been another's.
   void join(Queue& queue, const std::shared_ptr<TurnShare>& share);
   void leave(Queue& queue);
-  /// The queue is Queue::closing() from now on.
-  void closes(Queue& queue);
-  /// The queue does not sleep any more.
+  /// The queue does not sleep any more, or is Queue::closing() from now on.
   void woken(Queue& queue);
   /// The queue has data that waits for its turn, or has none any more.
   void data_waits(Queue& queue);
