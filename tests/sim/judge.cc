@@ -309,7 +309,9 @@ void Judge::succeeded(const Operation& op) {
     const bool before = taken_away_ns != 0 && op.begin_ns <= taken_away_ns + kTakeAwayMaxNs;
     // One of several reactors that was late tells late what it was told before.
     const bool late = disturbed && disturbed(op.client, op.begin_ns);
-    const uint64_t there_ns = before || late ? op.begin_ns : world_.now_ns();
+    // What was done before its session was lost, the server remembers also without the device.
+    const bool kept = losses_of(op.client, op.device) != op.losses;
+    const uint64_t there_ns = before || late || kept ? op.begin_ns : world_.now_ns();
     handle->second.there_ns = std::max(handle->second.there_ns, there_ns);
   }
   end_overtaken(op);

@@ -30,6 +30,7 @@ class JudgeTest : public ::testing::Test {
     Plan plan;
     plan.servers.resize(1);
     plan.clients.resize(2);
+    for (ClientPlan& client : plan.clients) client.give_up_after_ns = base::kSecond;
     plan.devices.resize(1);
     plan.devices[0].sectors = kSectors;
     return plan;
@@ -291,6 +292,27 @@ TEST_F(JudgeTest, OutOfRangeIsWhatLiesBeyondThePresentEnd) {
   run(OpKind::kWrite, Errc::kOutOfRange, kSectors / 2, kSectors / 4);
   EXPECT_EQ(violations(), 0u) << "its client has not heard of it";
   run(OpKind::kWrite, Errc::kOutOfRange, kSectors / 2);
+  EXPECT_EQ(violations(), 1u);
+}
+
+/// Seed 4703: the server remembers what it had done before the session was lost, and answers that
+/// also when it cannot open the disk.
+TEST_F(JudgeTest, AKeptAnswerDoesNotSayThatTheDeviceWasThere) {
+  const uint64_t kept = begin(OpKind::kWrite);
+  ++losses_;
+  world_.run_for(base::kSecond);
+  end(kept, Errc::kOk);
+  const uint64_t held = begin(OpKind::kWrite);
+  end(held, Errc::kTimedOut);
+  EXPECT_EQ(violations(), 0u);
+}
+
+TEST_F(JudgeTest, AnAnswerOfTheSessionSaysThatTheDeviceWasThere) {
+  const uint64_t answered = begin(OpKind::kWrite);
+  world_.run_for(base::kSecond);
+  end(answered, Errc::kOk);
+  const uint64_t held = begin(OpKind::kWrite);
+  end(held, Errc::kTimedOut);
   EXPECT_EQ(violations(), 1u);
 }
 

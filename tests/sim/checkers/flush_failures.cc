@@ -78,16 +78,17 @@ UntoldLosses::Ticket UntoldLosses::flush_begins() {
 UntoldLosses::Cause UntoldLosses::flush_fails(uint64_t id, const Ticket& ticket, bool at_disk,
                                               const Ways& ways) {
   const bool covers = covers_all(id, ticket);
-  if (!at_disk && losses_ != ticket.reported) {
+  const bool by_loss = losses_ != ticket.reported;
+  const bool untold = failed_ && told_ + connections_then_ < may_tell_ + ways.connections;
+  if (!at_disk && !untold) {
+    if (!by_loss) return Cause::kNone;
     const Cause cause = disk_losses_ > ticket.reported ? Cause::kDisk : Cause::kRestart;
     if (covers || ticket.may_report == losses_) report();
     return cause;
   }
-  if (!at_disk) {
-    const bool all_told = told_ + connections_then_ >= may_tell_ + ways.connections;
-    if (!failed_ || all_told) return Cause::kNone;
-    ++told_;
-  }
+  // Where both may be, the client may have had nothing at stake by the loss: nobody here knows
+  // whether a connection has told now.
+  if (!at_disk && !by_loss) ++told_;
   lose(true);
   if (covers) report();
   return Cause::kDisk;

@@ -93,6 +93,20 @@ TEST_F(Untold, AnotherIncarnationIsALoss) {
   EXPECT_EQ(flush_fails(), Cause::kDisk) << "the first may have been under way";
 }
 
+// Seed 2590: nothing was at stake by the restart, so the client told of no loss; then its only
+// connection told of a full disk.
+TEST_F(Untold, ARestartDoesNotHideWhatTheDiskHasToTell) {
+  losses_.incarnation_changes(false, ways_);
+  ++ways_.reopened;
+  losses_.look(ways_, false);
+  losses_.failures_begin(ways_);
+  losses_.failures_end(ways_);
+  EXPECT_EQ(flush_fails(), Cause::kDisk) << "of the restart or of the disk: nobody knows";
+  EXPECT_EQ(flush_fails(), Cause::kDisk);
+  EXPECT_EQ(flush_fails(), Cause::kDisk) << "by the second connection";
+  EXPECT_EQ(flush_fails(), Cause::kNone);
+}
+
 TEST_F(Untold, FlushesThatBeganBeforeAReportFail) {
   const auto before = losses_.flush_begins();
   EXPECT_EQ(flush_fails(true), Cause::kDisk);
