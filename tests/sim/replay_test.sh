@@ -1,22 +1,31 @@
 #!/usr/bin/env bash
-# A seed gives the same run in any process: other addresses, another environment, another folder.
+# A seed gives the same run in any process: other addresses, another environment, another folder,
+# and with its log shown. Seed 2 has peers of whom more is said than is logged.
 set -euo pipefail
 : "${BRAID_BIN_DIR:?run me through ctest, or set BRAID_BIN_DIR}"
 
+# trace_of SEED LOG COMMAND...: COMMAND runs braid-sim; LOG: none, info or debug
 trace_of() {
-  local out
-  out=$("$@" "$BRAID_BIN_DIR/braid-sim" --seed 3 --round-seconds 5) || {
-    printf '%s\n' "$out" >&2
+  local seed=$1 level=$2 log=() out
+  shift 2
+  [[ $level == none ]] || log=(--log "$level")
+  out=$("$@" "$BRAID_BIN_DIR/braid-sim" --seed "$seed" --round-seconds 5 "${log[@]}" 2>&1) || {
+    tail -n 40 <<<"$out" >&2
     exit 1
   }
   [[ $out =~ trace\ ([0-9a-f]{16}) ]] || { echo "FAILED: no trace in: $out" >&2 && exit 1; }
   echo "${BASH_REMATCH[1]}"
 }
 
-here=$(trace_of env)
-elsewhere=$(cd / && trace_of env -i LC_ALL=C SOME_OTHER_ENVIRONMENT="$(printf '%4096s' x)")
-[[ $here == "$elsewhere" ]] || {
-  echo "FAILED: two processes ran seed 3 with traces $here and $elsewhere" >&2
-  exit 1
+same() {
+  [[ $2 == "$3" ]] || { echo "FAILED: $1: traces $2 and $3" >&2 && exit 1; }
 }
-echo "trace $here, twice"
+
+here=$(trace_of 3 none env)
+elsewhere=$(cd / && trace_of 3 none env -i LC_ALL=C SOME_OTHER_ENVIRONMENT="$(printf '%4096s' x)")
+same "two processes ran seed 3" "$here" "$elsewhere"
+
+silent=$(trace_of 2 none env)
+same "seed 2 without its log and with --log info" "$silent" "$(trace_of 2 info env)"
+same "seed 2 without its log and with --log debug" "$silent" "$(trace_of 2 debug env)"
+echo "traces $here and $silent, each time"

@@ -33,12 +33,17 @@ constexpr uint64_t kProgressBoundNs = 60 * kSecond;
 /// Lines with the time of the world.
 class TimedSink : public base::LogSink {
  public:
+  explicit TimedSink(base::LogLevel shown) : shown_(shown) {}
   void write(base::LogLevel level, std::string_view name, std::string_view message) override {
+    if (level < shown_) return;
     const uint64_t now_ns = world == nullptr ? 0 : world->now_ns();
     fmt::print(stderr, "{:4}.{:09} {:7} {}: {}\n", now_ns / kSecond, now_ns % kSecond,
                base::to_string(level), name, message);
   }
   const SimWorld* world = nullptr;
+
+ private:
+  const base::LogLevel shown_;
 };
 
 // Until paths that were lost in the last moment are found to be lost, and are made again.
@@ -53,7 +58,9 @@ base::sim::SimWorldOptions world_options(const RoundOptions& options,
   world.seed = options.seed;
   world.mutants = options.mutants;
   world.log_sink = sink;
-  world.log_level = options.log_level;
+  // Lines that are bounded set timers (base/limited_log.h): they are said in each round, shown or
+  // not, so that it is the same round.
+  world.log_level = std::min(options.log_level, base::LogLevel::kInfo);
   world.trace = options.trace;
   return world;
 }
@@ -161,7 +168,7 @@ class Round : private Victims {
 };
 
 Round::Round(const RoundOptions& options)
-    : sink_(std::make_shared<TimedSink>()),
+    : sink_(std::make_shared<TimedSink>(options.log_level)),
       log_(sink_, "sim", options.log_level),
       world_(world_options(options, sink_)),
       random_(world_.random().fork()),
