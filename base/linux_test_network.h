@@ -1,13 +1,18 @@
 // Network interfaces of a test's own. Needs root, iproute2 and veth; tests skip without.
 #pragma once
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <functional>
+#include <memory>
 #include <string>
 #include <thread>
+
+#include "base/linux/fd.h"
 
 namespace braid::base {
 
@@ -35,5 +40,53 @@ inline bool with_cable(const std::string& address, const std::function<void()>& 
 
 inline constexpr const char* kNeedsCable =
     "needs root, iproute2 and veth: interfaces in a network namespace of its own";
+
+/// Two network namespaces, as two machines have them, and a cable between. A thread goes to and
+/// fro; what it makes stays where it was made.
+class TwoNetworks {
+ public:
+  static constexpr const char* kIp[2] = {"10.213.9.1", "10.213.9.2"};
+
+  /// None: there can be no such thing here, which wants what a cable wants.
+  static std::unique_ptr<TwoNetworks> create() {
+    std::unique_ptr<TwoNetworks> made(new TwoNetworks);
+    bool there = false;
+    std::thread([&] { there = made->lay_cable(); }).join();
+    return there ? std::move(made) : nullptr;
+  }
+  /// The calling thread is in this one (0 or 1) from now on.
+  void enter(int side) const { go_to(there_[side]); }
+  /// It is where the thread was that created these.
+  void leave() const { go_to(home_); }
+
+ private:
+  TwoNetworks() : home_(present()) {}
+  static Fd present() { return Fd(::open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC)); }
+  static void go_to(const Fd& network) {
+    if (::setns(network.fd(), CLONE_NEWNET) != 0) std::abort();
+  }
+  bool make(int side) {
+    if (::unshare(CLONE_NEWNET) != 0) return false;
+    there_[side] = present();
+    return there_[side].valid();
+  }
+  static bool begin(const std::string& interface, int side) {
+    return run_command("ip link set lo up && ip link set " + interface + " addrgenmode none && " +
+                       "ip addr add " + kIp[side] + "/24 dev " + interface + " && ip link set " +
+                       interface + " up");
+  }
+  bool lay_cable() {
+    if (!home_.valid() || !make(1) || !make(0)) return false;
+    const std::string other =
+        "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(there_[1].fd());
+    if (!run_command("ip link add near type veth peer name far netns " + other)) return false;
+    if (!begin("near", 0)) return false;
+    enter(1);
+    return begin("far", 1);
+  }
+
+  const Fd home_;
+  Fd there_[2];
+};
 
 }  // namespace braid::base

@@ -18,6 +18,7 @@ std::string plain_name(const ::testing::TestInfo& test) {
 }  // namespace
 
 void Pair::SetUp() {
+  if (rig == nullptr) GTEST_SKIP() << GetParam().name << " needs " << GetParam().needs;
   const std::string name = plain_name(*::testing::UnitTest::GetInstance()->current_test_info());
   for (const auto& [test, why] : GetParam().cannot) {
     if (test == name) GTEST_SKIP() << GetParam().name << ": " << why;

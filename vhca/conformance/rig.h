@@ -57,9 +57,10 @@ class Rig {
 
 struct RigFactory {
   std::string name;
-  bool virtual_time;   // upper bounds of durations can be tested
-  bool thread_domain;  // objects are made with a Td
-  std::function<std::unique_ptr<Rig>()> create;
+  bool virtual_time;                             // upper bounds of durations can be tested
+  bool thread_domain;                            // objects are made with a Td
+  std::function<std::unique_ptr<Rig>()> create;  // null: cannot be had here, for want of `needs`
+  std::string needs;
   /// Private data comes padded with zeroes to the most that there may be.
   bool pads_private_data = false;
   /// How long finding the way to a peer and asking it takes at most.

@@ -6,6 +6,7 @@
 #include <list>
 
 #include "base/linux_host.h"
+#include "base/linux_test_network.h"
 #include "base/log.h"
 #include "base/sim.h"
 #include "vhca/conformance/rig.h"
@@ -126,7 +127,10 @@ class SimRig final : public Rig {
 /// Two devices of one real process, each with a reactor, turned by the test's thread.
 class ProcessRig : public Rig {
  public:
-  Device& device(int side) override { return *devices_[side]; }
+  Device& device(int side) override {
+    enter(side);
+    return *devices_[side];
+  }
   base::Reactor& reactor(int side) override { return *reactors_[side]; }
   Address server_address() override { return {.ip = server_ip_, .port = free_port()}; }
   bool run_until(const std::function<bool()>& done) override {
@@ -155,6 +159,8 @@ class ProcessRig : public Rig {
     options.poll_budget_ns = 0;
     for (auto& reactor : reactors_) reactor = std::move(*base::Reactor::create(*host_, options));
   }
+  /// Before a side is asked for something.
+  virtual void enter(int side) { (void)side; }
   static std::unique_ptr<base::Host> make_host(bool allow_peer_copy) {
     base::LinuxHostOptions options;
     options.allow_peer_copy = allow_peer_copy;
@@ -175,15 +181,21 @@ class ProcessRig : public Rig {
  private:
   void turn() {
     bool worked = false;
-    for (const auto& reactor : reactors_) worked |= reactor->turn();
+    for (int side = 0; side < 2; ++side) {
+      enter(side);
+      worked |= reactors_[side]->turn();
+    }
     if (worked) return;
     // What an idle reactor does before it sleeps; the next turn is its wake-up.
-    for (const auto& reactor : reactors_) reactor->prepare_sleep();
+    for (int side = 0; side < 2; ++side) {
+      enter(side);
+      reactors_[side]->prepare_sleep();
+    }
     host_->yield();
   }
   /// A port at which somebody listened a moment ago, so that nobody does now.
   uint16_t free_port() {
-    return (*devices_[kServer]->listen(*reactors_[kServer], {.ip = server_ip_}, 1))->address().port;
+    return (*device(kServer).listen(*reactors_[kServer], {.ip = server_ip_}, 1))->address().port;
   }
 
   const std::string server_ip_;
@@ -224,6 +236,26 @@ class TcpRig final : public ProcessRig {
                                          {.ip = "127.0.0.1", .port_faults = true}));
     }
   }
+};
+
+/// On the TCP wire between two network namespaces, as between two machines.
+class NetworksRig final : public ProcessRig {
+ public:
+  explicit NetworksRig(const base::TwoNetworks& networks)
+      : ProcessRig(make_host(false), networks.kIp[kServer], 30 * base::kMillisecond),
+        networks_(networks) {
+    for (int side = 0; side < 2; ++side) {
+      enter(side);
+      set_device(side, create_tcp_device(*host_, *reactors_[side],
+                                         {.ip = networks.kIp[side], .port_faults = true}));
+    }
+  }
+  ~NetworksRig() override { networks_.leave(); }
+
+ private:
+  void enter(int side) override { networks_.enter(side); }
+
+  const base::TwoNetworks& networks_;
 };
 
 /// The device of both wires, as hosts have it.
@@ -268,6 +300,20 @@ class IbvRig final : public ProcessRig {
   }
 };
 
+/// One pair of networks for all tests of a process.
+RigFactory between_networks() {
+  const auto create = []() -> std::unique_ptr<Rig> {
+    static const std::unique_ptr<base::TwoNetworks> networks = base::TwoNetworks::create();
+    if (networks == nullptr) return nullptr;
+    return std::make_unique<NetworksRig>(*networks);
+  };
+  return {.name = "tcp_networks",
+          .virtual_time = false,
+          .thread_domain = false,
+          .create = create,
+          .needs = "root, iproute2 and veth, for two network namespaces"};
+}
+
 /// Its devices, and no others, name the network device below them.
 bool is_rxe(std::string_view device) {
   const std::string parent = "/sys/class/infiniband/" + std::string(device) + "/parent";
@@ -276,8 +322,24 @@ bool is_rxe(std::string_view device) {
 
 template <typename Made, typename... Args>
 RigFactory factory(const std::string& name, bool virtual_time, bool thread_domain, Args... args) {
-  return {name, virtual_time, thread_domain,
-          [args...] { return std::unique_ptr<Rig>(std::make_unique<Made>(args...)); }};
+  return {.name = name,
+          .virtual_time = virtual_time,
+          .thread_domain = thread_domain,
+          .create = [args...] { return std::unique_ptr<Rig>(std::make_unique<Made>(args...)); },
+          .needs = {}};
+}
+
+TEST(ConformanceRigs, EachNetworkHasItsOwnAddressOnly) {
+  const auto networks = base::TwoNetworks::create();
+  if (networks == nullptr) GTEST_SKIP() << "needs " << between_networks().needs;
+  const auto host = std::move(*base::create_linux_host({.log_sink = base::make_null_sink()}));
+  for (int side = 0; side < 2; ++side) {
+    networks->enter(side);
+    EXPECT_TRUE(host->is_local_address(networks->kIp[side]));
+    EXPECT_FALSE(host->is_local_address(networks->kIp[1 - side]));
+  }
+  networks->leave();
+  EXPECT_FALSE(host->is_local_address(networks->kIp[0]));
 }
 
 }  // namespace
@@ -290,6 +352,7 @@ std::vector<RigFactory> rigs() {
       factory<InHostRig>("inhost_foreign_td", false, true, InHostRig::Memory::kForeign),
       factory<TcpRig>("tcp", false, false),
       factory<TcpRig>("tcp_td", false, true),
+      between_networks(),
       factory<HostRig>("host", false, false, HostRig::Peers::kInHost),
       factory<HostRig>("host_td", false, true, HostRig::Peers::kInHost),
       factory<HostRig>("host_tcp", false, false, HostRig::Peers::kTcp),
