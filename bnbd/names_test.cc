@@ -4,6 +4,7 @@
 #include "bnbd/server/export_name.h"
 #include "bnbd/test_fake_server.h"
 #include "bnbd/test_rig.h"
+#include "trs/test_keys.h"
 
 namespace braid::bnbd {
 namespace {
@@ -46,6 +47,9 @@ TEST(ExportName, the_place_of_the_session_is_the_last_part_of_the_root) {
   }
 }
 
+using trs::testing::test_key;
+using trs::testing::test_ring;
+
 class Names : public test::Rig {};
 
 TEST_F(Names, each_session_sees_the_directory_of_its_name) {
@@ -63,6 +67,23 @@ TEST_F(Names, each_session_sees_the_directory_of_its_name) {
   EXPECT_EQ(try_open(first, {.name = "../second/own.img"}).code(), Errc::kInvalid);
   open(first, "ram");
   EXPECT_EQ(try_open(second, {.name = "ram"}).code(), Errc::kBusy) << "it is everybody's";
+}
+
+// RNBD's weakness: who calls itself vm8 has the disks of vm8.
+TEST_F(Names, who_has_a_key_sees_the_directory_of_its_key_whatever_it_calls_itself) {
+  server_machine.add_disk("/exports/vm7/own.img", {.size_bytes = 1 << 20});
+  server_machine.add_disk("/exports/vm8/own.img", {.size_bytes = 2 << 20});
+  server_machine.add_disk("/exports/vm8/secret.img", {.size_bytes = 2 << 20});
+  exports.root = "/exports/%SESSNAME%";
+  exports.transport.keys = test_ring({test_key("vm7"), test_key("vm8")});
+  start_server();
+  session_options.transport.key = test_key("vm7");
+  ClientNode& liar = add_client("vm8");
+  EXPECT_EQ(open(liar, "own.img").info().size_bytes, 1u << 20);
+  EXPECT_EQ(try_open(liar, {.name = "secret.img"}).code(), Errc::kNotFound);
+  session_options.transport.key = test_key("vm8");
+  ClientNode& owner = add_client("other");
+  EXPECT_EQ(open(owner, "own.img").info().size_bytes, 2u << 20);
 }
 
 TEST_F(Names, a_name_may_be_as_long_as_the_message_has_room_and_begin_with_a_slash) {

@@ -30,7 +30,7 @@ struct NamedExport {
 /// The directory beneath which files are exported.
 struct ExportRoot {
   std::string folder;        // empty: no files
-  bool per_session = false;  // each session sees only the directory of its name in there
+  bool per_session = false;  // each session sees only the directory of its name, or its key's
 };
 /// "/srv/disks", or as RNBD's dev_search_path "/srv/disks/%SESSNAME%". A session's name is what its
 /// client says: this keeps apart, it does not keep out. kInvalid for %SESSNAME% elsewhere.

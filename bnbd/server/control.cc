@@ -81,7 +81,7 @@ base::Task<void> ServerImpl::open(RequestSlot& slot) {
 base::Task<Result<SessionDevice*>> ServerImpl::open_device(Session& session,
                                                            wire::OpenRequest request) {
   BRAID_CO_CHECK(check_room(session));
-  BRAID_CO_TRY(const std::string name, exports_.name_for(session.name(), request.name));
+  BRAID_CO_TRY(const std::string name, exports_.name_for(session.owner(), request.name));
   Opening opening(session.openings(), name);
   auto found = co_await find_export(session, request, name);
   // Whatever became of it: there may be nobody to be refused any more who was in its way, and the

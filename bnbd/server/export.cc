@@ -135,11 +135,11 @@ Export* ExportTable::find(std::string_view name) {
   return found == exports_.end() ? nullptr : found->get();
 }
 
-Result<std::string> ExportTable::name_for(std::string_view session, std::string_view asked) {
+Result<std::string> ExportTable::name_for(std::string_view owner, std::string_view asked) {
   const std::string name = normal_name(asked);
   const Export* const found = find(name);
   if (found != nullptr && found->permanent) return name;
-  return file_name(root_, session, name);
+  return file_name(root_, owner, name);
 }
 
 base::Task<Result<Export*>> ExportTable::open(std::string name, uint64_t patience_ns) {

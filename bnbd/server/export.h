@@ -64,7 +64,7 @@ class ExportTable {
   /// Reads the root and makes the named ones. kInvalid, kNoMemory.
   base::Status create_named();
   /// What the name means to the session: that of a named export, or of a file. kInvalid.
-  base::Result<std::string> name_for(std::string_view session, std::string_view asked);
+  base::Result<std::string> name_for(std::string_view owner, std::string_view asked);
   /// Finds or opens it, by name_for(). The caller then holds it (adds itself to `holders` in the
   /// same turn) or calls release(). kTimedOut if the opening takes longer than `patience_ns`; it
   /// goes on, and who asks again finds it where it is. One that hangs holds up nobody else.

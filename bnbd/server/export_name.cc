@@ -43,18 +43,19 @@ std::string normal_name(std::string_view name) {
   return normal.empty() ? std::string(name) : normal;
 }
 
-Result<std::string> file_name(const ExportRoot& root, std::string_view session,
+Result<std::string> file_name(const ExportRoot& root, std::string_view owner,
                               std::string_view name) {
   if (!root.per_session) return normal_name(name);
-  const bool folder = !session.empty() && session != "." && session != ".." &&
-                      session.find('/') == std::string_view::npos;
+  const bool folder =
+      !owner.empty() && owner != "." && owner != ".." && owner.find('/') == std::string_view::npos;
   if (!folder) {
-    return make_error(Errc::kInvalid,
-                      "session name \"{}\": each session has a directory of its name here, so it "
-                      "must be that of a directory",
-                      session);
+    return make_error(
+        Errc::kInvalid,
+        "session \"{}\": each session has a directory of its name (or its key's) here, so "
+        "it must be that of a directory",
+        owner);
   }
-  return fmt::format("{}/{}", session, normal_name(name));
+  return fmt::format("{}/{}", owner, normal_name(name));
 }
 
 }  // namespace server

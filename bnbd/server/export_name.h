@@ -13,9 +13,9 @@ namespace braid::bnbd::server {
 /// have come back as they are, to be refused where files are opened.
 std::string normal_name(std::string_view name);
 
-/// Beneath ExportRoot::folder, in normal spelling. kInvalid for a session whose name cannot be that
-/// of a directory.
-base::Result<std::string> file_name(const ExportRoot& root, std::string_view session,
+/// Beneath ExportRoot::folder, in normal spelling. `owner`: the session's; kInvalid if its name
+/// cannot be that of a directory.
+base::Result<std::string> file_name(const ExportRoot& root, std::string_view owner,
                                     std::string_view name);
 
 }  // namespace braid::bnbd::server

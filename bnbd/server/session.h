@@ -100,6 +100,8 @@ class Session {
   const std::string& peer() const { return peer_; }
   bool braid_peer() const { return braid_peer_; }
   const std::string& key_name() const { return key_name_; }
+  /// Whose it is: what it has proved, or else what it calls itself.
+  const std::string& owner() const { return key_name_.empty() ? name_ : key_name_; }
   uint32_t transport_max_io() const { return transport_.max_io_bytes(); }
   const std::vector<std::unique_ptr<SessionDevice>>& devices() const { return devices_; }
 

@@ -33,7 +33,8 @@ void add_serve(CLI::App& app, Context& context) {
       app.add_subcommand("serve", "export disks and files beneath a directory, in the foreground");
   verb->add_option("ROOT", arguments->root,
                    "the directory; its files are exported by their names beneath it; with "
-                   "/%SESSNAME% at its end each client session has the directory of its name");
+                   "/%SESSNAME% at its end each client session has the directory of its "
+                   "name, with --keys that of its key's name");
   verb->add_option("--node-name", context.node_name, "this node's name (default: serve.PID)");
   arguments->add_to(*verb);
   add_device_option(*verb, context);
