@@ -173,7 +173,8 @@ base::Task<void> Path::rejoin() {
 /// Nothing of the path can land here any more; when nothing can land at the server either, what was
 /// in flight goes by others.
 base::Task<void> Path::move_requests() {
-  fenced_there_ = !session_.sequenced() || home_.host().mutant("path-fence-skipped");
+  fenced_there_ = !session_.sequenced() || home_.host().mutant("path-fence-skipped") ||
+                  home_.host().mutant("late-request-taken");
   while (!fenced_there_) {
     Path* const via = session_.connected_path();
     if (via != nullptr && via->send_fence(uuid_, recon_cnt_)) {

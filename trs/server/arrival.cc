@@ -127,14 +127,16 @@ void Queue::resume(Request& request) {
 
 const char* Queue::take_sequenced(Request& request, const wire::ParsedRequest& parsed) {
   const bool counts_anew = session_.counts_anew(parsed.epoch, request.epoch);
-  if (parsed.epoch != request.epoch && !counts_anew && !mutant("epoch-unchecked")) {
+  if (parsed.epoch != request.epoch && !counts_anew && !mutant("epoch-unchecked") &&
+      !mutant("late-request-taken")) {
     return "is of another epoch than its session";
   }
   if (!counts_anew && parsed.sequence == request.sequence) return take_again(request, parsed);
   if (request.state != Request::State::kFree) return "names a chunk whose request is still running";
   const bool in_sequence =
       parsed.sequence == wire::next_sequence(counts_anew ? 0 : request.sequence);
-  if (!in_sequence && !mutant("sequence-unchecked")) return "is out of sequence";
+  if (!in_sequence && !mutant("sequence-unchecked") && !mutant("late-request-taken"))
+    return "is out of sequence";
   arrive(request, parsed);
   return nullptr;
 }
