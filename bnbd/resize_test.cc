@@ -67,6 +67,31 @@ TEST_F(Resize, beyond_a_shrunk_end_there_are_errors_and_nobodys_data) {
   EXPECT_TRUE(reads_as(*client, device, kSize - 4096, 4096, 0)) << "what was cut off is gone";
 }
 
+/// The fsync of the size was a flush that failed: what was in the cache is gone.
+TEST_F(Resize, a_size_that_cannot_be_made_durable_fails_the_next_flush) {
+  RemoteDevice& device = open(*client);
+  ASSERT_EQ(write(*client, device, 0, 4096, 1), Errc::kOk);
+  disk->faults = {.errors_per_million = 1'000'000, .sets_undurably = true};
+  const auto failed = resize("disk.img", 2 * kSize);
+  disk->faults = {};
+  ASSERT_EQ(failed.code(), Errc::kIo);
+  EXPECT_NE(failed.error().message().find("has the new size"), std::string::npos)
+      << failed.error().message();
+  ASSERT_TRUE(has_size(device, 2 * kSize));
+  EXPECT_EQ(run(*client, device, Io(BlockOp::kFlush)), Errc::kIo);
+  EXPECT_EQ(run(*client, device, Io(BlockOp::kFlush)), Errc::kOk);
+}
+
+TEST_F(Resize, a_size_that_could_not_be_set_fails_no_flush) {
+  RemoteDevice& device = open(*client);
+  ASSERT_EQ(write(*client, device, 0, 4096, 1), Errc::kOk);
+  disk->faults = {.errors_per_million = 1'000'000};
+  EXPECT_EQ(resize("disk.img", 2 * kSize).code(), Errc::kIo);
+  disk->faults = {};
+  EXPECT_EQ(run(*client, device, Io(BlockOp::kFlush)), Errc::kOk);
+  EXPECT_EQ(device.info().size_bytes, kSize);
+}
+
 TEST_F(Resize, a_size_that_somebody_else_changed_is_noticed) {
   RemoteDevice& device = open(*client);
   disk->resize(3 * kSize);

@@ -222,6 +222,30 @@ TEST_F(Writers, a_change_of_writers_that_cannot_be_recorded_does_not_happen) {
   EXPECT_EQ(wait(held), Errc::kOk);
 }
 
+/// The fsync of the note was a flush that failed: what was in the cache is gone, and its writer,
+/// who goes on, is told. Also if the file is open all the time.
+TEST_F(Writers, a_change_of_writers_that_cannot_be_made_durable_fails_the_next_flush) {
+  ClientNode& reader = add_client("reader");
+  for (const bool is_read : {false, true}) {
+    RemoteDevice& device = open(*first);
+    if (is_read) open(reader, "disk.img", AccessMode::kReadOnly);
+    ASSERT_EQ(write(*first, device, 0, 4096, 1), Errc::kOk);
+    cut(*first);
+    ASSERT_TRUE(reaches(device, RemoteState::kPathDown));
+    ASSERT_TRUE(until([&] { return server->sessions().size() == 2; }));
+    Io held(BlockOp::kWrite, 8192, 4096, 1);
+    submit(*first, device, held);
+    disk->faults = {.errors_per_million = 1'000'000, .sets_undurably = true};
+    EXPECT_EQ(try_open(*second, {.name = "disk.img"}).code(), Errc::kIo);
+    disk->faults = {};
+    mend(*first);
+    EXPECT_EQ(wait(held), Errc::kOk);
+    EXPECT_EQ(run(*first, device, Io(BlockOp::kFlush)), Errc::kIo);
+    EXPECT_EQ(run(*first, device, Io(BlockOp::kFlush)), Errc::kOk);
+    await(*first, device.close());
+  }
+}
+
 TEST_F(Writers, who_joins_for_a_migration_shares_the_tenure) {
   RemoteDevice& source = open(*first, "disk.img", AccessMode::kMigration);
   RemoteDevice& target = open(*second, "disk.img", AccessMode::kMigration);

@@ -23,6 +23,10 @@ class LinuxFile : public File {
   int fd() const { return fd_.fd(); }
 
  private:
+  /// For a fsync of what is set here. The kernel tells each open file once of a page that it could
+  /// not write: this one's is for who flushes it.
+  Result<Fd> open_apart() const;
+
   const Fd fd_;
   Info info_;
 };

@@ -37,13 +37,14 @@ Result<uint64_t> LinuxFile::note() const {
 
 Status LinuxFile::set_note(uint64_t note) {
   const le64 stored = note;
+  BRAID_TRY(const Fd apart, open_apart());
   if (::fsetxattr(fd(), kAttribute, &stored, sizeof(stored), 0) != 0) {
     if (has_no_place(errno)) {
       return make_error(Errc::kNotSupported, "its file system keeps no attribute {}", kAttribute);
     }
     return sys_error(errno, fmt::format("setting the attribute {}", kAttribute));
   }
-  if (::fsync(fd()) != 0) return sys_error(errno, "making an attribute durable");
+  if (::fsync(apart.fd()) != 0) return sys_error(errno, "making an attribute durable");
   return {};
 }
 

@@ -22,6 +22,12 @@ Result<uint64_t> LinuxFile::current_size() const {
   return size_bytes;
 }
 
+Result<Fd> LinuxFile::open_apart() const {
+  Fd apart(::open(fmt::format("/proc/self/fd/{}", fd()).c_str(), O_RDONLY | O_CLOEXEC));
+  if (!apart.valid()) return sys_error(errno, "opening a file once more");
+  return apart;
+}
+
 /// The descriptor decides what kind of file it is, as `info_` is the reactor's.
 Status LinuxFile::set_size(uint64_t size_bytes) {
   struct stat what;
@@ -31,10 +37,11 @@ Status LinuxFile::set_size(uint64_t size_bytes) {
                       "a disk gets another size by its own means (lvresize, its controller); Braid "
                       "notices");
   }
+  BRAID_TRY(const Fd apart, open_apart());
   if (::ftruncate(fd(), static_cast<off_t>(size_bytes)) != 0) {
     return sys_error(errno, fmt::format("cannot give a file {} bytes", size_bytes));
   }
-  if (::fsync(fd()) != 0) return sys_error(errno, "making a file's size durable");
+  if (::fsync(apart.fd()) != 0) return sys_error(errno, "making a file's size durable");
   return {};
 }
 

@@ -1,4 +1,5 @@
 // A file that does not answer holds up no other file of its reactor.
+#include <functional>
 #include <vector>
 
 #include "base/await.h"
@@ -82,6 +83,22 @@ TEST_F(HungFile, ReadsThatHangLeavePlacesToOtherFiles) {
   hang(IoOpcode::kRead);
   everything_else_goes_on();
   end();
+}
+
+// The kernel tells each open file once of what it could not write.
+TEST_F(HungFile, WhoFlushesHearsOfALostPageAlsoWhenASettingHasHeardOfIt) {
+  const std::function<Status(File&)> settings[] = {
+      [](File& file) { return file.set_size(HungFiles::kFileBytes); },
+      [](File& file) { return file.set_note(7); }};
+  char name[] = "lost1";
+  for (const auto& setting : settings) {
+    const auto lost = open(name);
+    ++name[4];
+    IoOp write, flush;
+    ASSERT_EQ(run_io(*reactor, set(write, *lost, IoOpcode::kWrite)), Errc::kOk) << "in the cache";
+    EXPECT_EQ(setting(*lost).code(), Errc::kIo);
+    EXPECT_EQ(run_io(*reactor, set(flush, *lost, IoOpcode::kFlush)), Errc::kIo);
+  }
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Files of a disk that never answers, beside files of one that does: a FUSE file system of this
 // process. Files whose name begins with "hung" leave each read, write and flush without an answer
-// until the end. Needs root; valid() says whether it could be made.
+// until the end; those that begin with "lost" go through the kernel's cache, and fail each write.
+// Needs root; valid() says whether it could be made.
 #pragma once
 
 #include <fcntl.h>
@@ -50,7 +51,12 @@ class HungFiles {
   }
 
  private:
-  enum Node : uint64_t { kRoot = FUSE_ROOT_ID, kHung = 16, kWell = kHung + 4096 };
+  enum Node : uint64_t { kRoot = FUSE_ROOT_ID, kHung = 16, kWell = 4112, kLost = 8208 };
+  static uint64_t node_of(const char* name) {
+    const auto begins = [name](const char* with) { return std::strncmp(name, with, 4) == 0; };
+    const uint64_t kind = begins("hung") ? kHung : begins("lost") ? kLost : kWell;
+    return kind + static_cast<uint64_t>(name[std::strlen(name) - 1]);
+  }
 
   void serve() {
     std::vector<char> message(size_t{2} << 20);
@@ -69,18 +75,22 @@ class HungFiles {
     const bool hangs = asked.nodeid >= kHung && asked.nodeid < kWell;
     switch (asked.opcode) {
       case FUSE_INIT: {
-        fuse_init_out out{.major = FUSE_KERNEL_VERSION, .minor = 31, .flags = FUSE_ASYNC_DIO};
+        fuse_init_out out{
+            .major = FUSE_KERNEL_VERSION,
+            .minor = 31,
+        };
+        out.flags = FUSE_ASYNC_DIO | FUSE_WRITEBACK_CACHE;
         out.max_background = out.congestion_threshold = 4096;  // the kernel must not wait for us
         out.max_write = 1 << 17;
         return reply(asked, &out, sizeof out);
       }
       case FUSE_LOOKUP: {
-        fuse_entry_out out{.nodeid = std::strncmp(argument, "hung", 4) == 0 ? kHung : kWell};
-        out.nodeid += static_cast<uint64_t>(argument[std::strlen(argument) - 1]);
+        fuse_entry_out out{.nodeid = node_of(argument)};
         out.entry_valid = out.attr_valid = 3600;
         out.attr = attributes(out.nodeid);
         return reply(asked, &out, sizeof out);
       }
+      case FUSE_SETATTR:
       case FUSE_GETATTR: {
         fuse_attr_out out{.attr_valid = 3600};
         out.attr = attributes(asked.nodeid);
@@ -88,7 +98,8 @@ class HungFiles {
       }
       case FUSE_OPEN:
       case FUSE_OPENDIR: {
-        const fuse_open_out out{.open_flags = FOPEN_DIRECT_IO};
+        const bool cached = asked.nodeid >= kLost;
+        const fuse_open_out out{.open_flags = cached ? 0U : FOPEN_DIRECT_IO};
         return reply(asked, &out, sizeof out);
       }
       case FUSE_READ: {
@@ -101,6 +112,7 @@ class HungFiles {
       case FUSE_WRITE: {
         fuse_write_in in{};
         std::memcpy(&in, argument, sizeof in);
+        if (asked.nodeid >= kLost) return reply(asked, nullptr, 0, EIO);
         const fuse_write_out out{.size = in.size};
         if (!hangs) reply(asked, &out, sizeof out);
         return;
@@ -112,6 +124,7 @@ class HungFiles {
         const fuse_statfs_out out{};
         return reply(asked, &out, sizeof out);
       }
+      case FUSE_SETXATTR:
       case FUSE_FLUSH:
       case FUSE_RELEASE:
         return reply(asked, nullptr, 0);

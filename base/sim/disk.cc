@@ -122,6 +122,14 @@ uint64_t SimDisk::elsewhere(uint64_t length_bytes) {
   return random_.between(0, places) * options_.logical_block_bytes;
 }
 
+/// Of what is to be set, or of the flush behind it, which then forgets what was in the cache.
+Status SimDisk::fail_setting(const char* what) {
+  if (faults.errors_per_million == 0 || !random_.per_million(faults.errors_per_million)) return {};
+  ++counters_.errors;
+  if (faults.sets_undurably) fail_flush(stores_);
+  return make_error(faults.error, "a simulated error while {} was set", what);
+}
+
 Result<uint64_t> SimDisk::note() const {
   if (options_.block_device) return make_error(Errc::kNotSupported, "a disk keeps no note");
   return note_;
@@ -129,12 +137,9 @@ Result<uint64_t> SimDisk::note() const {
 
 Status SimDisk::set_note(uint64_t note) {
   if (options_.block_device) return make_error(Errc::kNotSupported, "a disk keeps no note");
-  if (faults.errors_per_million != 0 && random_.per_million(faults.errors_per_million)) {
-    ++counters_.errors;
-    return make_error(faults.error, "a simulated error while a note was set");
-  }
-  note_ = note;
-  return {};
+  const Status status = fail_setting("a note");
+  if (status.ok() || faults.sets_undurably) note_ = note;
+  return status;
 }
 
 Status SimDisk::set_size(uint64_t size_bytes) {
@@ -142,12 +147,9 @@ Status SimDisk::set_size(uint64_t size_bytes) {
   if (size_bytes % options_.logical_block_bytes != 0) {
     return make_error(Errc::kInvalid, "{} bytes are no whole blocks", size_bytes);
   }
-  if (faults.errors_per_million != 0 && random_.per_million(faults.errors_per_million)) {
-    ++counters_.errors;
-    return make_error(faults.error, "a simulated error while a size was set");
-  }
-  resize(size_bytes);
-  return {};
+  const Status status = fail_setting("a size");
+  if (status.ok() || faults.sets_undurably) resize(size_bytes);
+  return status;
 }
 
 Status SimDisk::secure_erase(uint64_t offset_bytes, uint64_t length_bytes) {

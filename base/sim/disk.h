@@ -53,6 +53,7 @@ struct SimDiskFaults {
   uint32_t slow_factor = 1;       // latency is multiplied
   uint64_t stalled_until_ns = 0;  // nothing completes before
   bool stalls_some = false;       // of the operations, every other one by chance
+  bool sets_undurably = false;    // set_note() and set_size() that fail have failed at the flush
 };
 
 struct SimDiskCounters {
@@ -115,7 +116,7 @@ class SimDisk {
                uint64_t length_bytes, std::byte* data, uint64_t flush_covers = UINT64_MAX);
   /// kOutOfRange or kInvalid for what the disk could never do.
   Errc check(IoOpcode opcode, uint64_t offset_bytes, uint64_t length_bytes) const;
-  /// File::note() and set_note(): durable at once. Not on block devices.
+  /// File::note() and set_note(): durable at once, unless it fails. Not on block devices.
   Result<uint64_t> note() const;
   Status set_note(uint64_t note);
   /// File::set_size(): durable at once. Not on block devices, but by resize().
@@ -138,6 +139,7 @@ class SimDisk {
 
  private:
   bool lies() const { return options_.lying || faults.lying; }
+  Status fail_setting(const char* what);
   Errc fail_store(uint64_t offset_bytes, uint64_t length_bytes, const std::byte* data, Errc error);
   uint64_t elsewhere(uint64_t length_bytes);
   void store(uint64_t offset_bytes, uint64_t length_bytes, const std::byte* data, bool durable);

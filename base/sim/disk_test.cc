@@ -180,6 +180,9 @@ TEST(SimDisk, ANoteIsDurableAtOnceAndBlockDevicesHaveNone) {
   disk.faults = {.errors_per_million = 1'000'000};
   EXPECT_EQ(disk.set_note(8).code(), Errc::kIo);
   EXPECT_EQ(disk.note().value(), 7u);
+  disk.faults.sets_undurably = true;
+  EXPECT_EQ(disk.set_note(8).code(), Errc::kIo);
+  EXPECT_EQ(disk.note().value(), 8u);
   SimDisk raw("d", {.block_device = true}, SimRandom(1));
   EXPECT_EQ(raw.set_note(1).code(), Errc::kNotSupported);
 }

@@ -18,6 +18,7 @@ constexpr uint64_t kPatienceNs = 10 * base::kSecond;
 /// What a worker brings back.
 struct SizeSet {
   Status status;
+  bool done = false;  // also if it could not be made durable
 };
 struct SizeRead {
   Result<uint64_t> size = uint64_t{0};
@@ -86,13 +87,19 @@ base::Task<Status> FileDevice::resize(uint64_t size_bytes) {
     const auto set = std::make_shared<SizeSet>();
     std::function<void()> work = [set, file = file_, size_bytes] {
       set->status = file->set_size(size_bytes);
+      set->done = set->status.ok();
+      if (set->done) return;
+      Result<uint64_t> now = file->current_size();
+      set->done = now.ok() && *now == size_bytes;
     };
     co_await reactor_.offload(std::move(work));
     status = set->status;
     if (!status.ok()) status = status.error().with("'{}'", name_);
+    if (set->done) {
+      file_->adopt_size(size_bytes);
+      info_.size_bytes = size_bytes;
+    }
   }
-  if (status.ok()) file_->adopt_size(size_bytes);
-  if (status.ok()) info_.size_bytes = size_bytes;
   resizing_ = false;
   ++resizes_;
   judge_beyond();

@@ -112,6 +112,17 @@ TEST_F(FileResize, a_cut_that_fails_has_failed_nobodys_request) {
   EXPECT_EQ(process_.wait(stuck), Errc::kOk);
 }
 
+/// A write behind it would make the file longer again, with a hole where flushed data was.
+TEST_F(FileResize, a_cut_that_is_done_and_cannot_be_made_durable_holds) {
+  ASSERT_EQ(run(Io(BlockOp::kWrite, kSize - 4096, 4096, 1)), Errc::kOk);
+  disk_->faults = {.errors_per_million = 1'000'000, .sets_undurably = true};
+  EXPECT_EQ(resize(kSize / 2).code(), Errc::kIo);
+  disk_->faults = {};
+  EXPECT_EQ(device_->info().size_bytes, kSize / 2);
+  EXPECT_EQ(run(Io(BlockOp::kWrite, kSize - 4096, 4096, 2)), Errc::kOutOfRange);
+  EXPECT_EQ(disk_->current().size(), kSize / 2);
+}
+
 TEST_F(FileResize, sizes_that_cannot_be_are_refused_and_change_nothing) {
   for (const uint64_t size : {uint64_t{0}, uint64_t{511}, kSize + 1, uint64_t{INT64_MAX} + 1}) {
     EXPECT_EQ(resize(size).code(), Errc::kInvalid) << size;

@@ -263,7 +263,8 @@ base::Task<Status> ExportTable::begin_writing(Export& found, wire::OpenRequest r
   if (claim == Claim::kContinues || found.has_writer()) co_return base::ok_status();
   if (found.device->file()) BRAID_CO_CHECK(check_workers());
   do {
-    base::Status recorded = co_await tenures_.vacate(tenure, *found.device, patience_ns);
+    base::Status recorded =
+        co_await tenures_.vacate(tenure, *found.device, *found.flushes_failed, patience_ns);
     if (!recorded.ok()) co_return recorded.error().with("'{}'", found.name);
     co_await door_.turn(place);
     // Who came before may have been the writer, and gone: it would pass for the one of this tenure.

@@ -35,10 +35,16 @@ base::Task<Result<uint64_t>> ExportTable::resize(std::string name, uint64_t size
   ++found->waiters;
   const Status done = co_await found->device->resize(size_bytes);
   --found->waiters;
-  if (done.ok()) tell_size(*found, before);
+  const bool set = found->device->info().size_bytes == size_bytes && size_bytes != before;
+  // Then it is not durable: a flush has failed.
+  if (!done.ok() && set) ++*found->flushes_failed;
+  tell_size(*found, before);
   release(*found);
-  if (!done.ok()) co_return done.error();
-  co_return size_bytes;
+  if (done.ok()) co_return size_bytes;
+  if (!set) co_return done.error();
+  co_return make_error(done.code(),
+                       "{}; it has the new size, but a loss of power may take that back",
+                       done.error().message());
 }
 
 void ExportTable::tell_size(Export& what, uint64_t before) {

@@ -16,7 +16,19 @@ struct NoteRead {
 };
 struct NoteSet {
   Status status;
+  bool done = false;    // also if it could not be made durable
+  bool undone = false;  // then: the former one is there again
 };
+
+NoteSet set_note(base::File& file, uint64_t note, uint64_t before) {
+  NoteSet set{.status = file.set_note(note)};
+  set.done = set.status.ok();
+  if (set.done || set.status.code() == Errc::kNotSupported) return set;
+  base::Result<uint64_t> now = file.note();
+  set.done = now.ok() && *now == note;
+  set.undone = set.done && file.set_note(before).ok();
+  return set;
+}
 
 }  // namespace
 
@@ -51,7 +63,8 @@ base::Task<Status> TenureTable::learn(const BlockDevice& device) {
   }
   if (!read->note.ok()) co_return read->note.error();
   Tenure& tenure = of(device.info().identity);
-  if (*read->note == 0 || *read->note == tenure.number) co_return base::ok_status();
+  const bool known = *read->note == tenure.number || *read->note == tenure.undone;
+  if (*read->note == 0 || known) co_return base::ok_status();
   tenure.number = *read->note;
   tenure.vacant = false;
   tenure.writer.clear();
@@ -71,7 +84,7 @@ base::Task<Status> TenureTable::settle(Tenure& tenure, uint64_t patience_ns) {
 }
 
 base::Task<Status> TenureTable::vacate(Tenure& tenure, const BlockDevice& device,
-                                       uint64_t patience_ns) {
+                                       uint64_t& flushes_failed, uint64_t patience_ns) {
   if (tenure.vacant) co_return base::ok_status();
   if (!tenure.recording) {
     const uint64_t before = tenure.number;
@@ -80,7 +93,7 @@ base::Task<Status> TenureTable::vacate(Tenure& tenure, const BlockDevice& device
     } while (tenure.number == 0);
     tenure.recording = true;
     tenure.recording_since_ns = reactor_.now_ns();
-    tenure.record_task = record(tenure, device.file(), before);
+    tenure.record_task = record(tenure, device.file(), flushes_failed, before);
     tenure.record_task.start();
   }
   BRAID_CO_CHECK(co_await settle(tenure, patience_ns));
@@ -89,13 +102,13 @@ base::Task<Status> TenureTable::vacate(Tenure& tenure, const BlockDevice& device
 
 /// `before`: the tenure that goes on if this fails, as nobody else was let in.
 base::Task<void> TenureTable::record(Tenure& tenure, std::shared_ptr<base::File> file,
-                                     uint64_t before) {
+                                     uint64_t& flushes_failed, uint64_t before) {
   tenure.record_status = base::ok_status();
   if (file) {
     const auto set = std::make_shared<NoteSet>();
     // The worker may outlive the device, and this server.
-    std::function<void()> work = [set, file, number = tenure.number] {
-      set->status = file->set_note(number);
+    std::function<void()> work = [set, file, number = tenure.number, before] {
+      *set = set_note(*file, number, before);
     };
     file.reset();
     co_await reactor_.offload(std::move(work));
@@ -103,6 +116,8 @@ base::Task<void> TenureTable::record(Tenure& tenure, std::shared_ptr<base::File>
     if (code != Errc::kOk && code != Errc::kNotSupported) {
       tenure.record_status = make_error(Errc::kIo, "the change of writers cannot be recorded: {}",
                                         set->status.error().message());
+      if (set->done) ++flushes_failed;
+      if (set->done && !set->undone) tenure.undone = tenure.number;
     }
   }
   tenure.recording = false;

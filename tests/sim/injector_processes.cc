@@ -203,6 +203,7 @@ bool Injector::disk_fault(FaultKind kind, size_t device) {
   switch (kind) {
     case FaultKind::kDiskError:
       disk->faults.errors_per_million = static_cast<uint32_t>(random_.between(50'000, 1'000'000));
+      disk->faults.sets_undurably = disk->faults.errors_per_million % 2 != 0;
       victims_.disk_may_fail(device, true);
       for_a_while(
           kind, key, duration_ns,
