@@ -36,6 +36,21 @@ TEST_F(IbvFakes, AReceivePostedAfterTheDevicesOwnErrorIsFlushed) {
   EXPECT_EQ(made.modified_to.size(), 2u) << "once";
 }
 
+// rxe tells of a receive that failed before it answers the peer, and in ERR that is set it does not.
+TEST_F(IbvFakes, AQueuePairThatFailsIsFlushedWhenTheDeviceHasPutItInError) {
+  make_qp();
+  int queries = 0;
+  made.when_queried = [&] {
+    EXPECT_TRUE(made.modified_to.empty());
+    if (++queries == 3) made.qp.state = IBV_QPS_ERR;
+  };
+  complete(1, 7, IBV_WC_REM_ACCESS_ERR);
+  Wc wc[4];
+  ASSERT_EQ(cq->poll(wc), 1);
+  EXPECT_EQ(queries, 3);
+  EXPECT_EQ(made.modified_to, std::vector{IBV_QPS_ERR});
+}
+
 // One thread polls the failure, and is late to tell of it: the program resets the QP meanwhile.
 TEST_F(IbvFakes, AFailureFromBeforeAResetDoesNotUndoIt) {
   make_qp();

@@ -42,6 +42,7 @@ struct Machine {
   std::function<void()> while_polling;
   std::function<void(ibv_qp_state)> when_modified;
   std::function<void()> when_destroyed;  // a QP: before anybody hears of it
+  std::function<void()> when_queried;    // a QP
   std::deque<ibv_mr> memory;
   std::deque<int> deregistrations;  // what the next ones end with; then 0
   std::deque<ibv_mw> windows;
@@ -146,6 +147,7 @@ inline VerbsCalls fake_verbs() {
     return 0;
   };
   calls.query_qp = [](ibv_qp* qp, ibv_qp_attr* attr, int, ibv_qp_init_attr*) {
+    if (machine->when_queried) machine->when_queried();
     attr->qp_state = qp->state;
     return 0;
   };

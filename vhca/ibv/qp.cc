@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <thread>
 
 #include "vhca/ibv/device.h"
 #include "vhca/ibv/memory.h"
@@ -162,7 +163,16 @@ int IbvQp::post_recv(const RecvWr* wr, const RecvWr** bad) {
 void IbvQp::device_failed() {
   const std::lock_guard guard(failure_lock_);
   if (failed_.exchange(true, std::memory_order_acq_rel) || resetting_) return;
-  if (qp_->srq == nullptr) flush_again();
+  if (qp_->srq != nullptr) return;
+  wait_for_device();
+  flush_again();
+}
+
+/// rxe tells of a receive that failed before it answers its peer, and in ERR that we set it answers
+/// nothing: the peer would hear of retries that are used up. A moment later it is in ERR by itself.
+void IbvQp::wait_for_device() const {
+  constexpr int kQueriesMax = 100;
+  for (int i = 0; i < kQueriesMax && state() != IBV_QPS_ERR; ++i) std::this_thread::yield();
 }
 
 void IbvQp::peer_speaks() {

@@ -77,6 +77,7 @@ class IbvQp final : public Qp {
 
  private:
   IbvQp(IbvDevice& device, const QpOptions& options);
+  void wait_for_device() const;
   void flush_again();
   int reset(const QpAttr& attr, int mask);
   int post_with_binds(const SendWr* wr, const SendWr** bad);
