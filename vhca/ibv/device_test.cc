@@ -36,7 +36,7 @@ TEST_F(IbvFakes, AReceivePostedAfterTheDevicesOwnErrorIsFlushed) {
   EXPECT_EQ(made.modified_to.size(), 2u) << "once";
 }
 
-// rxe tells of a receive that failed before it answers the peer, and in ERR that is set it does not.
+// rxe tells of a receive that failed before it answers the peer, which it does not do in ERR.
 TEST_F(IbvFakes, AQueuePairThatFailsIsFlushedWhenTheDeviceHasPutItInError) {
   make_qp();
   int queries = 0;
