@@ -64,7 +64,8 @@ base::Task<base::Status> Path::make_connections(bool begins, uint64_t deadline_n
       if (session_.key() != nullptr) status = co_await prove(deadline_ns);
       if (status.ok()) status = session_.accept_limits(granted_);
       if (status.ok()) {
-        const PermitPlan plan{granted_.queue_depth, session_.limits().admin_permits};
+        const SessionLimits limits = session_.limits();
+        const PermitPlan plan{limits.queue_depth, limits.admin_permits};
         status = session_.queue_of(0).prepare(options_.device, plan);
       }
       if (!status.ok()) co_return status;

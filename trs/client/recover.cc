@@ -203,8 +203,9 @@ uint32_t Session::shared_features(const wire::ConnRsp& granted) const {
   return wire::usable_features(granted.braid_features & features());
 }
 
+/// By the first grant, whatever a later one says: there is an answer slot for each of those.
 PermitPlan Session::permit_plan(const wire::ConnRsp& granted) const {
-  PermitPlan plan{granted.queue_depth, limits_.admin_permits};
+  PermitPlan plan{limits_.queue_depth, limits_.admin_permits};
   plan.lends = queues_.size() > 2 && (shared_features(granted) & wire::kFeatureLentPermits) != 0;
   return plan;
 }
