@@ -21,9 +21,12 @@ class RawServer final : public RawPeer {
     answer.max_io_size = 16u << 10;
     answer.max_hdr_size = 16u << 10;
     answer.braid_magic = wire::kBraidMagic;
-    listener = std::move(*device->listen(home(), {kServerIp, kPort}, 16));
-    task = accept_loop();
-    task.start();
+    listen(kServerIp);
+  }
+  void listen(const char* ip) {
+    listeners.push_back(std::move(*device->listen(home(), {ip, kPort}, 16)));
+    tasks.push_back(accept_loop(*listeners.back()));
+    tasks.back().start();
   }
 
   /// The info answer for chunks at the start of this peer's memory.
@@ -35,7 +38,7 @@ class RawServer final : public RawPeer {
     message.head.sg_cnt = uint16_t{1};
     message.region.address = reinterpret_cast<uint64_t>(memory.data());
     message.region.key = chunk_mr ? chunk_mr->rkey : mr->rkey;
-    message.region.length = 16u * (32u << 10);
+    message.region.length = answer.queue_depth * (32u << 10);
     std::vector<std::byte> bytes(sizeof(message));
     std::memcpy(bytes.data(), &message, sizeof(message));
     return bytes;
@@ -51,14 +54,20 @@ class RawServer final : public RawPeer {
   wire::ConnRsp answer;
   std::unique_ptr<vhca::Mr> chunk_mr;  // null: the chunks have mr's key
   std::vector<std::unique_ptr<RawConnection>> accepted;
-  std::unique_ptr<vhca::Listener> listener;
-  base::Task<void> task;
+  std::function<uint16_t(size_t request)> permits;  // none: as `answer` says; 0: is rejected
+  std::vector<std::unique_ptr<vhca::Listener>> listeners;
+  std::vector<base::Task<void>> tasks;
 
  private:
-  base::Task<void> accept_loop() {
+  base::Task<void> accept_loop(vhca::Listener& listener) {
     for (;;) {
-      auto request = co_await listener->next();
+      auto request = co_await listener.next();
       if (!request.ok()) co_return;
+      if (permits) answer.queue_depth = permits(requests++);
+      if (answer.queue_depth == 0) {
+        (*request)->reject({});
+        continue;
+      }
       accepted.push_back(make());
       RawConnection& raw = *accepted.back();
       vhca::ConnectParameters parameters;
@@ -67,10 +76,12 @@ class RawServer final : public RawPeer {
       if (result.ok()) raw.connection = std::move(*result);
     }
   }
+  size_t requests = 0;
 };
 
 class HostileServer : public SessionRig {
  protected:
+  explicit HostileServer(size_t reactors = 1) : SessionRig(reactors) {}
   void start_hostile() {
     server_host = &server_machine->start_process("hostile");
     auto program = std::make_unique<RawServer>(*server_host);
@@ -331,6 +342,31 @@ TEST_F(InvalidatingServer, AKeyWithAnImmediateThatIsNoAnswerTakesThePathDown) {
   open_with_write_in_flight();
   raw->send_imm(*raw->accepted[1], std::vector<std::byte>(8), encode_imm({ImmType::kHeartbeat, 0}));
   expect_lost("is no answer");
+}
+
+class HostileServerOfTwoReactors : public HostileServer {
+ protected:
+  HostileServerOfTwoReactors() : HostileServer(2) {}
+};
+
+// The first path's attempt ends when the limits are known, and the second reactor has no permits
+// yet: there is a chunk and an answer slot for as many as were granted first, and for no more.
+TEST_F(HostileServerOfTwoReactors, PermitsAreThoseOfTheFirstGrantAlsoWhereTheyAreMadeLater) {
+  constexpr const char* kOtherIp = "10.1.0.1";
+  world.fabric().add_port(*server_machine, kOtherIp);
+  world.fabric().add_port(*client_machine, "10.1.1.1");
+  raw->listen(kOtherIp);
+  client->more_paths = {client->add_port("10.1.1.1", kOtherIp)};
+  raw->permits = [](size_t request) -> uint16_t {
+    return request == 0 ? 16 : request == 1 ? 0 : 32;
+  };
+  client->open();
+  ASSERT_TRUE(
+      until([&] { return raw->accepted.size() == 4 && !received(*raw->accepted[1]).empty(); }));
+  raw->send(*raw->accepted[1], raw->info());
+  ASSERT_TRUE(until([&] { return client->opened; }));
+  ASSERT_EQ(client->session->limits().queue_depth, 16u);
+  expect_all_permits_back();
 }
 
 TEST_F(HostileServer, EveryErrnoComesThrough) {
