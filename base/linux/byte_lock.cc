@@ -11,10 +11,8 @@ namespace braid::base {
 Result<std::unique_ptr<Handle>> lock_bytes(const Handle& of, uint64_t offset, uint64_t length) {
   // A lock is an open file's, and a descriptor that was passed on or inherited is the same open
   // file: each lock opens its own.
-  const std::string path = fmt::format("/proc/self/fd/{}", of.fd());
-  auto own = std::make_unique<Fd>(
-      retry_interrupted([&] { return ::open(path.c_str(), O_RDWR | O_CLOEXEC); }));
-  if (!own->valid()) return sys_error(errno, fmt::format("cannot open {} anew", path));
+  auto own = std::make_unique<Fd>(open_anew(of, O_RDWR));
+  if (!own->valid()) return sys_error(errno, fmt::format("cannot open {} anew", of.fd()));
   struct flock lock {};
   lock.l_type = F_WRLCK;
   lock.l_whence = SEEK_SET;

@@ -18,6 +18,11 @@ Result<std::unique_ptr<Handle>> Fd::duplicate() const {
   return std::unique_ptr<Handle>(std::make_unique<Fd>(copy));
 }
 
+Fd open_anew(const Handle& of, int flags) {
+  const std::string link = fmt::format("/proc/self/fd/{}", of.fd());
+  return Fd(retry_interrupted([&] { return ::open(link.c_str(), flags | O_CLOEXEC); }));
+}
+
 std::string read_small_file(const std::string& path) {
   const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file.valid()) return {};

@@ -36,6 +36,9 @@ auto retry_interrupted(Call call) {
   }
 }
 
+/// What is open there, as an open file of its own; not valid (errno) if it cannot be had.
+Fd open_anew(const Handle& of, int flags);
+
 /// The content of a small file of /proc or /sys without the final newline; empty if it cannot be
 /// read.
 std::string read_small_file(const std::string& path);

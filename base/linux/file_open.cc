@@ -118,10 +118,8 @@ Status check_type(const struct stat& what, const std::string& name, const OpenOp
 /// that is not in the cache.
 Result<Fd> reopen(const Fd& path, bool direct, bool claim, const std::string& name,
                   const OpenOptions& options) {
-  const int flags = (options.read_only ? O_RDONLY : O_RDWR) | O_CLOEXEC | (direct ? O_DIRECT : 0) |
-                    (claim ? O_EXCL : 0);
-  const std::string link = fmt::format("/proc/self/fd/{}", path.fd());
-  Fd file(retry_interrupted([&] { return ::open(link.c_str(), flags); }));
+  Fd file = open_anew(path, (options.read_only ? O_RDONLY : O_RDWR) | (direct ? O_DIRECT : 0) |
+                                (claim ? O_EXCL : 0));
   if (file.valid()) return file;
   const std::string_view access = options.read_only ? "read" : "read and write";
   switch (errno) {

@@ -23,7 +23,7 @@ Result<uint64_t> LinuxFile::current_size() const {
 }
 
 Result<Fd> LinuxFile::open_apart() const {
-  Fd apart(::open(fmt::format("/proc/self/fd/{}", fd()).c_str(), O_RDONLY | O_CLOEXEC));
+  Fd apart = open_anew(fd_, O_RDONLY);
   if (!apart.valid()) return sys_error(errno, "opening a file once more");
   return apart;
 }

@@ -75,10 +75,7 @@ class HungFiles {
     const bool hangs = asked.nodeid >= kHung && asked.nodeid < kWell;
     switch (asked.opcode) {
       case FUSE_INIT: {
-        fuse_init_out out{
-            .major = FUSE_KERNEL_VERSION,
-            .minor = 31,
-        };
+        fuse_init_out out{.major = FUSE_KERNEL_VERSION, .minor = 31};
         out.flags = FUSE_ASYNC_DIO | FUSE_WRITEBACK_CACHE;
         out.max_background = out.congestion_threshold = 4096;  // the kernel must not wait for us
         out.max_write = 1 << 17;

@@ -13,6 +13,10 @@ trace_of() {
     tail -n 40 <<<"$out" >&2
     exit 1
   }
+  [[ $level == none || $out == *"were not logged"* ]] || {
+    echo "FAILED: nothing was left out of the log of seed $seed: take one with more of it" >&2
+    exit 1
+  }
   [[ $out =~ trace\ ([0-9a-f]{16}) ]] || { echo "FAILED: no trace in: $out" >&2 && exit 1; }
   echo "${BASH_REMATCH[1]}"
 }
