@@ -3,9 +3,12 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <sched.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <functional>
 #include <memory>
@@ -21,9 +24,33 @@ inline bool run_command(const std::string& command) {
   return std::system((command + " 2>/dev/null").c_str()) == 0;  // NOLINT(cert-env33-c)
 }
 
+/// In the network namespace of the calling thread.
+inline bool has_carrier(const std::string& interface) {
+  ifaddrs* first = nullptr;
+  if (::getifaddrs(&first) != 0) return false;
+  bool running = false;
+  for (const ifaddrs* each = first; each != nullptr; each = each->ifa_next) {
+    running = running || (interface == each->ifa_name && (each->ifa_flags & IFF_RUNNING) != 0);
+  }
+  ::freeifaddrs(first);
+  return running;
+}
+
+/// The kernel tells of a carrier a moment after both ends are up: more than a second after, when
+/// other links come and go. False: it has told nothing for 30 s.
+inline bool wait_for_carrier(const std::string& interface) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (!has_carrier(interface)) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    ::sched_yield();
+  }
+  return true;
+}
+
 /// Runs `test` on a thread in a network namespace of its own, in which interfaces "near", of this
-/// address, and "far" are the two ends of a cable; all is gone with the thread. No address comes or
-/// goes but by what the test does. False: nothing ran, there can be no such thing here.
+/// address, and "far" are the two ends of a cable that has its carrier; all is gone with the
+/// thread. No address comes or goes but by what the test does. False: nothing ran, there can be no
+/// such thing here.
 inline bool with_cable(const std::string& address, const std::function<void()>& test) {
   bool there = false;
   std::thread([&] {
@@ -32,7 +59,8 @@ inline bool with_cable(const std::string& address, const std::function<void()>& 
                 "ip link add near type veth peer name far && "
                 "ip link set near addrgenmode none && ip link set far addrgenmode none && "
                 "ip link set near up && ip link set far up && ip addr add " +
-                address + " dev near");
+                address + " dev near") &&
+            wait_for_carrier("near");
     if (there) test();
   }).join();
   return there;
@@ -41,8 +69,8 @@ inline bool with_cable(const std::string& address, const std::function<void()>& 
 inline constexpr const char* kNeedsCable =
     "needs root, iproute2 and veth: interfaces in a network namespace of its own";
 
-/// Two network namespaces, as two machines have them, and a cable between. A thread goes to and
-/// fro; what it makes stays where it was made.
+/// Two network namespaces, as two machines have them, and a cable with its carrier between. A
+/// thread goes to and fro; what it makes stays where it was made.
 class TwoNetworks {
  public:
   static constexpr const char* kIp[2] = {"10.213.9.1", "10.213.9.2"};
@@ -82,7 +110,7 @@ class TwoNetworks {
     if (!run_command("ip link add near type veth peer name far netns " + other)) return false;
     if (!begin("near", 0)) return false;
     enter(1);
-    return begin("far", 1);
+    return begin("far", 1) && wait_for_carrier("far") && (enter(0), wait_for_carrier("near"));
   }
 
   const Fd home_;

@@ -329,6 +329,19 @@ RigFactory factory(const std::string& name, bool virtual_time, bool thread_domai
           .needs = {}};
 }
 
+TEST(ConformanceRigs, NetworksBeginWithACarrierAtBothEnds) {
+  const auto host = std::move(*base::create_linux_host({.log_sink = base::make_null_sink()}));
+  for (int made = 0; made < 4; ++made) {  // of many in a row the kernel tells late
+    const auto networks = base::TwoNetworks::create();
+    if (networks == nullptr) GTEST_SKIP() << "needs " << between_networks().needs;
+    for (int side = 0; side < 2; ++side) {
+      networks->enter(side);
+      EXPECT_EQ(host->has_link(networks->kIp[side]), true);
+    }
+    networks->leave();
+  }
+}
+
 TEST(ConformanceRigs, EachNetworkHasItsOwnAddressOnly) {
   const auto networks = base::TwoNetworks::create();
   if (networks == nullptr) GTEST_SKIP() << "needs " << between_networks().needs;
