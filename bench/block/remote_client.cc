@@ -1,5 +1,7 @@
 #include "bench/block/remote_client.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "bnbd/server.h"
@@ -9,6 +11,8 @@ namespace braid::bench {
 namespace {
 
 constexpr unsigned kBlocksCompared = 8;
+constexpr unsigned kLooksApartUs = 2000;
+constexpr uint64_t kLateMax = 3;
 
 std::unique_ptr<bnbd::RemoteSession> connect(const BraidSide& side, vhca::Device& device,
                                              uint16_t port, const std::string& name = "bench") {
@@ -25,6 +29,39 @@ std::unique_ptr<bnbd::RemoteDevice> open_export(const BraidSide& side, bnbd::Rem
   options.name = name;
   return must(side.reactor->run_until_done(session.open_device(options)));
 }
+
+/// As many as the server takes, each sent again when it is answered.
+class Clears {
+ public:
+  explicit Clears(bnbd::RemoteDevice& remote)
+      : remote_(remote), requests_(remote.info().queue_depth) {
+    uint64_t offset_bytes = 0;
+    for (bnbd::BlockRequest& request : requests_) {
+      request.op = bnbd::BlockOp::kWriteZeroes;
+      request.no_unmap = true;  // it is all written, whatever was there
+      request.length_bytes = kFillBytes;
+      request.offset_bytes = offset_bytes % kOtherBytes;
+      offset_bytes += kFillBytes;
+      request.context = this;
+      request.done = [](bnbd::BlockRequest& done, base::Errc status) {
+        auto& all = *static_cast<Clears*>(done.context);
+        must(status, "a clear at the server");
+        ++all.answered_;
+        all.remote_.submit(done);
+      };
+      remote.submit(request);
+    }
+  }
+  uint64_t count() const { return requests_.size(); }
+  uint64_t answered() const { return answered_; }
+  uint64_t answered_since_last_look() { return answered_ - std::exchange(looked_at_, answered_); }
+
+ private:
+  bnbd::RemoteDevice& remote_;
+  std::vector<bnbd::BlockRequest> requests_;
+  uint64_t answered_ = 0;
+  uint64_t looked_at_ = 0;
+};
 
 }  // namespace
 
@@ -51,31 +88,20 @@ void clear_without_end(Channel& channel, uint16_t port) {
   const auto device = must(vhca::create_soft_device(*side.host, *side.reactor, {}));
   const auto session = connect(side, *device, port);
   const auto remote = open_export(side, *session, kOtherExport);
-  struct Clear {
-    bnbd::BlockRequest request;
-    bnbd::RemoteDevice* remote = nullptr;
-    Channel* channel = nullptr;
-    uint64_t until_told = 0;
+  Clears clears(*remote);
+  const auto look = [&] {
+    while (side.reactor->turn()) continue;
+    ::usleep(kLooksApartUs);
+    return clears.answered_since_last_look() < clears.count() / 4 * 3;  // some wait for permits
   };
-  std::vector<Clear> clears(remote->info().queue_depth);
-  for (Clear& clear : clears) {
-    clear.remote = remote.get();
-    clear.request.op = bnbd::BlockOp::kWriteZeroes;
-    clear.request.length_bytes = kFillBytes;
-    clear.request.offset_bytes =
-        static_cast<uint64_t>(&clear - clears.data()) * kFillBytes % kOtherBytes;
-    clear.request.context = &clear;
-    clear.request.done = [](bnbd::BlockRequest& request, base::Errc status) {
-      auto& its = *static_cast<Clear*>(request.context);
-      must(status, "a clear at the server");
-      if (its.until_told > 0 && --its.until_told == 0) its.channel->send({{"flows", true}});
-      its.remote->submit(request);
-    };
+  while (clears.answered() < 2 * clears.count()) (void)look();
+  channel.send({{"flows", true}});
+  for (uint64_t looks = 1, late = 0;; ++looks) {
+    if (look()) continue;
+    // The machine may have kept it from looking a few times.
+    if (++late > kLateMax + looks / 100)
+      throw std::runtime_error("the server had too little to clear");
   }
-  clears.front().channel = &channel;
-  clears.front().until_told = 4;
-  for (Clear& clear : clears) remote->submit(clear.request);
-  side.reactor->run();
 }
 
 void idle_sessions(Channel& channel, uint16_t port, unsigned count) {
