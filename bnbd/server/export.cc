@@ -79,6 +79,7 @@ ExportTable::ExportTable(base::Reactor& reactor, const ExportServerOptions& opti
       comings_(reactor, log_, {.burst = 200, .per_second = 10}),
       tenures_(reactor),
       look_timer_(&ExportTable::look_due, this),
+      flushed_(reactor),
       revoked_(kRevokedMax),
       revoked_names_(kRevokedMax) {}
 
@@ -282,6 +283,7 @@ void ExportTable::take_tenure(SessionDevice& holder, uint64_t claimed) {
 
 void ExportTable::release(Export& found) {
   if (found.permanent || found.opening || found.waiters > 0 || !found.holders.empty()) return;
+  if (flush_to_close(found)) return;
   if (found.device) comings_.info("{}: closed", found.name);
   std::erase_if(exports_, [&](const auto& each) { return each.get() == &found; });
 }

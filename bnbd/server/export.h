@@ -38,12 +38,15 @@ struct Export {
   uint64_t opening_since_ns = 0;
   base::Signal opened;                  // the attempt has ended, well or not
   base::Status open_status;             // how
-  unsigned waiters = 0;                 // tasks between find and hold
+  unsigned waiters = 0;                 // tasks between find and hold, and `last_flush`
   std::unique_ptr<BlockDevice> device;  // null while opening
   /// What is asked of the device is done when submit() returns, and takes its time there.
   bool works_inside_submit = false;
   std::unique_ptr<vhca::Mr> lendable;  // registration of device->lendable_memory(), if any
   uint64_t* flushes_failed = nullptr;  // the table's, of this device; set with `device`
+  BlockRequest last_flush;             // the server's own, before it closes the file
+  bool flushing = false;               // by that
+  uint64_t changes_flushed = 0;        // of the device, when it began
   std::vector<SessionDevice*> holders;
   base::Task<void> looking;  // at its size
   base::Timer unclaimed;     // it was opened when nobody waited any more: kept until then
@@ -98,8 +101,13 @@ class ExportTable {
   /// ExportServer::resize().
   base::Task<base::Result<uint64_t>> resize(std::string name, uint64_t size_bytes, bool force);
   uint64_t resized() const { return resized_; }
-  /// Closes a file that nobody holds or waits for.
+  /// Closes a file that nobody holds or waits for: behind a flush, if something was written by way
+  /// of the kernel's cache.
   void release(Export& found);
+  /// Until no file is being flushed to be closed; the value says nothing.
+  base::Task<bool> all_flushed();
+  /// What is being flushed, for people; empty: nothing.
+  std::string flushing() const;
 
   const std::vector<std::unique_ptr<Export>>& all() const { return exports_; }
   uint64_t now_ns() const { return reactor_.now_ns(); }
@@ -107,6 +115,8 @@ class ExportTable {
  private:
   friend struct Export;
   Export* find(std::string_view name);
+  bool flush_to_close(Export& found);
+  void flushed_to_close(Export& found, base::Errc status);
   base::Status create_one(const NamedExport& named);
   base::Result<Export*> begin_opening(const std::string& name);
   base::Task<void> run_opening(Export& made);
@@ -129,6 +139,7 @@ class ExportTable {
   TenureTable tenures_;
   std::vector<std::unique_ptr<Export>> exports_;
   base::Timer look_timer_;  // pending while a file is open
+  base::Signal flushed_;    // before it was closed, one file was
   uint64_t resized_ = 0;
   Revocations revoked_;                             // by identity
   Revocations revoked_names_;                       // by the export's name

@@ -11,6 +11,21 @@ namespace braid::bnbd::server {
 
 using base::Errc;
 
+namespace {
+
+/// Whether what is written stays in the kernel's cache, which writes it when it likes.
+bool is_cached(const BlockDevice& device) {
+  const std::shared_ptr<base::File> file = device.file();
+  return file && !file->info().direct;
+}
+
+uint64_t changes_of(const BlockDevice& device) {
+  const BlockStatistics done = device.statistics();
+  return done.writes + done.discards + done.write_zeroes;
+}
+
+}  // namespace
+
 Errc ExportTable::settle_flush(const RequestSlot& slot, Errc status) {
   SessionDevice& holder = *slot.device;
   const BlockRequest& block = slot.block;
@@ -37,6 +52,53 @@ Errc ExportTable::settle_flush(const RequestSlot& slot, Errc status) {
   const bool good = block.op == BlockOp::kFlush && status == Errc::kOk;
   slot.request->repeats = good && !holder.told.knows(failed);
   return status;
+}
+
+/// The kernel's word of pages that it cannot write is for those that have the file open, and while
+/// its clients are away nobody has. True: release() follows when the flush has ended.
+bool ExportTable::flush_to_close(Export& found) {
+  if (!found.device || !is_cached(*found.device)) return false;
+  const uint64_t changes = changes_of(*found.device);
+  if (changes == found.changes_flushed) return false;
+  found.changes_flushed = changes;
+  ++found.waiters;
+  found.flushing = true;
+  found.last_flush.op = BlockOp::kFlush;
+  found.last_flush.context = &found;
+  found.last_flush.done = [](BlockRequest& ended, Errc status) {
+    Export& its = *static_cast<Export*>(ended.context);
+    its.table.flushed_to_close(its, status);
+  };
+  found.device->submit(found.last_flush);
+  return true;
+}
+
+void ExportTable::flushed_to_close(Export& found, Errc status) {
+  if (status != Errc::kOk) {
+    ++*found.flushes_failed;
+    log_.error(
+        "{}: what its clients wrote and did not flush cannot be made durable ({}): it counts as "
+        "lost for those that come back",
+        found.name, base::to_string(status));
+  }
+  --found.waiters;
+  found.flushing = false;
+  flushed_.notify_all();
+  reactor_.schedule_after(found.unclaimed, 0);  // the device is not closed within its own call
+}
+
+base::Task<bool> ExportTable::all_flushed() {
+  while (!flushing().empty()) co_await flushed_.wait();
+  co_return true;
+}
+
+std::string ExportTable::flushing() const {
+  std::string text;
+  for (const auto& each : exports_) {
+    if (each->flushing)
+      text += fmt::format("{}a flush of '{}'", text.empty() ? "" : ", ", each->name);
+  }
+  return text;
 }
 
 uint64_t ExportTable::incarnation(const Export& of) {

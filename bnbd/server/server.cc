@@ -50,16 +50,19 @@ ServerImpl::~ServerImpl() = default;
 
 base::Task<base::Status> ServerImpl::stop() {
   const base::Status ended = co_await transport_->stop_within(options_.stop_patience_ns);
-  if (ended.ok()) co_return ended;
+  if (ended.ok()) {
+    base::Task<bool> flushed = exports_.all_flushed();
+    co_await home_.with_timeout(std::move(flushed), options_.stop_patience_ns);
+  }
   const std::string at_disks = unanswered();
+  if (ended.ok() && at_disks.empty()) co_return ended;
   if (at_disks.empty()) {
     co_return base::make_error(base::Errc::kTimedOut, "the server cannot stop: {}",
                                ended.error().message());
   }
-  co_return base::make_error(
-      base::Errc::kTimedOut,
-      "the server cannot stop: {} have not come back from their disks for {} s", at_disks,
-      options_.stop_patience_ns / base::kSecond);
+  co_return base::make_error(base::Errc::kTimedOut,
+                             "the server cannot stop: for {} s its disks have not answered {}",
+                             options_.stop_patience_ns / base::kSecond, at_disks);
 }
 
 /// What disks still have, for people; empty: nothing.
@@ -74,7 +77,8 @@ std::string ServerImpl::unanswered() const {
     for (const auto& device : session->devices()) add(*device);
     for (const auto& device : session->retired()) add(*device);
   }
-  return text;
+  const std::string flushes = exports_.flushing();
+  return text + (text.empty() || flushes.empty() ? "" : ", ") + flushes;
 }
 
 void ServerImpl::session_opened(trs::ServerSession& session) {
