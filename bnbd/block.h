@@ -58,7 +58,7 @@ struct BufferRef {
 
 struct BlockRequest : base::ListNode {
   BlockOp op = BlockOp::kRead;
-  bool force_unit_access = false;  // write, write-zeroes: durable when done
+  bool force_unit_access = false;  // all but read and flush: durable when done
   bool preflush = false;  // all writes done before the submission are durable before this one runs
   bool no_unmap = false;  // write-zeroes: keep the space allocated
   /// As base::IoOp::priority; a hint. 0: none.

@@ -188,6 +188,17 @@ TEST_F(OddServer, an_open_that_is_answered_late_is_left_to_who_has_asked_again) 
   EXPECT_EQ(write(*client, device, 0, 4096, 1), Errc::kOk);
 }
 
+TEST_F(OddServer, an_open_that_is_answered_late_is_left_to_who_has_asked_by_another_spelling) {
+  script.hang_open = "/late";
+  const auto late = begin_open(*client, "/late");
+  ASSERT_TRUE(until([&] { return late->has_value(); }));
+  RemoteDevice& device = open(*client, "late");
+  fake->home().post([&] { fake->release_opens(); });
+  world.run_for(base::kSecond);
+  EXPECT_TRUE(script.closes.empty()) << "the server has given the same device twice";
+  EXPECT_EQ(write(*client, device, 0, 4096, 1), Errc::kOk);
+}
+
 // The device's own maximum may be less than the transport's.
 TEST_F(OddServer, requests_are_no_longer_than_the_device_takes) {
   script.device.max_io_bytes = 20 << 10;  // not a multiple of all lengths

@@ -49,6 +49,19 @@ TEST_F(Limits, a_disk_that_can_erases_for_good) {
   EXPECT_EQ(run(*client, device, Io(BlockOp::kSecureErase, 0, 4096)), Errc::kIo);
 }
 
+TEST_F(Limits, an_erasure_that_is_to_be_durable_has_a_flush_behind_it) {
+  RemoteDevice& device = open(*client, "raw");
+  for (const bool durable : {false, true}) {
+    ASSERT_EQ(write(*client, device, 64 << 10, 4096, 2), Errc::kOk);
+    Io erase(BlockOp::kSecureErase, 0, 4096);
+    erase.request.force_unit_access = durable;
+    const uint64_t before = raw->counters().operations;
+    ASSERT_EQ(run(*client, device, erase), Errc::kOk);
+    EXPECT_EQ(raw->counters().operations - before, durable ? 2u : 1u);
+    EXPECT_EQ(raw->durable()[64 << 10], std::byte(durable ? 2 : 0));
+  }
+}
+
 TEST_F(Limits, files_and_memory_erase_nothing_for_good_and_say_so) {
   for (const char* name : {"disk.img", "ram"}) {
     RemoteDevice& device = open(*client, name);

@@ -211,6 +211,30 @@ TEST_F(NewsOfAnOpening, that_it_was_closed_overtake_the_answer_and_are_not_lost)
   EXPECT_TRUE(world.run_until([&] { return device.state() == RemoteState::kRevoked; }, kSecond));
 }
 
+TEST_F(NewsOfAFake, that_overtake_the_answer_to_a_remap_are_not_lost) {
+  RemoteDevice& device = open(*client);
+  script.news = {1, {{7, wire::NewsKind::kClosed, 0}}};
+  raise();
+  ASSERT_TRUE(until([&] { return device.state() == RemoteState::kRevoked; }));
+  script.hang_open = "disk.img";
+  client->home().post([&] {
+    client->home().spawn(
+        [](RemoteDevice& its) -> base::Task<void> { (void)co_await its.remap(); }(device));
+  });
+  ASSERT_TRUE(until([&] { return script.opens == 2; }));
+  script.news = {2, {{7, wire::NewsKind::kResized, 2 << 20}}};
+  const unsigned before = script.news_asked;
+  for (unsigned count = 1; count <= 2; ++count) {
+    raise();
+    EXPECT_TRUE(asked(before + count, 20 * kMillisecond));
+    world.run_for(20 * kMillisecond);
+  }
+  fake->home().post([this] { fake->release_opens(); });
+  fake->home().wake();
+  EXPECT_TRUE(world.run_until([&] { return device.info().size_bytes == 2u << 20; }, kSecond));
+  EXPECT_EQ(device.state(), RemoteState::kOpen);
+}
+
 TEST_F(NewsOfAFake, that_come_while_devices_are_opened_again_are_asked_for_when_the_path_is_up) {
   RemoteDevice& device = open(*client);
   script.hang_open = "disk.img";

@@ -152,9 +152,10 @@ class FakeServer final : public Node, private trs::ServerUser {
     request.answer(script.io_status);
   }
 
-  /// The script's for the first name that asks, the next free one for others.
+  /// The script's for the first name that asks, the next free one for others. A slash before a
+  /// name is nothing to it, as to any server.
   uint32_t id_of(const std::string& name) {
-    uint32_t& id = ids_[name];
+    uint32_t& id = ids_[name.substr(std::min(name.find_first_not_of('/'), name.size()))];
     if (id != 0) return id;
     uint32_t free = script.device.device_id;
     while (known(free)) ++free;

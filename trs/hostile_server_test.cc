@@ -369,6 +369,40 @@ TEST_F(HostileServerOfTwoReactors, PermitsAreThoseOfTheFirstGrantAlsoWhereTheyAr
   expect_all_permits_back();
 }
 
+// An attempt that comes to nothing lends nothing.
+TEST_F(HostileServerOfTwoReactors, WhoHasLentNoPermitsTakesAServerBackThatKnowsOfNone) {
+  client->open();
+  ASSERT_TRUE(
+      until([&] { return raw->accepted.size() == 3 && !received(*raw->accepted[0]).empty(); }));
+  raw->send(*raw->accepted[0], raw->info());
+  ASSERT_TRUE(until([&] { return client->opened; }));
+  server_host->kill();
+  start_hostile();
+  raw->answer.braid_features = kAllFeatures;
+  ASSERT_TRUE(
+      until([&] { return raw->accepted.size() == 3 && !received(*raw->accepted[0]).empty(); }));
+  server_host->kill();
+  start_hostile();
+  ASSERT_TRUE(
+      until([&] { return raw->accepted.size() == 3 && !received(*raw->accepted[0]).empty(); }));
+  raw->send(*raw->accepted[0], raw->info());
+  EXPECT_TRUE(until([&] { return client->restored_calls == 1; })) << client->session->explain();
+}
+
+TEST_F(HostileServer, ThatIsNotBraidsAndComesBackAsBraidsIsKnownAsThat) {
+  raw->answer.braid_magic = 0u;
+  client->open();
+  ASSERT_TRUE(
+      until([&] { return raw->accepted.size() == 2 && !received(*raw->accepted[0]).empty(); }));
+  raw->send(*raw->accepted[0], raw->info());
+  ASSERT_TRUE(until([&] { return client->opened; }));
+  EXPECT_FALSE(client->session->limits().braid_peer);
+  server_host->kill();
+  start_server();
+  ASSERT_TRUE(until([&] { return client->restored_calls == 1; })) << client->session->explain();
+  EXPECT_TRUE(client->session->limits().braid_peer);
+}
+
 TEST_F(HostileServer, EveryErrnoComesThrough) {
   open_with_write_in_flight();
   answer(*raw->accepted[1], encode_answer({1, 511}));

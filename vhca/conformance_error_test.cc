@@ -13,8 +13,6 @@ using ConformanceErrors = Pair;
 INSTANTIATE_TEST_SUITE_P(Devices, ConformanceErrors, ::testing::ValuesIn(rigs()),
                          [](const auto& each) { return each.param.name; });
 
-constexpr uint64_t kRnrTimerNs = 640'000;  // the connection manager's code 12
-
 ConnectParameters rnr_retries(uint8_t count) {
   ConnectParameters parameters;
   parameters.rnr_retry_count = count;

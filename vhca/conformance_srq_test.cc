@@ -11,7 +11,6 @@ namespace braid::vhca::conformance {
 namespace {
 
 constexpr size_t kInbox = 512 << 10;  // where the server's receives lie in its buffer
-constexpr uint64_t kRnrTimerNs = 640'000;
 
 class ConformanceSrq : public Pair {
  protected:

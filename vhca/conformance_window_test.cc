@@ -22,7 +22,7 @@ class ConformanceWindows : public Pair {
     }
   }
   /// The server's window can be bound to all of its buffer.
-  void connect_with_window() {
+  void connect_with_window(const ConnectParameters& server_parameters = {}) {
     if (server.qp != nullptr) {
       window.reset();
       client = End{};
@@ -30,7 +30,7 @@ class ConformanceWindows : public Pair {
     }
     EndOptions options;
     options.mr_access = kAllAccess | IBV_ACCESS_MW_BIND;
-    connect({}, options);
+    connect({}, options, {}, server_parameters);
     window = std::move(*server.pd->alloc_mw(IBV_MW_TYPE_2));
   }
   void TearDown() override { window.reset(); }
@@ -331,6 +331,22 @@ TEST_P(ConformanceWindows, ABindIsNotRepeatedWithAMessageThatIs) {
     EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
   }
   for (uint64_t i = 0; i < 3; ++i) EXPECT_EQ(next_received(client).wr_id, 70 + i);
+}
+
+TEST_P(ConformanceWindows, RnrRetriesAreNotCountedAnewByWhatIsDoneBehindTheMessage) {
+  ConnectParameters thrice;
+  thrice.rnr_retry_count = 3;
+  connect_with_window(thrice);
+  const uint32_t key = bind(0, 64);
+  const uint64_t start_ns = rig->now_ns();
+  ASSERT_EQ(post_send(server, work(server, client, IBV_WR_SEND, 1, 0, 64)), 0);
+  ASSERT_EQ(post_send(server, invalidate_work(key)), 0);
+  EXPECT_EQ(next_sent(server).status, IBV_WC_RNR_RETRY_EXC_ERR);
+  const uint64_t lasted_ns = rig->now_ns() - start_ns;
+  EXPECT_GE(lasted_ns, 3 * kRnrTimerNs);
+  if (GetParam().virtual_time) {
+    EXPECT_LT(lasted_ns, 4 * kRnrTimerNs);
+  }
 }
 
 TEST_P(ConformanceWindows, MemoryKnowsOfItsWindows) {

@@ -221,11 +221,13 @@ void FileDevice::advance(Slot& slot, Errc status) {
     slot.stage = Stage::kBody;
     return step(slot);
   }
-  if (slot.stage != Stage::kBody || !changes_range(request.op)) return finish(slot, status);
-  if (status == Errc::kNotSupported && try_next_method(slot)) return step_range(slot);
+  const bool in_pieces = changes_range(request.op);
+  const bool flushed_behind = in_pieces || request.op == BlockOp::kSecureErase;
+  if (slot.stage != Stage::kBody || !flushed_behind) return finish(slot, status);
+  if (in_pieces && status == Errc::kNotSupported && try_next_method(slot)) return step_range(slot);
   if (status != Errc::kOk) return finish(slot, status);
-  slot.done_bytes += slot.piece_bytes;
-  if (slot.done_bytes < request.length_bytes) return step_range(slot);
+  if (in_pieces) slot.done_bytes += slot.piece_bytes;
+  if (in_pieces && slot.done_bytes < request.length_bytes) return step_range(slot);
   const bool flushes =
       request.force_unit_access && !reactor_.host().mutant("acknowledged-before-flush");
   if (flushes) return flush(slot, Stage::kPostflush);

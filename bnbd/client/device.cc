@@ -138,8 +138,7 @@ base::Task<base::Status> DeviceImpl::remap() {
   set_state(path_up ? RemoteState::kUnavailable : RemoteState::kPathDown,
             "it is being mapped again");
   if (!path_up) co_return base::Error(Errc::kDisconnected, explain());
-  const base::Status path = co_await session_.reopen(serial_);
-  session_.serve();
+  const base::Status path = co_await session_.reopen_alone(serial_);
   if (state_ == RemoteState::kOpen) co_return base::ok_status();
   if (!path.ok()) co_return path;
   co_return base::Error(refusal_ == Errc::kOk ? Errc::kStale : refusal_, explain());
@@ -256,12 +255,17 @@ void DeviceImpl::refused(const base::Error& why) {
   if (why.code() == Errc::kCanceled) return revoked(why.message());
   device_id_ = wire::kNoDevice;
   set_state(RemoteState::kUnavailable, why.message());
-  // A disk that is slow may answer at any moment.
-  const bool slow = why.code() == Errc::kTimedOut;
+  ask_again_later();
+}
+
+/// A disk that is slow may answer at any moment.
+void DeviceImpl::ask_again_later() {
+  const bool slow = refusal_ == Errc::kTimedOut;
   session_.reopen_later(slow ? session_.reopen_delay_ns() / 8 : session_.reopen_delay_ns());
 }
 
 void DeviceImpl::path_restored() {
+  if (state_ == RemoteState::kUnavailable) ask_again_later();
   const bool gave_up = gave_up_;
   count_absence();
   if (gave_up != gave_up_) tell_queues();
@@ -286,8 +290,9 @@ base::Task<void> DeviceImpl::close() {
   BRAID_ASSERT(!closing_);
   const std::shared_ptr<base::Signal> idle = idle_;
   closing_ = true;
-  const bool opened = open_at_server();
+  const bool opened = open_at_server();  // also if others are not yet
   const uint32_t id = device_id_;
+  const uint64_t generation = session_.path_generation();
   session_.home().cancel(give_up_timer_);
   loud_queues_ = queues_.size();
   tell_queues();
@@ -296,7 +301,8 @@ base::Task<void> DeviceImpl::close() {
   if (patience_ns != base::kNever) session_.home().schedule_after(close_timer_, patience_ns);
   while (loud_queues_ > 0) co_await idle->wait();
   session_.home().cancel(close_timer_);
-  if (opened && session_.path_up() && id == device_id_) co_await session_.send_close(id);
+  const bool still_open = generation == session_.path_generation() && id == device_id_;
+  if (opened && still_open) co_await session_.send_close(id);
   set_state(RemoteState::kClosed, "closed by its user");
   session_.forget(*this);
 }

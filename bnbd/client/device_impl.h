@@ -103,6 +103,7 @@ class DeviceImpl final : public RemoteDevice {
   base::Status may_remap() const;
   void count_absence();
   void take_over(const wire::OpenedDevice& opened);
+  void ask_again_later();
   static void give_up(base::Timer& timer);
   static void close_due(base::Timer& timer);
   base::Errc verdict() const;

@@ -8,6 +8,22 @@ namespace braid::bnbd::client {
 
 using base::Errc;
 
+namespace {
+
+/// One more for as long as this lives, however its task ends.
+class Counted {
+ public:
+  explicit Counted(unsigned& count) : count_(count) { ++count_; }
+  ~Counted() { --count_; }
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
+
+ private:
+  unsigned& count_;
+};
+
+}  // namespace
+
 void SessionImpl::disconnected(const base::Error& why) {
   log_.warning("path to {} lost: {}; I/O is held", server_text(), why.message());
   forget_path();
@@ -26,6 +42,7 @@ void SessionImpl::lost(const base::Error& why) {
 void SessionImpl::forget_path() {
   path_up_ = false;
   ++path_generation_;
+  late_ids_.clear();
   news_seen_ = 0;
   noticed_ = told_early_ = false;
   home_.cancel(reopen_timer_);
@@ -37,7 +54,7 @@ void SessionImpl::forget_path() {
 base::Task<base::Status> SessionImpl::reconnected() {
   BRAID_CO_CHECK(co_await exchange_versions());
   BRAID_CO_CHECK(co_await reopen_all());
-  // Requests of devices that are not open must not reach another: they go out with id 0.
+  // Requests of devices that are not open must not reach another: they go out with no id.
   for (DeviceImpl* device : devices_) device->address_held();
   co_await queues_passed();
   co_return base::ok_status();
@@ -106,6 +123,17 @@ base::Task<base::Status> SessionImpl::reopen(uint64_t serial) {
       reply.answer.ok() && device != nullptr && device->id_at_server() == reply.answer->device_id;
   if (reply.answer.ok() && !kept) co_await send_close(reply.answer->device_id);
   co_return base::ok_status();
+}
+
+base::Task<base::Status> SessionImpl::reopen_alone(uint64_t serial) {
+  base::Status path;
+  {
+    const Counted counted(reopening_alone_);
+    path = co_await reopen(serial);
+  }
+  opening_ended();
+  serve();
+  co_return path;
 }
 
 void SessionImpl::reopen_later(uint64_t delay_ns) {

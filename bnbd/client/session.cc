@@ -270,9 +270,18 @@ void SessionImpl::opened_late(const std::string& name, wire::AccessMode mode,
 
 base::Task<void> SessionImpl::close_late() {
   while (!late_ids_.empty()) {
+    // The server gives what a session has open once more, under the same id: to who asks for it by
+    // another spelling, too.
+    if (!opening_.empty()) {
+      co_await home_.sleep_ns(kAskAgainNs);
+      continue;
+    }
     const uint32_t id = late_ids_.back();
     late_ids_.pop_back();
-    co_await send_close(id);
+    const bool in_use = std::any_of(devices_.begin(), devices_.end(), [&](const DeviceImpl* each) {
+      return each->id_at_server() == id;
+    });
+    if (!in_use) co_await send_close(id);
   }
 }
 

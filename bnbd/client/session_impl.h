@@ -83,6 +83,9 @@ class SessionImpl final : public RemoteSession, private trs::SessionUser {
   void reopen_later(uint64_t delay_ns);
   /// Opens a device again on the present path. An error means that the path is gone.
   base::Task<base::Status> reopen(uint64_t serial);
+  /// Likewise, on a path by which requests flow.
+  base::Task<base::Status> reopen_alone(uint64_t serial);
+  uint64_t path_generation() const { return path_generation_; }
   uint64_t reopen_delay_ns() const { return options_.reopen_delay_ns; }
   uint64_t close_patience_ns() const { return options_.close_patience_ns; }
   /// Whether another device would be disturbed by the loss of the path.
@@ -150,7 +153,8 @@ class SessionImpl final : public RemoteSession, private trs::SessionUser {
   uint64_t serials_ = 0;
   std::vector<DeviceImpl*> devices_;  // in the order of opening
   std::vector<Opening> opening_;      // in open_device()
-  std::vector<uint32_t> late_ids_;    // opened when nobody waited any more; to be closed
+  unsigned reopening_alone_ = 0;
+  std::vector<uint32_t> late_ids_;  // opened when nobody waited any more; to be closed
 
   std::unique_ptr<trs::ClientSession> transport_;
   // By reactor; those that wait at the transport's queues go before these. Messages share them.

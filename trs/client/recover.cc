@@ -176,6 +176,7 @@ void Session::go_up(Path& path) {
   home_.cancel(give_up_timer_);
   home_.cancel(lost_timer_);
   path.go_up();
+  may_have_lent_ = may_have_lent_ || path.map()->lends;
   log_.info("path to {} up: {} permits of {} bytes", path.text(), limits_.queue_depth,
             limits_.max_io_bytes);
 }
@@ -232,14 +233,13 @@ base::Status Session::accept_limits(const wire::ConnRsp& granted) {
     limits_known_ = true;
     return {};
   }
-  const bool may_have_lent =
-      (limits_.features & ~features & wire::kFeatureLentPermits) != 0 && queues_.size() > 2;
-  if (may_have_lent) {
+  if (may_have_lent_ && (features & wire::kFeatureLentPermits) == 0) {
     return make_error(Errc::kNotSupported,
                       "the server came back as a version that knows no lent permits, where this "
                       "session of {} reactors may have lent some",
                       options_.reactors.size());
   }
+  limits_.braid_peer = granted.braid_magic == wire::kBraidMagic;
   limits_.features = features;
   limits_.notices = (features & wire::kFeatureNotices) != 0;
   if (for_admin > 1 && admin_now == 1 && granted.queue_depth >= limits_.queue_depth) {

@@ -161,6 +161,7 @@ class Session final : public ClientSession {
   uint16_t recon_cnt_ = 0;
   bool known_to_server_ = false;  // a former connect was accepted
   bool limits_known_ = false;
+  bool may_have_lent_ = false;  // permits, from reactor to reactor
   SessionLimits limits_;
   uint32_t epoch_ = 0;  // of the incarnation, if the server knows such
   bool sequenced_ = false;

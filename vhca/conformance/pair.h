@@ -16,6 +16,7 @@
 namespace braid::vhca::conformance {
 
 inline constexpr size_t kBufferBytes = 1 << 20;
+inline constexpr uint64_t kRnrTimerNs = 640'000;  // the connection manager's code 12
 inline constexpr int kAllAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
                                   IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 

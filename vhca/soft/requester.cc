@@ -284,7 +284,8 @@ bool SoftQp::settle(uint64_t sequence, const Execution& execution) {
     case Outcome::kDone:
       sent_ = sequence + 1;
       entry.done = true;
-      rnr_left_ = attr_.rnr_retry;
+      // The peer has taken a message, not this one's own work.
+      if (!is_local(static_cast<ibv_wr_opcode>(entry.opcode))) rnr_left_ = attr_.rnr_retry;
       complete_in_order();
       return true;
     case Outcome::kSent:
