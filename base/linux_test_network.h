@@ -37,11 +37,14 @@ inline bool has_carrier(const std::string& interface) {
 }
 
 /// The kernel tells of a carrier a moment after both ends are up: more than a second after, when
-/// other links come and go. False: it has told nothing for 30 s.
+/// other links come and go. False, and a failed test: it has told nothing for 30 s.
 inline bool wait_for_carrier(const std::string& interface) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
   while (!has_carrier(interface)) {
-    if (std::chrono::steady_clock::now() > deadline) return false;
+    if (std::chrono::steady_clock::now() > deadline) {
+      ADD_FAILURE() << interface << " has no carrier after 30 s";
+      return false;
+    }
     ::sched_yield();
   }
   return true;

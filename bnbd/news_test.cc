@@ -211,17 +211,33 @@ TEST_F(NewsOfAnOpening, that_it_was_closed_overtake_the_answer_and_are_not_lost)
   EXPECT_TRUE(world.run_until([&] { return device.state() == RemoteState::kRevoked; }, kSecond));
 }
 
-TEST_F(NewsOfAFake, that_overtake_the_answer_to_a_remap_are_not_lost) {
-  RemoteDevice& device = open(*client);
-  script.news = {1, {{7, wire::NewsKind::kClosed, 0}}};
+class NewsOfARemap : public NewsOfAFake {
+ protected:
+  /// A device that the operator had closed, and whose OPEN is at the server without an answer.
+  RemoteDevice& begin_remap() {
+    RemoteDevice& device = open(*client);
+    script.news = {1, {{7, wire::NewsKind::kClosed, 0}}};
+    raise();
+    EXPECT_TRUE(until([&] { return device.state() == RemoteState::kRevoked; }));
+    script.hang_open = "disk.img";
+    client->home().post([this, &device] {
+      client->home().spawn(
+          [](RemoteDevice& its) -> base::Task<void> { (void)co_await its.remap(); }(device));
+    });
+    EXPECT_TRUE(until([&] { return script.opens == 2; }));
+    return device;
+  }
+};
+
+TEST_F(NewsOfARemap, end_with_its_process) {
+  begin_remap();
+  client->host.kill();
   raise();
-  ASSERT_TRUE(until([&] { return device.state() == RemoteState::kRevoked; }));
-  script.hang_open = "disk.img";
-  client->home().post([&] {
-    client->home().spawn(
-        [](RemoteDevice& its) -> base::Task<void> { (void)co_await its.remap(); }(device));
-  });
-  ASSERT_TRUE(until([&] { return script.opens == 2; }));
+  world.run_for(kSecond);
+}
+
+TEST_F(NewsOfARemap, that_overtake_its_answer_are_not_lost) {
+  RemoteDevice& device = begin_remap();
   script.news = {2, {{7, wire::NewsKind::kResized, 2 << 20}}};
   const unsigned before = script.news_asked;
   for (unsigned count = 1; count <= 2; ++count) {

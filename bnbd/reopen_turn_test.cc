@@ -2,7 +2,7 @@
 // closed in that turn.
 #include <gtest/gtest.h>
 
-#include "bnbd/test_fake_server.h"
+#include "bnbd/test_rig.h"
 
 namespace braid::bnbd {
 namespace {
@@ -63,36 +63,6 @@ TEST_F(ReopenTurn, who_is_closed_before_its_end_is_closed_at_the_server) {
   await(*client, device.close());
   EXPECT_TRUE(until([&] { return !held("other.img"); }));
   EXPECT_TRUE(try_open(add_client("second"), {.name = "other.img"}).ok());
-}
-
-/// Nothing of a close that began on one path goes out by the next: there the id may be another's.
-class CloseOverALoss : public test::FakeRig {
- protected:
-  CloseOverALoss() { client = &add_client(); }
-  ClientNode* client = nullptr;
-};
-
-TEST_F(CloseOverALoss, asks_the_next_path_for_nothing) {
-  RemoteDevice& device = open(*client, "a");
-  RemoteDevice& other = open(*client, "b");
-  script.hold_io = true;
-  test::Io held(BlockOp::kWrite, 0, 4096, 1);
-  submit(*client, device, held);
-  ASSERT_TRUE(until([&] { return script.seen.size() == 1; }));
-  bool closed = false;
-  client->home().post([&] {
-    client->home().spawn([](RemoteDevice& its, bool& done) -> base::Task<void> {
-      co_await its.close();
-      done = true;
-    }(device, closed));
-  });
-  world.run_for(base::kMillisecond);
-  EXPECT_FALSE(closed) << "its write is at the server";
-  script.hold_io = false;
-  restart_fake();
-  ASSERT_TRUE(until([&] { return closed && other.state() == RemoteState::kOpen; }));
-  world.run_for(base::kSecond);
-  EXPECT_TRUE(script.closes.empty());
 }
 
 }  // namespace

@@ -49,7 +49,7 @@ void SessionImpl::notice() {
 }
 
 bool SessionImpl::opening() const {
-  return !opening_.empty() || reopening_alone_ > 0 || (reopen_task_ && !reopen_task_.done());
+  return !opening_.empty() || *reopening_alone_ > 0 || (reopen_task_ && !reopen_task_.done());
 }
 
 /// Of news that came meanwhile some may have found nobody: they may be of what was being opened,

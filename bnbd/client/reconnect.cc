@@ -10,16 +10,16 @@ using base::Errc;
 
 namespace {
 
-/// One more for as long as this lives, however its task ends.
+/// One more for as long as this lives, however its task ends: with the session, or after it.
 class Counted {
  public:
-  explicit Counted(unsigned& count) : count_(count) { ++count_; }
-  ~Counted() { --count_; }
+  explicit Counted(std::shared_ptr<unsigned> count) : count_(std::move(count)) { ++*count_; }
+  ~Counted() { --*count_; }
   Counted(const Counted&) = delete;
   Counted& operator=(const Counted&) = delete;
 
  private:
-  unsigned& count_;
+  const std::shared_ptr<unsigned> count_;
 };
 
 }  // namespace
@@ -121,7 +121,7 @@ base::Task<base::Status> SessionImpl::reopen(uint64_t serial) {
   // Closed by its user meanwhile, or not the device it was: nobody else must find it taken.
   const bool kept =
       reply.answer.ok() && device != nullptr && device->id_at_server() == reply.answer->device_id;
-  if (reply.answer.ok() && !kept) co_await send_close(reply.answer->device_id);
+  if (reply.answer.ok() && !kept) close_unused(reply.answer->device_id);
   co_return base::ok_status();
 }
 

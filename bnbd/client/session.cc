@@ -262,6 +262,11 @@ void SessionImpl::opened_late(const std::string& name, wire::AccessMode mode,
   for (const DeviceImpl* device : devices_) {
     if (device->name() == name && device->mode() == mode && device->wants_id()) return;
   }
+  close_unused(id);
+}
+
+/// If no device has it in the end.
+void SessionImpl::close_unused(uint32_t id) {
   late_ids_.push_back(id);
   if (late_task_ && !late_task_.done()) return;
   late_task_ = close_late();
@@ -270,9 +275,9 @@ void SessionImpl::opened_late(const std::string& name, wire::AccessMode mode,
 
 base::Task<void> SessionImpl::close_late() {
   while (!late_ids_.empty()) {
-    // The server gives what a session has open once more, under the same id: to who asks for it by
-    // another spelling, too.
-    if (!opening_.empty()) {
+    // The server gives what a session has open once more, under the same id: to who maps it again,
+    // or by another spelling.
+    if (opening() || !path_up_) {
       co_await home_.sleep_ns(kAskAgainNs);
       continue;
     }

@@ -119,6 +119,7 @@ class SessionImpl final : public RemoteSession, private trs::SessionUser {
                                              trs::LateAnswer late_answer = {});
   void opened_late(const std::string& name, wire::AccessMode mode,
                    std::span<const std::byte> answer);
+  void close_unused(uint32_t id);
   base::Task<void> close_late();
   void forget_path();
   base::Task<base::Status> reopen_all();
@@ -153,7 +154,7 @@ class SessionImpl final : public RemoteSession, private trs::SessionUser {
   uint64_t serials_ = 0;
   std::vector<DeviceImpl*> devices_;  // in the order of opening
   std::vector<Opening> opening_;      // in open_device()
-  unsigned reopening_alone_ = 0;
+  const std::shared_ptr<unsigned> reopening_alone_ = std::make_shared<unsigned>(0);
   std::vector<uint32_t> late_ids_;  // opened when nobody waited any more; to be closed
 
   std::unique_ptr<trs::ClientSession> transport_;

@@ -79,7 +79,7 @@ ExportTable::ExportTable(base::Reactor& reactor, const ExportServerOptions& opti
       comings_(reactor, log_, {.burst = 200, .per_second = 10}),
       tenures_(reactor),
       look_timer_(&ExportTable::look_due, this),
-      flushed_(reactor),
+      flushed_(std::make_shared<base::Signal>(reactor)),
       revoked_(kRevokedMax),
       revoked_names_(kRevokedMax) {}
 

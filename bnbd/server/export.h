@@ -46,7 +46,8 @@ struct Export {
   uint64_t* flushes_failed = nullptr;  // the table's, of this device; set with `device`
   BlockRequest last_flush;             // the server's own, before it closes the file
   bool flushing = false;               // by that
-  uint64_t changes_flushed = 0;        // of the device, when it began
+  base::IntrusiveList<RequestSlot> behind_flush;  // good ends that wait for its end
+  uint64_t changes_flushed = 0;                   // of the device, when it began
   std::vector<SessionDevice*> holders;
   base::Task<void> looking;  // at its size
   base::Timer unclaimed;     // it was opened when nobody waited any more: kept until then
@@ -104,8 +105,14 @@ class ExportTable {
   /// Closes a file that nobody holds or waits for: behind a flush, if something was written by way
   /// of the kernel's cache.
   void release(Export& found);
+  /// From now on files are closed as they are: what the kernel cannot write then it is to tell the
+  /// next process, and a flush of this one would take that word.
+  void begin_stop() { stopping_ = true; }
   /// Until no file is being flushed to be closed; the value says nothing.
   base::Task<bool> all_flushed();
+  /// A flush that ended well while that of an export is under way, which may have been told what
+  /// the kernel owed to both. True: it ends again, behind the other.
+  bool holds_back(RequestSlot& slot, base::Errc status);
   /// What is being flushed, for people; empty: nothing.
   std::string flushing() const;
 
@@ -139,7 +146,8 @@ class ExportTable {
   TenureTable tenures_;
   std::vector<std::unique_ptr<Export>> exports_;
   base::Timer look_timer_;  // pending while a file is open
-  base::Signal flushed_;    // before it was closed, one file was
+  bool stopping_ = false;
+  std::shared_ptr<base::Signal> flushed_;  // before it was closed, one file was; shared with tasks
   uint64_t resized_ = 0;
   Revocations revoked_;                             // by identity
   Revocations revoked_names_;                       // by the export's name

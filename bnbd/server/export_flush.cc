@@ -57,7 +57,7 @@ Errc ExportTable::settle_flush(const RequestSlot& slot, Errc status) {
 /// The kernel's word of pages that it cannot write is for those that have the file open, and while
 /// its clients are away nobody has. True: release() follows when the flush has ended.
 bool ExportTable::flush_to_close(Export& found) {
-  if (!found.device || !is_cached(*found.device)) return false;
+  if (stopping_ || !found.device || !is_cached(*found.device)) return false;
   const uint64_t changes = changes_of(*found.device);
   if (changes == found.changes_flushed) return false;
   found.changes_flushed = changes;
@@ -81,14 +81,26 @@ void ExportTable::flushed_to_close(Export& found, Errc status) {
         "lost for those that come back",
         found.name, base::to_string(status));
   }
-  --found.waiters;
   found.flushing = false;
-  flushed_.notify_all();
+  while (RequestSlot* slot = found.behind_flush.pop_front()) {
+    slot->block.done(slot->block, Errc::kOk);
+  }
+  --found.waiters;
+  flushed_->notify_all();
   reactor_.schedule_after(found.unclaimed, 0);  // the device is not closed within its own call
 }
 
+bool ExportTable::holds_back(RequestSlot& slot, Errc status) {
+  Export& of = slot.device->exported;
+  const bool of_others = slot.block.op == BlockOp::kFlush || slot.block.preflush;
+  if (!of.flushing || !of_others || status != Errc::kOk) return false;
+  of.behind_flush.push_back(slot);
+  return true;
+}
+
 base::Task<bool> ExportTable::all_flushed() {
-  while (!flushing().empty()) co_await flushed_.wait();
+  const std::shared_ptr<base::Signal> flushed = flushed_;
+  while (!flushing().empty()) co_await flushed->wait();
   co_return true;
 }
 

@@ -167,6 +167,7 @@ void ServerImpl::io_done(BlockRequest& block, Errc status) {
   auto& slot = *static_cast<RequestSlot*>(block.context);
   SessionDevice& device = *slot.device;
   ServerImpl& server = slot.pool->server;
+  if (server.exports_.holds_back(slot, status)) return;
   if (status != Errc::kOk && server.home_.host().mutant("disk-error-hidden")) status = Errc::kOk;
   if (block.op == BlockOp::kFlush && server.home_.host().mutant("failed-flush-hidden"))
     status = Errc::kOk;

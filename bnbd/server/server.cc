@@ -49,10 +49,15 @@ ServerImpl::ServerImpl(ExportServerOptions options)
 ServerImpl::~ServerImpl() = default;
 
 base::Task<base::Status> ServerImpl::stop() {
+  const uint64_t began_ns = home_.now_ns();
+  exports_.begin_stop();
   const base::Status ended = co_await transport_->stop_within(options_.stop_patience_ns);
   if (ended.ok()) {
     base::Task<bool> flushed = exports_.all_flushed();
-    co_await home_.with_timeout(std::move(flushed), options_.stop_patience_ns);
+    const uint64_t taken_ns = home_.now_ns() - began_ns;
+    const uint64_t left_ns =
+        options_.stop_patience_ns - std::min(taken_ns, options_.stop_patience_ns);
+    co_await home_.with_timeout(std::move(flushed), left_ns);
   }
   const std::string at_disks = unanswered();
   if (ended.ok() && at_disks.empty()) co_return ended;
