@@ -117,11 +117,13 @@ base::Task<base::Status> SessionImpl::reopen(uint64_t serial) {
   } else if (wanted) {
     device->reopened(*reply.answer);
   }
-  device = find(serial);
   // Closed by its user meanwhile, or not the device it was: nobody else must find it taken.
-  const bool kept =
-      reply.answer.ok() && device != nullptr && device->id_at_server() == reply.answer->device_id;
-  if (reply.answer.ok() && !kept) close_unused(reply.answer->device_id);
+  if (!reply.answer.ok() || in_use(reply.answer->device_id)) co_return base::ok_status();
+  if (opening_.empty()) {
+    co_await send_close(reply.answer->device_id);
+  } else {
+    close_unused(reply.answer->device_id);
+  }
   co_return base::ok_status();
 }
 

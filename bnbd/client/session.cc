@@ -273,6 +273,11 @@ void SessionImpl::close_unused(uint32_t id) {
   late_task_.start();
 }
 
+bool SessionImpl::in_use(uint32_t id) const {
+  return std::any_of(devices_.begin(), devices_.end(),
+                     [&](const DeviceImpl* each) { return each->id_at_server() == id; });
+}
+
 base::Task<void> SessionImpl::close_late() {
   while (!late_ids_.empty()) {
     // The server gives what a session has open once more, under the same id: to who maps it again,
@@ -283,10 +288,7 @@ base::Task<void> SessionImpl::close_late() {
     }
     const uint32_t id = late_ids_.back();
     late_ids_.pop_back();
-    const bool in_use = std::any_of(devices_.begin(), devices_.end(), [&](const DeviceImpl* each) {
-      return each->id_at_server() == id;
-    });
-    if (!in_use) co_await send_close(id);
+    if (!in_use(id)) co_await send_close(id);
   }
 }
 

@@ -119,6 +119,7 @@ class SessionImpl final : public RemoteSession, private trs::SessionUser {
                                              trs::LateAnswer late_answer = {});
   void opened_late(const std::string& name, wire::AccessMode mode,
                    std::span<const std::byte> answer);
+  bool in_use(uint32_t id) const;
   void close_unused(uint32_t id);
   base::Task<void> close_late();
   void forget_path();
