@@ -131,6 +131,7 @@ std::optional<std::string> BlockRegister::resolve(Instant now, Instant floor) {
   const bool seen = std::any_of(burst_.begin(), burst_.end(),
                                 [](const Op& op) { return op.kind == Kind::kRead && op.certain; });
   const std::vector<Candidate> before = std::exchange(possible_, {});
+  const bool forgotten = finals.size() > 1 && forgotten_in_burst();
   for (const uint64_t value : finals) {
     Instant until = kForever;
     Instant beside = last_write();
@@ -148,7 +149,8 @@ std::optional<std::string> BlockRegister::resolve(Instant now, Instant floor) {
       took_back(before);
       for (const Op& op : burst_) took_back(op.restored);
     }
-    add(possible_, {value, until, beside, false, !written && was_left(before, value)});
+    const bool left = forgotten || (!written && was_left(before, value));
+    add(possible_, {value, until, beside, false, left});
   }
   retire(before, now, floor);
   for (const Op& op : burst_)
@@ -173,6 +175,18 @@ Instant BlockRegister::superseded_at(const Op* write, Instant burst_end) const {
     }
   }
   return at == kForever && !dropped ? burst_end : at;
+}
+
+/// A flush failed at the disk behind a write of the burst that failed, and nothing was written well
+/// after that: which of two values the medium has is forgotten.
+bool BlockRegister::forgotten_in_burst() const {
+  bool forgotten = false;
+  for (const Op& op : burst_) {
+    if (op.kind != Kind::kWrite) continue;
+    if (op.certain && op.end > dropped_to_) return false;
+    forgotten |= !op.certain && op.begin < dropped_at_;
+  }
+  return forgotten;
 }
 
 Instant BlockRegister::last_write() const {
@@ -207,9 +221,11 @@ void BlockRegister::retire(const std::vector<Candidate>& before, Instant now, In
   if (!overwritten_durably(nullptr)) {
     for (const Candidate& c : before)
       if (!is_possible(c.value))
-        add(past_,
-            {c.value, unowed && c.left ? kForever : std::min(c.until, superseded_at(nullptr, now)),
-             std::max(c.beside, last_write()), unowed});
+        add(past_, {c.value,
+                    unowed && (c.left || forgotten_in_burst())
+                        ? kForever
+                        : std::min(c.until, superseded_at(nullptr, now)),
+                    std::max(c.beside, last_write()), unowed});
   }
   for (const Op& op : burst_) {
     if (op.kind == Kind::kWrite && !is_possible(op.value) && !overwritten_durably(&op))

@@ -98,6 +98,7 @@ class BlockRegister {
   void restore(Op& loss, Instant floor, Instant unreported) const;
   Instant superseded_at(const Op* write, Instant burst_end) const;
   bool overwritten_durably(const Op* write) const;
+  bool forgotten_in_burst() const;
   /// Begin of the burst's last write; 0: it has none.
   Instant last_write() const;
   void retire(const std::vector<Candidate>& before, Instant now, Instant floor);

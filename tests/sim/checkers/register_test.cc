@@ -290,6 +290,26 @@ TEST(BlockRegister, WhatAReadTellsAfterThatIsNotWhatTheMediumHas) {
   EXPECT_EQ(h.possible(), (Values{1, 2}));
 }
 
+TEST(BlockRegister, NorWhereAReadThatHungKeptTheTwoValuesOpenUntilAfterIt) {
+  for (const bool written_anew : {false, true}) {
+    History h;
+    EXPECT_TRUE(h.write(1));
+    h.flush();
+    h.begin(9, Kind::kRead);
+    h.begin(2, Kind::kWrite);
+    EXPECT_TRUE(h.fail(2));
+    h.flush_drops();
+    if (written_anew) {
+      EXPECT_TRUE(h.write(3));
+    }
+    EXPECT_TRUE(h.fail(9));
+    EXPECT_TRUE(h.read(written_anew ? 3 : 2));
+    h.flush();
+    h.power_loss();
+    EXPECT_EQ(h.possible(), (written_anew ? Values{3} : Values{1, 2}));
+  }
+}
+
 TEST(BlockRegister, AWriteUnderWayDuringAPowerLossIsDoneAfterItWhenAcknowledged) {
   History h;
   EXPECT_TRUE(h.write(1));
