@@ -113,7 +113,9 @@ class TwoNetworks {
     if (!run_command("ip link add near type veth peer name far netns " + other)) return false;
     if (!begin("near", 0)) return false;
     enter(1);
-    return begin("far", 1) && wait_for_carrier("far") && (enter(0), wait_for_carrier("near"));
+    if (!begin("far", 1) || !wait_for_carrier("far")) return false;
+    enter(0);
+    return wait_for_carrier("near");
   }
 
   const Fd home_;

@@ -23,11 +23,6 @@ class CloseOpening : public test::Rig {
     start_server();
     client = &add_client();
   }
-  std::shared_ptr<base::sim::SimDiskLock> take_lock(base::sim::SimDisk& of) {
-    std::shared_ptr<base::sim::SimDiskLock> lock;
-    EXPECT_TRUE(until([&] { return (lock = of.lock(true)) != nullptr; }));
-    return lock;
-  }
   unsigned take(const std::string& exported, const std::string& session = "") {
     auto closed = server->force_close({exported, session});
     EXPECT_TRUE(closed.ok()) << closed.error().message();

@@ -19,12 +19,6 @@ class HungDisk : public test::Rig {
     start_server();
     client = &add_client();
   }
-  /// The lock of a disk whose last user may just have been killed.
-  std::shared_ptr<base::sim::SimDiskLock> take_lock(base::sim::SimDisk& of) {
-    std::shared_ptr<base::sim::SimDiskLock> lock;
-    EXPECT_TRUE(until([&] { return (lock = of.lock(true)) != nullptr; }));
-    return lock;
-  }
   base::sim::SimDisk* other = nullptr;
   ClientNode* client = nullptr;
 };

@@ -19,11 +19,6 @@ class ReopenTurn : public test::Rig {
     start_server();
     client = &add_client();
   }
-  std::shared_ptr<base::sim::SimDiskLock> take_lock(base::sim::SimDisk& of) {
-    std::shared_ptr<base::sim::SimDiskLock> lock;
-    EXPECT_TRUE(until([&] { return (lock = of.lock(true)) != nullptr; }));
-    return lock;
-  }
   bool held(const std::string& name) const {
     for (const ExportStatus& each : server->exports()) {
       if (each.name == name) return !each.holders.empty();

@@ -248,6 +248,12 @@ class Rig : public testing::Test {
     Io read(BlockOp::kRead, offset, length, 0x55);
     return run(client, device, read) == base::Errc::kOk && read.all(value);
   }
+  /// The lock of a disk whose last user may just have been killed.
+  std::shared_ptr<base::sim::SimDiskLock> take_lock(base::sim::SimDisk& of) {
+    std::shared_ptr<base::sim::SimDiskLock> lock;
+    EXPECT_TRUE(until([&] { return (lock = of.lock(true)) != nullptr; }));
+    return lock;
+  }
   bool until(const std::function<bool()>& done) {
     const auto look = [&] {
       if (meanwhile) meanwhile();

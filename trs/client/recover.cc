@@ -222,17 +222,6 @@ base::Status Session::accept_limits(const wire::ConnRsp& granted) {
                       "the server grants {} permits, too few for {} reactors: it has them for {}",
                       depth, options_.reactors.size(), depth - std::min(depth, for_admin));
   }
-  if (!limits_known_) {
-    limits_.queue_depth = granted.queue_depth;
-    limits_.admin_permits = for_admin;
-    limits_.max_io_bytes = granted.max_io_size;
-    limits_.braid_peer = granted.braid_magic == wire::kBraidMagic;
-    limits_.features = features;
-    limits_.notices = (features & wire::kFeatureNotices) != 0;
-    BRAID_CHECK(make_memory());
-    limits_known_ = true;
-    return {};
-  }
   if (may_have_lent_ && (features & wire::kFeatureLentPermits) == 0) {
     return make_error(Errc::kNotSupported,
                       "the server came back as a version that knows no lent permits, where this "
@@ -242,6 +231,14 @@ base::Status Session::accept_limits(const wire::ConnRsp& granted) {
   limits_.braid_peer = granted.braid_magic == wire::kBraidMagic;
   limits_.features = features;
   limits_.notices = (features & wire::kFeatureNotices) != 0;
+  if (!limits_known_) {
+    limits_.queue_depth = granted.queue_depth;
+    limits_.admin_permits = for_admin;
+    limits_.max_io_bytes = granted.max_io_size;
+    BRAID_CHECK(make_memory());
+    limits_known_ = true;
+    return {};
+  }
   if (for_admin > 1 && admin_now == 1 && granted.queue_depth >= limits_.queue_depth) {
     return make_error(Errc::kNotSupported,
                       "the server came back as a version that knows one admin permit only, where "
