@@ -21,7 +21,7 @@ inline std::string unique_name(const std::string& what) {
 inline std::string folder_on_disk() {
   const char* const programs = std::getenv("BRAID_BIN_DIR");  // set by ctest
   if (programs) std::filesystem::create_directories(programs);
-  return programs ? programs : std::filesystem::current_path().string();
+  return programs ? programs : std::filesystem::read_symlink("/proc/self/exe").parent_path();
 }
 
 /// A folder that goes with the object.

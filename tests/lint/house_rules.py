@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""House rules that no other tool checks: lengths, leftovers, sleeping tests, orphan files.
+"""House rules that no other tool checks: lengths, leftovers of people and of tests, sleeping tests,
+orphan files.
 
 usage: house_rules.py [ROOT] [COMPILE_COMMANDS]: without the latter, it does not look for sources
 that are not compiled. docs/checks.md tells how a line may break a rule.
@@ -84,6 +85,16 @@ def _orphans(root, texts, compiled):
             yield f"{path}:1: not included anywhere"
 
 
+def _binaries(root):
+    """What a test left in the tree, or was put there by mistake."""
+    for path in source.files(root):
+        if "corpus" in path.parts:  # of a fuzz target
+            continue
+        with open(root / path, "rb") as file:
+            if b"\0" in file.read(65536):
+                yield f"{path}:1: not text; only the corpora of fuzz targets are not"
+
+
 def problems(root, compiled=None):
     """`compiled`: absolute paths of all compiled sources, or None to leave that check out."""
     found, texts = [], {}
@@ -92,7 +103,7 @@ def problems(root, compiled=None):
         if path.suffix in CODE:
             texts[path] = text
         found += _problems_in(path, source.kind(root / path), text)
-    return found + list(_orphans(root, texts, compiled))
+    return found + list(_orphans(root, texts, compiled)) + list(_binaries(root))
 
 
 def main():

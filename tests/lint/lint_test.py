@@ -334,6 +334,10 @@ class HouseRules(unittest.TestCase):
         self.assertIn("not compiled", self.breaches({"base/a.cc": "int x;\n"}, compiled=[])[0])
         self.assertIn("not included", self.breaches({"base/a.h": "#pragma once\n"})[0])
 
+    def test_binaries_are_found(self):
+        self.assertIn("not text", self.breaches({"braid-15-a_test/disk.img": "\0" * 512})[0])
+        self.assertEqual(self.breaches({"tests/fuzz/corpus/wire/1": "\0" * 512}), [])
+
     def test_good_code_is_left_alone(self):
         for path, text in [
             ("base/a.cc", "int x;\n" * 600),

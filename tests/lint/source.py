@@ -20,7 +20,8 @@ def kind(path):
 
 
 def files(root, *kinds):
-    """All files below root of the given kinds, as paths relative to root, in a fixed order."""
+    """All files below root of the given kinds, as paths relative to root, in a fixed order; of any
+    kind where none is given."""
     found = []
     stack = [pathlib.Path(root)]
     while stack:
@@ -29,7 +30,7 @@ def files(root, *kinds):
                 continue
             if path.is_dir() and not path.is_symlink():
                 stack.append(path)
-            elif path.is_file() and kind(path) in kinds:
+            elif path.is_file() and (not kinds or kind(path) in kinds):
                 found.append(path.relative_to(root))
     return sorted(found)
 
