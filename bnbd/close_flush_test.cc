@@ -106,7 +106,17 @@ TEST_F(CloseFlush, is_not_needed_where_no_cache_is) {
   EXPECT_EQ(disk->counters().operations, before);
 }
 
-TEST_F(CloseFlush, keeps_back_what_ends_well_beside_it_until_its_own_end_is_known) {
+/// By what a client has its writes made durable while the file is flushed to be closed.
+class CloseFlushBeside : public CloseFlush, public testing::WithParamInterface<BlockOp> {};
+INSTANTIATE_TEST_SUITE_P(Ops, CloseFlushBeside,
+                         testing::Values(BlockOp::kFlush, BlockOp::kWrite, BlockOp::kWriteZeroes),
+                         [](const auto& op) {
+                           return op.param == BlockOp::kWriteZeroes
+                                      ? std::string("zeroes")
+                                      : std::string(to_string(op.param));
+                         });
+
+TEST_P(CloseFlushBeside, what_ends_well_is_kept_back_until_the_other_end_is_known) {
   start();
   RemoteDevice& device = open(*client);
   ASSERT_EQ(write(*client, device, 0, 4096, 1), Errc::kOk);
@@ -115,15 +125,21 @@ TEST_F(CloseFlush, keeps_back_what_ends_well_beside_it_until_its_own_end_is_know
   send_away(device);
   disk->faults.stalled_until_ns = 0;  // what comes now overtakes
   bring_back(device);
-  test::Io flush(BlockOp::kFlush);
-  submit(*client, device, flush);
+  const bool changes = GetParam() != BlockOp::kFlush;
+  test::Io durable(GetParam(), changes ? 8192 : 0, changes ? 4096 : 0, 2);
+  if (changes) durable.fua();
+  submit(*client, device, durable);
   world.run_for(base::kSecond);
-  EXPECT_FALSE(flush.status.has_value());
+  EXPECT_FALSE(durable.status.has_value());
   disk_fails(true);
-  EXPECT_EQ(wait(flush), Errc::kIo);
+  EXPECT_EQ(wait(durable), Errc::kIo);
   EXPECT_GE(world.now_ns(), ends_ns);
   disk_fails(false);
-  EXPECT_EQ(this->flush(*client, device), Errc::kOk);
+  // A failed write alone tells nothing of what was written before.
+  if (changes) {
+    EXPECT_EQ(flush(*client, device), Errc::kIo);
+  }
+  EXPECT_EQ(flush(*client, device), Errc::kOk);
 }
 
 /// The kernel tells of a page that it could not write once: the next process is to hear of it.

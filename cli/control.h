@@ -6,6 +6,7 @@
 #pragma once
 
 #include <functional>
+#include <iosfwd>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -67,5 +68,8 @@ base::Status check_device(const nlohmann::json& device);
 
 /// The names of the running nodes of this network namespace, whoever runs them; sorted.
 base::Result<std::vector<std::string>> running_nodes();
+/// The same from the text of /proc/net/unix. Any user of this machine puts what he likes in there,
+/// whole lines, too: a name is worth what call_node() then says of its owner.
+std::vector<std::string> nodes_among(std::istream& sockets);
 
 }  // namespace braid::cli

@@ -168,9 +168,7 @@ Result<json> call_node(const std::string& name, std::string_view method, const j
   return answer;
 }
 
-Result<std::vector<std::string>> running_nodes() {
-  std::ifstream sockets("/proc/net/unix");
-  if (!sockets) return Error(Errc::kIo, "cannot read /proc/net/unix");
+std::vector<std::string> nodes_among(std::istream& sockets) {
   std::set<std::string> names;
   for (std::string line; std::getline(sockets, line);) {
     const size_t at = line.find("@" + std::string(kControlPrefix));
@@ -179,9 +177,16 @@ Result<std::vector<std::string>> running_nodes() {
     std::istringstream fields(line);
     std::string address, references, protocol, flags;
     fields >> address >> references >> protocol >> flags;
-    if (flags == "00010000") names.insert(line.substr(at + 1 + kControlPrefix.size()));
+    const std::string name = line.substr(at + 1 + kControlPrefix.size());
+    if (flags == "00010000" && control_address(name).ok()) names.insert(name);
   }
-  return std::vector<std::string>(names.begin(), names.end());
+  return {names.begin(), names.end()};
+}
+
+Result<std::vector<std::string>> running_nodes() {
+  std::ifstream sockets("/proc/net/unix");
+  if (!sockets) return Error(Errc::kIo, "cannot read /proc/net/unix");
+  return nodes_among(sockets);
 }
 
 }  // namespace braid::cli

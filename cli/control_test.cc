@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 
 #include <algorithm>
 #include <atomic>
@@ -12,6 +14,7 @@
 #include <list>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <thread>
 
 #include "cli/control_socket.h"
@@ -119,6 +122,39 @@ TEST(Control, a_name_is_held_once_and_free_after_the_node) {
   server.value().reset();
   EXPECT_EQ(call_node(name, "x", json::object()).code(), Errc::kNotFound);
   EXPECT_TRUE(start(name).ok());
+}
+
+/// Whoever names a socket writes lines of the table of sockets, and can take no node's place by it.
+TEST(Control, a_socket_with_lines_in_its_name_is_no_node) {
+  const std::string forged = unique_name("forged");
+  const std::string line = "\n0: 00000002 00000000 00010000 0005 01 1 @braid.control.";
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string path = line + forged;
+  ASSERT_LT(path.size() + 1, sizeof(address.sun_path));
+  std::memcpy(address.sun_path + 1, path.data(), path.size());
+  const Fd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + path.size());
+  ASSERT_EQ(::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), length), 0);
+  ASSERT_EQ(::listen(socket.get(), 1), 0);
+  ASSERT_TRUE(running_nodes().ok());
+  EXPECT_EQ(call_node(forged, "status", json::object()).code(), Errc::kNotFound);
+  auto server = start(forged);
+  ASSERT_TRUE(server.ok()) << server.error().message();
+  auto answer = call_node(forged, "echo", json::object());
+  EXPECT_TRUE(answer.ok());
+}
+
+TEST(Control, what_is_no_name_of_a_node_is_left_out) {
+  const std::string begin = "0000000000000000: 00000002 00000000 ";
+  std::istringstream sockets("Num RefCount Protocol Flags Type St Inode Path\n" + begin +
+                             "00010000 0005 01 11 @braid.control.b\n" + begin +
+                             "00000000 0005 03 12 @braid.control.connected\n" + begin +
+                             "00010000 0005 01 13 @braid.control.\n" + begin +
+                             "00010000 0005 01 14 @braid.control." + std::string(200, 'x') + "\n" +
+                             begin + "00010000 0005 01 15 @another.a\n" + begin +
+                             "00010000 0005 01 16 @braid.control.a\n");
+  EXPECT_EQ(nodes_among(sockets), (std::vector<std::string>{"a", "b"}));
 }
 
 TEST(Control, many_callers_at_once_each_get_their_own_answer) {

@@ -110,8 +110,8 @@ class ExportTable {
   void begin_stop() { stopping_ = true; }
   /// Until no file is being flushed to be closed; the value says nothing.
   base::Task<bool> all_flushed();
-  /// A flush that ended well while that of an export is under way, which may have been told what
-  /// the kernel owed to both. True: it ends again, behind the other.
+  /// A flush, or a FUA write, that ended well while the export's own flush is under way, which may
+  /// have been told what the kernel owed to both. True: it ends again, behind the other.
   bool holds_back(RequestSlot& slot, base::Errc status);
   /// What is being flushed, for people; empty: nothing.
   std::string flushing() const;

@@ -92,8 +92,9 @@ void ExportTable::flushed_to_close(Export& found, Errc status) {
 
 bool ExportTable::holds_back(RequestSlot& slot, Errc status) {
   Export& of = slot.device->exported;
-  const bool of_others = slot.block.op == BlockOp::kFlush || slot.block.preflush;
-  if (!of.flushing || !of_others || status != Errc::kOk) return false;
+  const BlockRequest& block = slot.block;
+  const bool durable = block.op == BlockOp::kFlush || block.preflush || block.force_unit_access;
+  if (!of.flushing || !durable || status != Errc::kOk) return false;
   of.behind_flush.push_back(slot);
   return true;
 }

@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
+#include <vector>
 
 #include "cli/control.h"
 #include "cli/hcas.h"
@@ -20,7 +22,8 @@ using namespace braid::cli;
 using nlohmann::json;
 
 braid::fuzz::Verdicts calls("call"), answers("answer"), statuses("status"), targets("target"),
-    sizes("size"), durations("duration"), exports("NAME=SIZE"), devices("--device");
+    sizes("size"), durations("duration"), exports("NAME=SIZE"), devices("--device"),
+    nodes("node among sockets");
 
 void require(bool condition) {
   if (!condition) std::abort();
@@ -99,12 +102,23 @@ void fuzz_devices(const std::string& text) {
   require(again == text);
 }
 
+void fuzz_sockets(const std::string& text) {
+  std::istringstream sockets(text);
+  const std::vector<std::string> names = nodes_among(sockets);
+  if (!nodes.count(!names.empty())) return;
+  require(std::is_sorted(names.begin(), names.end()));
+  for (const std::string& name : names) {
+    require(!name.empty() && name.size() < 108 && name.find('\n') == std::string::npos);
+    require(text.find("@braid.control." + name) != std::string::npos);
+  }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size_bytes) {
   if (size_bytes == 0) return 0;
   const std::string text(reinterpret_cast<const char*>(data) + 1, size_bytes - 1);
-  switch (data[0] % 6) {
+  switch (data[0] % 7) {
     case 0:
       fuzz_call(text);
       break;
@@ -119,6 +133,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       break;
     case 5:
       fuzz_devices(text);
+      break;
+    case 6:
+      fuzz_sockets(text);
       break;
     default:
       fuzz_size(text);
