@@ -23,6 +23,8 @@ using nlohmann::json;
 
 namespace {
 
+constexpr uint64_t kPortRetryNs = 50 * base::kMillisecond;
+
 void log_what_is_missing(base::Logger& log, const std::vector<bnbd::IoProcessStep>& steps) {
   for (const bnbd::IoProcessStep& step : steps)
     if (!step.done)
@@ -45,9 +47,9 @@ NodeState::NodeState(base::Host& host, base::Reactor& reactor, Reactors reactors
   log_what_is_missing(reactor_.log(), io_process_);
 }
 
-Status NodeState::start_server() {
+/// All but the server's own; the device of its first address.
+Result<vhca::Device*> NodeState::server_options(bnbd::ExportServerOptions& server) {
   const ServeOptions& serve = *options_.serve;
-  bnbd::ExportServerOptions server;
   server.root = serve.root;
   server.read_only = serve.read_only;
   server.block_devices = serve.block_devices;
@@ -58,7 +60,6 @@ Status NodeState::start_server() {
   std::vector<vhca::Address> listen{serve.listen};
   listen.insert(listen.end(), serve.listen_further.begin(), serve.listen_further.end());
   BRAID_TRY(std::vector<trs::ServerEndpoint> endpoints, hcas_.endpoints(listen));
-  vhca::Device& first = *endpoints.front().device;
   server.transport.listen = endpoints.front().listen;
   server.transport.endpoints.assign(endpoints.begin() + 1, endpoints.end());
   BRAID_TRY(server.transport.reactors, reactors_(std::max(serve.reactors, 1U)));
@@ -70,7 +71,29 @@ Status NodeState::start_server() {
       reactor_.log().warning("key file \"{}\" has no key: nobody is let in", serve.keys_file);
   }
   server.transport.guard = serve.chunk_guard;
-  BRAID_TRY(server_, bnbd::ExportServer::create(first, std::move(server)));
+  return endpoints.front().device;
+}
+
+Task<Status> NodeState::listen(vhca::Device& first, bnbd::ExportServerOptions server) {
+  const uint64_t until_ns = reactor_.now_ns() + options_.port_patience_ns;
+  for (;;) {
+    auto created = bnbd::ExportServer::create(first, server);
+    if (created.ok()) {
+      server_ = std::move(*created);
+      co_return Status();
+    }
+    if (created.code() != Errc::kExists || reactor_.now_ns() >= until_ns) co_return created.error();
+    if (options_.port_taken) options_.port_taken();
+    co_await reactor_.sleep_ns(kPortRetryNs);
+  }
+}
+
+Task<Status> NodeState::start_server() {
+  const ServeOptions& serve = *options_.serve;
+  bnbd::ExportServerOptions server;
+  BRAID_CO_TRY(vhca::Device* const first, server_options(server));
+  Task<Status> listening = listen(*first, std::move(server));
+  BRAID_CO_CHECK(co_await std::move(listening));
   for (const vhca::Address& address : server_->addresses()) {
     if (!hcas_.soft() || !serve.listen_tcp || is_loopback(address.ip) || !serve.keys_file.empty())
       continue;
@@ -78,7 +101,7 @@ Status NodeState::start_server() {
         "without --keys nobody is authenticated: whoever can reach {} can use all exports",
         address_text(address));
   }
-  return {};
+  co_return Status();
 }
 
 Task<Result<json>> NodeState::call(std::string method, json params, CallerGone gone) {
@@ -148,7 +171,7 @@ class NodeImpl final : public Node {
     const NodeState::Reactors some = [this](unsigned count) { return reactors(count); };
     state_ = std::make_unique<NodeState>(*host_, *reactor_, some, *hcas_, std::move(options),
                                          std::move(io_process));
-    if (state_->wants_server()) BRAID_CHECK(state_->start_server());
+    if (state_->wants_server()) BRAID_CHECK(reactor_->run_until_done(state_->start_server()));
     // The home's last: the node ends by it.
     BRAID_TRY(thread_, start_thread("braid-io", *reactor_));
     return control_->serve([this](std::shared_ptr<ControlCall> call) { take(std::move(call)); });

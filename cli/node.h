@@ -79,6 +79,12 @@ struct NodeOptions {
   /// Servers too: their client may be a node of this machine.
   bool io_process = false;
   uint64_t poll_budget_ns = 50'000;
+  /// How long a server tries to listen where somebody listens already: a process that was killed
+  /// keeps its ports until the kernel has ended its io_uring, which may be a while after it is
+  /// gone.
+  uint64_t port_patience_ns = 2'000'000'000;
+  /// Called each time before it tries again; empty: nobody.
+  std::function<void()> port_taken;
   /// Unmapping by force: how long a server with a path may take to give requests back before the
   /// path is dropped.
   uint64_t force_patience_ns = 10'000'000'000;

@@ -117,12 +117,17 @@ class NodeState {
             NodeOptions options, std::vector<bnbd::IoProcessStep> io_process);
 
   bool wants_server() const { return options_.serve.has_value(); }
-  base::Status start_server();
+  /// The node outlives it.
+  base::Task<base::Status> start_server();
   base::Task<base::Result<nlohmann::json>> call(std::string method, nlohmann::json params,
                                                 CallerGone gone);
   base::Task<base::Status> stop(bool force);
 
  private:
+  // node.cc
+  base::Result<vhca::Device*> server_options(bnbd::ExportServerOptions& server);
+  base::Task<base::Status> listen(vhca::Device& first, bnbd::ExportServerOptions server);
+
   // node_map.cc
   base::Task<base::Result<nlohmann::json>> map(nlohmann::json params, CallerGone gone);
   base::Status may_map(const std::string& name) const;

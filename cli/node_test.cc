@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "cli/target.h"
 #include "cli/test_node.h"
 
 namespace braid::cli {
@@ -120,6 +121,22 @@ class NodeDevices : public NodeTest {
   }
   std::string device_;
 };
+
+/// The kernel ends the io_uring of a process that was killed, and with it its sockets, after it.
+TEST_F(NodeTest, a_server_waits_for_a_port_that_is_still_taken) {
+  NodeOptions options;
+  options.role = "server";
+  options.serve.emplace();
+  options.serve->listen = parse_address(address_).value();
+  options.serve->memory = {{"ram", 8 << 20}};
+  NodeOptions impatient = options;
+  impatient.name = "test." + std::to_string(::getpid()) + ".impatient";
+  impatient.port_patience_ns = 0;
+  expect_refused(Node::start(std::move(impatient)), Errc::kExists, "somebody listens");
+  options.port_taken = [this] { server_.reset(); };
+  EXPECT_NE(start_node(std::move(options)), nullptr);
+  EXPECT_EQ(server_, nullptr) << "it had the port until the other asked for it";
+}
 
 TEST_F(NodeTest, parameters_of_the_wrong_kind_are_refused) {
   for (const json& force : {json("yes"), json(1), json(nullptr), json::array(), json::object()})
