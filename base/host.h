@@ -241,7 +241,7 @@ class LocalListener {
   virtual const Handle& handle() const = 0;
 };
 
-/// Another process, for copying to and from its memory (process_vm_*, pidfd).
+/// Another process, for copying to and from its memory (process_vm_*, /proc/PID/mem, pidfd).
 class PeerProcess {
  public:
   virtual ~PeerProcess() = default;

@@ -254,6 +254,28 @@ TEST_F(LinuxHostTest, ACopyThatRunsIntoAHoleIsOutOfRange) {
   ::munmap(pages, 4096);
 }
 
+/// What is small goes by another call of the kernel's: pieces, holes and the largest of them.
+TEST_F(LinuxHostTest, SmallCopiesAreLikeLargeOnes) {
+  const PeerIdentity self{.pid = ::getpid(), .uid = ::getuid()};
+  auto process = std::move(host->open_process(self)).value();
+  for (const size_t size : {8u, 4095u, 4096u, 4097u}) {
+    std::vector<std::byte> source(size), target(size), back(size);
+    for (size_t i = 0; i < size; ++i) source[i] = static_cast<std::byte>(i * 7 + size);
+    const auto address = reinterpret_cast<uint64_t>(target.data());
+    const std::span all(source);
+    const std::span<const std::byte> pieces[] = {all.first(3), all.subspan(3, 0), all.subspan(3)};
+    EXPECT_EQ(process->write(address, pieces), Errc::kOk);
+    EXPECT_EQ(source, target);
+    const std::span<std::byte> ends[] = {std::span(back).first(5), std::span(back).subspan(5)};
+    EXPECT_EQ(process->read(address, ends), Errc::kOk);
+    EXPECT_EQ(source, back);
+  }
+  std::byte one{};
+  const std::span<const std::byte> piece[] = {std::span(&one, 1)};
+  for (const uint64_t nowhere : {uint64_t{8}, uint64_t{1} << 62, uint64_t{1} << 63, UINT64_MAX})
+    EXPECT_EQ(process->write(nowhere, piece), Errc::kOutOfRange) << nowhere;
+}
+
 TEST_F(LinuxHostTest, ADeadProcessIsDisconnectedAndAForeignOneRefused) {
   int gate[2];
   ASSERT_EQ(::pipe(gate), 0);

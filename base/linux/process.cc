@@ -1,5 +1,6 @@
 #include "base/linux/process.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -9,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <limits>
 
 #include "base/linux/fd.h"
 
@@ -16,6 +18,10 @@ namespace braid::base {
 namespace {
 
 constexpr size_t kPiecesPerCall = 64;
+
+// Up to here /proc/PID/mem is the faster way: 1.2 us for 8 bytes where process_vm_writev takes 1.5
+// and a look at the pidfd another 0.3. At 32 KiB it takes a third longer: it copies page by page.
+constexpr size_t kSmallBytes = 4096;
 
 Errc copy_error(int sys_errno) {
   switch (sys_errno) {
@@ -36,7 +42,9 @@ iovec to_iovec(std::span<const std::byte> piece) {
 
 class LinuxPeerProcess : public PeerProcess {
  public:
-  LinuxPeerProcess(pid_t pid, Fd pidfd) : pid_(pid), pidfd_(std::move(pidfd)) {}
+  /// `memory` is its /proc/PID/mem, and may be invalid.
+  LinuxPeerProcess(pid_t pid, Fd pidfd, Fd memory)
+      : pid_(pid), pidfd_(std::move(pidfd)), memory_(std::move(memory)) {}
 
   bool alive() const override {
     pollfd ended{.fd = pidfd_.fd(), .events = POLLIN, .revents = 0};
@@ -44,15 +52,47 @@ class LinuxPeerProcess : public PeerProcess {
   }
 
   Errc write(uint64_t remote_address, std::span<const std::span<const std::byte>> pieces) override {
+    if (is_small(pieces)) return copy_small(&::pwritev, remote_address, pieces);
     return copy(&::process_vm_writev, remote_address, pieces);
   }
   Errc read(uint64_t remote_address, std::span<const std::span<std::byte>> pieces) override {
+    if (is_small(pieces)) return copy_small(&::preadv, remote_address, pieces);
     return copy(&::process_vm_readv, remote_address, pieces);
   }
 
  private:
   using Call = ssize_t (*)(pid_t, const iovec*, unsigned long, const iovec*, unsigned long,
                            unsigned long);
+
+  using FileCall = ssize_t (*)(int, const iovec*, int, off_t);
+
+  template <typename Piece>
+  bool is_small(std::span<const Piece> pieces) const {
+    if (!memory_.valid() || pieces.size() > kPiecesPerCall) return false;
+    size_t total = 0;
+    for (const Piece& piece : pieces) total += piece.size();
+    return total <= kSmallBytes;
+  }
+
+  /// The descriptor stands for the memory itself, whoever has the pid by now.
+  template <typename Piece>
+  Errc copy_small(FileCall call, uint64_t remote_address, std::span<const Piece> pieces) {
+    if (remote_address > uint64_t{std::numeric_limits<off_t>::max()}) return Errc::kOutOfRange;
+    std::array<iovec, kPiecesPerCall> local;
+    size_t total = 0;
+    for (size_t i = 0; i < pieces.size(); ++i) {
+      local[i] = to_iovec(pieces[i]);
+      total += pieces[i].size();
+    }
+    if (total == 0) return alive() ? Errc::kOk : Errc::kDisconnected;
+    const ssize_t result = call(memory_.fd(), local.data(), static_cast<int>(pieces.size()),
+                                static_cast<off_t>(remote_address));
+    if (result == 0) return Errc::kDisconnected;  // the memory went with its process
+    if (result < 0 && errno != EIO) return copy_error(errno);
+    // It stops before the first page that is not mapped.
+    return static_cast<size_t>(std::max<ssize_t>(result, 0)) == total ? Errc::kOk
+                                                                      : Errc::kOutOfRange;
+  }
 
   template <typename Piece>
   Errc copy(Call call, uint64_t remote_address, std::span<const Piece> pieces) {
@@ -89,6 +129,7 @@ class LinuxPeerProcess : public PeerProcess {
 
   const pid_t pid_;
   const Fd pidfd_;
+  const Fd memory_;
 };
 
 }  // namespace
@@ -107,8 +148,15 @@ Result<std::unique_ptr<PeerProcess>> open_linux_process(const PeerIdentity& iden
     return make_error(Errc::kPermission, "process {} belongs to user {}, not to user {}",
                       identity.pid, owner.st_uid, identity.uid);
   }
-  return std::unique_ptr<PeerProcess>(
-      std::make_unique<LinuxPeerProcess>(identity.pid, std::move(pidfd)));
+  // Where it may not be opened (no /proc, say), process_vm_* may still do.
+  Fd memory(::open((path + "/mem").c_str(), O_RDWR | O_CLOEXEC));
+  auto process =
+      std::make_unique<LinuxPeerProcess>(identity.pid, std::move(pidfd), std::move(memory));
+  // Alive now, it had the pid all the while: what was opened is its own.
+  if (!process->alive()) {
+    return make_error(Errc::kNotFound, "process {} has ended", identity.pid);
+  }
+  return std::unique_ptr<PeerProcess>(std::move(process));
 }
 
 }  // namespace braid::base
