@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "bench/gate.h"
 #include "bench/suite.h"
 
 namespace {
@@ -28,7 +29,40 @@ base::Status write_file(const std::string& path, const std::string& text) {
   return base::ok_status();
 }
 
-int run(const std::string& suite, const std::string& file, const bench::Options& options) {
+base::Result<bench::Recorded> read_recorded(const std::string& path) {
+  std::ifstream in(path);
+  if (!in) return base::make_error(base::Errc::kNotFound, "{}: cannot be read", path);
+  auto recorded = bench::recorded_from_json(nlohmann::json::parse(in, nullptr, false));
+  if (!recorded.ok()) return recorded.error().with("{}", path);
+  return recorded;
+}
+
+/// The exit code: 3 if a row is too much worse than recorded.
+int hold_against_recorded(const std::string& path, const std::vector<bench::Row>& rows) {
+  const auto recorded = read_recorded(path);
+  if (!recorded.ok()) return fail(recorded.error());
+  bool failed = false;
+  for (const bench::GateVerdict& verdict : bench::hold_against(recorded.value(), rows)) {
+    failed = failed || verdict.failed;
+    fmt::print("gate: {} {}: {}\n", verdict.failed ? "FAILED" : "well", verdict.row, verdict.words);
+  }
+  return failed ? 3 : 0;
+}
+
+int record(const std::string& path, const std::vector<bench::Row>& rows) {
+  const auto document = bench::record_of(rows);
+  if (!document.ok()) return fail(document.error());
+  const base::Status written = write_file(path, document.value().dump(2) + "\n");
+  return written.ok() ? 0 : fail(written.error());
+}
+
+struct Gate {
+  std::string recorded_file;  // empty: nothing is compared
+  bool record = false;
+};
+
+int run(const std::string& suite, const std::string& file, const bench::Options& options,
+        const Gate& gate) {
   const bench::Interrupts interrupts;
   const bench::ScratchFolder scratch;
   bench::Bench bench{.interrupts = interrupts,
@@ -45,7 +79,9 @@ int run(const std::string& suite, const std::string& file, const bench::Options&
   for (const bench::Row& row : result.value().rows) {
     if (row.verdict == bench::Verdict::kFailed) return 1;
   }
-  return 0;
+  if (gate.recorded_file.empty()) return 0;
+  if (gate.record) return record(gate.recorded_file, result.value().rows);
+  return hold_against_recorded(gate.recorded_file, result.value().rows);
 }
 
 }  // namespace
@@ -54,7 +90,7 @@ int main(int argc, char** argv) {
   CLI::App app{"Measures Braid beside its peers on this machine.", "braid-bench"};
   std::string suite, file;
   bench::Options options;
-  app.add_option("suite", suite, "block or micro")->required();
+  app.add_option("suite", suite, "block, micro or gate")->required();
   app.add_option("--rounds", options.rounds, "good rounds wanted per row")
       ->check(CLI::Range(1, 100))
       ->capture_default_str();
@@ -64,11 +100,17 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(0.0, 10'000.0))
       ->capture_default_str();
   app.add_option("--filter", options.filter, "only rows with this in their name");
+  Gate gate;
+  app.add_flag("--brief", options.brief, "runs of a few tenths of a second");
+  app.add_option("--against", gate.recorded_file,
+                 "hold each row's ratio to its floor against this file; worse by more than 25 %: "
+                 "exit code 3");
+  app.add_flag("--record", gate.record, "write the ratios to that file instead");
   app.add_option("--output", file, "the JSON file (default: build/bench/SUITE.json)");
   app.footer(
       "Examples:\n  braid-bench block\n  braid-bench micro --filter reactor --rounds 7 --minutes "
       "30");
   CLI11_PARSE(app, argc, argv);
   if (file.empty()) file = fmt::format("build/bench/{}.json", suite);
-  return run(suite, file, options);
+  return run(suite, file, options, gate);
 }

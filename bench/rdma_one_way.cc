@@ -27,14 +27,22 @@ struct Target {
 // the data would never move.
 class End {
  public:
-  End(uint32_t length_bytes, bool inline_data) : length_bytes_(length_bytes), inline_(inline_data) {
+  End(uint32_t length_bytes, bool inline_data, Memory memory)
+      : length_bytes_(length_bytes), inline_(inline_data) {
     BRAID_ASSERT(length_bytes >= sizeof(uint64_t));
     device_ = must(vhca::create_soft_device(*side_.host, *side_.reactor, {}));
     td_ = device_->create_td();
     pd_ = must(device_->alloc_pd());
-    segment_ = must(side_.host->create_segment(2 * size_t{length_bytes}, "bench"));
-    mr_ = must(pd_->reg_mr(segment_->data(), segment_->size(),
-                           IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE));
+    const size_t memory_bytes = 2 * size_t{length_bytes};
+    if (memory == Memory::kSegment) {
+      segment_ = must(side_.host->create_segment(memory_bytes, "bench"));
+      memory_ = segment_->data();
+    } else {
+      foreign_.resize(memory_bytes);
+      memory_ = foreign_.data();
+    }
+    mr_ =
+        must(pd_->reg_mr(memory_, memory_bytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE));
     const vhca::CqOptions cq_options{.capacity = 256, .td = td_.get()};
     cq_ = must(device_->create_cq(cq_options));
     const vhca::QpOptions qp_options{.send_cq = cq_.get(), .recv_cq = cq_.get(), .td = td_.get()};
@@ -80,7 +88,7 @@ class End {
 
  private:
   Target my_target() const {
-    return {.address = reinterpret_cast<uint64_t>(segment_->data()), .rkey = mr_->rkey};
+    return {.address = reinterpret_cast<uint64_t>(memory_), .rkey = mr_->rkey};
   }
   void set_target(std::span<const std::byte> data) {
     if (data.size() < sizeof target_) throw std::runtime_error("no target in the private data");
@@ -92,8 +100,8 @@ class End {
   }
   void send() {
     const uint64_t number = ++sent_;
-    std::memcpy(segment_->data() + length_bytes_, &number, sizeof number);
-    vhca::Sge sge{.addr = reinterpret_cast<uint64_t>(segment_->data() + length_bytes_),
+    std::memcpy(memory_ + length_bytes_, &number, sizeof number);
+    vhca::Sge sge{.addr = reinterpret_cast<uint64_t>(memory_ + length_bytes_),
                   .length = length_bytes_,
                   .lkey = mr_->lkey};
     vhca::SendWr wr{};
@@ -125,7 +133,7 @@ class End {
 
   void check_data() {
     uint64_t number = 0;
-    std::memcpy(&number, segment_->data(), sizeof number);
+    std::memcpy(&number, memory_, sizeof number);
     if (number == ++received_) return;
     throw std::runtime_error(fmt::format("message {} brought the data of {}", received_, number));
   }
@@ -136,7 +144,9 @@ class End {
   std::unique_ptr<vhca::Device> device_;
   std::unique_ptr<vhca::Td> td_;
   std::unique_ptr<vhca::Pd> pd_;
-  std::unique_ptr<base::Segment> segment_;  // the first half is written by the peer
+  std::unique_ptr<base::Segment> segment_;
+  std::vector<std::byte> foreign_;
+  std::byte* memory_ = nullptr;  // of one of them; the first half is written by the peer
   std::unique_ptr<vhca::Mr> mr_;
   std::unique_ptr<vhca::Cq> cq_;
   std::unique_ptr<vhca::Qp> qp_;
@@ -147,8 +157,12 @@ class End {
 
 class WriteImmOneWay : public Candidate {
  public:
-  explicit WriteImmOneWay(uint32_t length_bytes) : length_bytes_(length_bytes) {}
-  std::string name() const override { return "braid, in-host software HCA"; }
+  WriteImmOneWay(uint32_t length_bytes, Memory memory)
+      : length_bytes_(length_bytes), memory_(memory) {}
+  std::string name() const override {
+    return std::string("braid, in-host software HCA, ") +
+           (memory_ == Memory::kSegment ? "its own memory" : "foreign memory");
+  }
   std::string threads() const override { return "one a side; both spin, no yield"; }
   base::Status prepare(Bench&) override { return base::ok_status(); }
 
@@ -157,14 +171,14 @@ class WriteImmOneWay : public Candidate {
     const bool inline_data = length_bytes_ <= vhca::QpOptions().cap.max_inline_data;
     BRAID_TRY(Process server,
               Process::call(bench.interrupts, bench.cpus.server, [&](Channel& channel) {
-                End(length_bytes_, inline_data).serve(channel);
+                End(length_bytes_, inline_data, memory_).serve(channel);
               }));
     BRAID_TRY(const auto ready, server.receive(kStartMs));
     const uint16_t port = ready.at("port");
     const bool quick = bench.options.quick;
     BRAID_TRY(
         Process client, Process::call(bench.interrupts, bench.cpus.client, [&](Channel& channel) {
-          End end(length_bytes_, inline_data);
+          End end(length_bytes_, inline_data, memory_);
           channel.send(to_json(end.ask(port, quick ? 5 : 1000, quick ? 2 : 300, server.pid())));
         }));
     BRAID_TRY(const auto message, client.receive(60'000));
@@ -173,12 +187,13 @@ class WriteImmOneWay : public Candidate {
 
  private:
   const uint32_t length_bytes_;
+  const Memory memory_;
 };
 
 }  // namespace
 
-std::unique_ptr<Candidate> write_imm_one_way(uint32_t length_bytes) {
-  return std::make_unique<WriteImmOneWay>(length_bytes);
+std::unique_ptr<Candidate> write_imm_one_way(uint32_t length_bytes, Memory memory) {
+  return std::make_unique<WriteImmOneWay>(length_bytes, memory);
 }
 
 }  // namespace braid::bench

@@ -7,7 +7,12 @@
 
 namespace braid::bench {
 
-/// One way (half of a ping-pong), ns, of messages of `length_bytes` (1 .. 1 MiB). Both sides poll.
-std::unique_ptr<Candidate> write_imm_one_way(uint32_t length_bytes);
+enum class Memory : uint8_t {
+  kSegment,  // Braid's own: both processes have it
+  kForeign,  // any other memory of a program: reached by system calls
+};
+
+/// One way (half of a ping-pong), ns, of messages of `length_bytes` (8 .. 1 MiB). Both sides poll.
+std::unique_ptr<Candidate> write_imm_one_way(uint32_t length_bytes, Memory memory);
 
 }  // namespace braid::bench

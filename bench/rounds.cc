@@ -53,9 +53,28 @@ void fill_side(Side& side, const Candidate* candidate, const std::vector<Round>&
   side.cpu = over(rounds, which, [](const Sample& sample) { return sample.cpu_ns; });
 }
 
-std::optional<double> median(const Side& side) {
-  if (!side.value) return std::nullopt;
-  return side.value->median;
+std::optional<double> median(const std::optional<Summary>& summary) {
+  if (!summary) return std::nullopt;
+  return summary->median;
+}
+
+/// Whether all that there is a target for is reached; nothing if there is none, or a figure is
+/// missing.
+std::optional<bool> all_reached(const Row& row) {
+  struct Goal {
+    std::optional<double> value, target;
+    Better better;
+  };
+  std::optional<bool> all;
+  for (const Goal& goal : {Goal{row.ratio, row.target, row.better},
+                           Goal{median(row.ours.value), row.value_target, row.better},
+                           Goal{row.p50_floor_ratio, row.p50_floor_target, Better::kLower}}) {
+    if (!goal.target) continue;
+    const auto reached = reaches(goal.value, goal.target, goal.better);
+    if (!reached) return std::nullopt;
+    all = all.value_or(true) && *reached;
+  }
+  return all;
 }
 
 base::Result<Observation> look(Bench& bench) {
@@ -150,7 +169,12 @@ Row judge(const RowPlan& plan, const std::vector<Round>& rounds, bool quick) {
   std::vector<Round> good;
   std::copy_if(rounds.begin(), rounds.end(), std::back_inserter(good),
                [](const Round& round) { return round.quiet; });
-  Row row{.name = plan.name, .unit = plan.unit, .better = plan.better, .target = plan.target};
+  Row row{.name = plan.name,
+          .unit = plan.unit,
+          .better = plan.better,
+          .target = plan.target,
+          .value_target = plan.value_target,
+          .p50_floor_target = plan.p50_floor_target};
   row.note = plan.note;
   row.rounds_good = static_cast<unsigned>(good.size());
   row.rounds_dropped = static_cast<unsigned>(rounds.size() - good.size());
@@ -161,14 +185,16 @@ Row judge(const RowPlan& plan, const std::vector<Round>& rounds, bool quick) {
   std::vector<double> lines;
   for (const Round& round : shown) lines.push_back(round.cache_line_ns);
   row.cache_line_ns = summarise(lines);
-  row.ratio = ratio(median(row.ours), median(row.peer));
+  row.ratio = ratio(median(row.ours.value), median(row.peer.value));
+  row.floor_ratio = ratio(median(row.ours.value), median(row.floor.value));
+  row.p50_floor_ratio = ratio(median(row.ours.p50), median(row.floor.p50));
   if (quick) {
     row.verdict = Verdict::kQuick;
   } else if (row.rounds_good < kGoodRoundsMin) {
     row.verdict = Verdict::kInconclusive;
   } else {
     row.verdict = Verdict::kJudged;
-    row.met = reaches(row.ratio, row.target, row.better);
+    row.met = all_reached(row);
   }
   return row;
 }

@@ -19,6 +19,7 @@ namespace braid::bench {
 struct Options {
   unsigned rounds = 5;  // good ones wanted
   bool quick = false;   // one short round without a gate and without a verdict
+  bool brief = false;   // runs of a few tenths of a second
   std::string filter;   // rows whose name contains it; empty: all
   double minutes = 5;   // the longest time that one row takes, waiting for a quiet machine included
   GateOptions gate;
@@ -58,7 +59,9 @@ struct RowPlan {
   std::string name;
   std::string unit;
   Better better = Better::kLower;
-  std::optional<double> target;
+  std::optional<double> target;                  // of the ratio to the peer
+  std::optional<double> value_target = {};       // of the value itself, where there is no peer
+  std::optional<double> p50_floor_target = {};   // of the median latency, ours / floor
   std::unique_ptr<Candidate> ours, peer, floor;  // any may be null
   std::string note;
 };

@@ -62,6 +62,30 @@ TEST(Judge, MissesATargetThatIsNotReached) {
   EXPECT_EQ(judge(plan_with_target(10), rounds, false).met, false);
 }
 
+TEST(Judge, HoldsTheMedianLatencyAgainstTheFloorsToo) {
+  Round round = round_of(100, 10, true);
+  round.ours->latencies = Latencies{.p50_ns = 2400};
+  round.floor = Sample{.value = 1000, .latencies = Latencies{.p50_ns = 1000}};
+  RowPlan plan = plan_with_target(10);
+  plan.p50_floor_target = 2.5;
+  EXPECT_EQ(judge(plan, std::vector(5, round), false).met, true);
+  round.ours->latencies->p50_ns = 2600;
+  const Row slow = judge(plan, std::vector(5, round), false);
+  EXPECT_EQ(slow.met, false);
+  EXPECT_DOUBLE_EQ(*slow.p50_floor_ratio, 2.6);
+  round.floor.reset();
+  EXPECT_FALSE(judge(plan, std::vector(5, round), false).met);
+}
+
+TEST(Judge, HoldsAValueAgainstItsOwnTarget) {
+  const RowPlan plan{.name = "idle", .unit = "%", .better = Better::kLower, .value_target = 0.5};
+  const auto round = [](double ours) {
+    return Round{.quiet = true, .cache_line_ns = 110, .ours = Sample{.value = ours}};
+  };
+  EXPECT_EQ(judge(plan, std::vector(5, round(0.4)), false).met, true);
+  EXPECT_EQ(judge(plan, std::vector(5, round(0.6)), false).met, false);
+}
+
 TEST(Judge, FourGoodRoundsAreInconclusive) {
   const std::vector<Round> rounds(4, round_of(100, 10, true));
   const Row row = judge(plan_with_target(10), rounds, false);

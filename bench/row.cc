@@ -47,8 +47,10 @@ std::string cell(const std::optional<Summary>& summary) {
 }
 
 std::string target_cell(const Row& row) {
-  if (!row.target) return "-";
-  return fmt::format("{} {:g}", row.better == Better::kHigher ? ">=" : "<=", *row.target);
+  const std::optional<double>& target = row.target ? row.target : row.value_target;
+  if (!target) return "-";
+  return fmt::format("{} {:g}{}", row.better == Better::kHigher ? ">=" : "<=", *target,
+                     row.target ? "" : " " + row.unit);
 }
 
 void add_side(std::string& out, std::string_view role, const Side& side) {
@@ -74,7 +76,8 @@ base::Status check_row(size_t index, const json& row) {
       return wrong(index, field, "must be a string with something in it");
     }
   }
-  for (const char* field : {"ours", "peer", "floor", "ratio", "target"}) {
+  for (const char* field : {"ours", "peer", "floor", "ratio", "target", "value_target",
+                            "floor_ratio", "p50_floor_ratio", "p50_floor_target"}) {
     if (!row.contains(field) || !(row[field].is_number() || row[field].is_null())) {
       return wrong(index, field, "must be a number or null");
     }
@@ -117,6 +120,10 @@ nlohmann::json to_json(const Row& row) {
       {"floor", number(row.floor.value)},
       {"ratio", value_or_null(row.ratio)},
       {"target", value_or_null(row.target)},
+      {"value_target", value_or_null(row.value_target)},
+      {"floor_ratio", value_or_null(row.floor_ratio)},
+      {"p50_floor_ratio", value_or_null(row.p50_floor_ratio)},
+      {"p50_floor_target", value_or_null(row.p50_floor_target)},
       {"met", value_or_null(row.met)},
       {"verdict", to_string(row.verdict)},
       {"rounds_good", row.rounds_good},
@@ -165,6 +172,11 @@ std::string table(const std::vector<Row>& rows) {
                          row.cache_line_ns->min, row.cache_line_ns->median, row.cache_line_ns->max);
     }
     out += '\n';
+    if (row.p50_floor_ratio) {
+      out += fmt::format("    p50 is {:.3g} times the floor's", *row.p50_floor_ratio);
+      if (row.p50_floor_target) out += fmt::format(", to be <= {:g}", *row.p50_floor_target);
+      out += '\n';
+    }
     if (!row.note.empty()) out += fmt::format("    {}\n", row.note);
   }
   return out;

@@ -37,17 +37,22 @@ struct Row {
   std::string unit;
   Better better = Better::kLower;
   Side ours, peer, floor;
-  std::optional<double> ratio;   // ours / peer
-  std::optional<double> target;  // of the ratio
-  std::optional<bool> met;       // nothing unless judged
+  std::optional<double> ratio;             // ours / peer
+  std::optional<double> target;            // of the ratio
+  std::optional<double> value_target;      // of the value itself
+  std::optional<double> floor_ratio;       // ours / floor
+  std::optional<double> p50_floor_ratio;   // p50 of ours / p50 of the floor
+  std::optional<double> p50_floor_target;  // it is to be at most this
+  std::optional<bool> met;                 // all targets; nothing unless judged
   Verdict verdict = Verdict::kFailed;
   unsigned rounds_good = 0, rounds_dropped = 0;
   std::optional<Summary> cache_line_ns;  // one way, of the rounds that count
   std::string note;                      // for people
 };
 
-/// {name, unit, ours, peer, floor, ratio, target, met, ...}: numbers are medians, or null. "sides"
-/// has the spread and the percentiles of each.
+/// {name, unit, ours, peer, floor, ratio, target, value_target, floor_ratio, p50_floor_ratio,
+/// p50_floor_target, met, ...}: numbers are medians, or null. "sides" has the spread and the
+/// percentiles of each.
 nlohmann::json to_json(const Row& row);
 
 /// Checks a document of a suite, {suite, machine, rows}: names the field that is wrong.

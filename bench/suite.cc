@@ -5,8 +5,9 @@ namespace braid::bench {
 base::Result<std::vector<RowPlan>> suite_named(const std::string& name) {
   if (name == "block") return block_suite();
   if (name == "micro") return micro_suite();
+  if (name == "gate") return gate_suite();
   return base::make_error(base::Errc::kInvalid,
-                          "no suite is called \"{}\"; there are: block, micro", name);
+                          "no suite is called \"{}\"; there are: block, micro, gate", name);
 }
 
 base::Result<SuiteResult> run_suite(const std::string& name, Bench& bench) {

@@ -12,8 +12,10 @@ namespace braid::bench {
 
 std::vector<RowPlan> block_suite();
 std::vector<RowPlan> micro_suite();
+/// Few, without peers: what CI holds against recorded figures (bench/gate.h).
+std::vector<RowPlan> gate_suite();
 
-/// Plans of a suite by name, "block" or "micro". kInvalid naming the suites that there are.
+/// Plans of a suite by name, "block", "micro" or "gate". kInvalid naming the suites that there are.
 base::Result<std::vector<RowPlan>> suite_named(const std::string& name);
 
 struct SuiteResult {

@@ -35,13 +35,13 @@ TEST_P(SuiteTest, AFilterThatLeavesNothingIsAnError) {
   EXPECT_EQ(quick_run("no row has this name").code(), base::Errc::kNotFound);
 }
 
-INSTANTIATE_TEST_SUITE_P(Suites, SuiteTest, testing::Values("block", "micro"),
+INSTANTIATE_TEST_SUITE_P(Suites, SuiteTest, testing::Values("block", "micro", "gate"),
                          [](const auto& suite) { return suite.param; });
 
 TEST(SuiteNamed, NamesTheSuitesThatThereAre) {
   const auto none = suite_named("disk");
   ASSERT_FALSE(none.ok());
-  EXPECT_NE(none.error().message().find("block, micro"), std::string::npos);
+  EXPECT_NE(none.error().message().find("block, micro, gate"), std::string::npos);
 }
 
 }  // namespace

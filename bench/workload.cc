@@ -5,6 +5,26 @@
 #include <cstring>
 
 namespace braid::bench {
+namespace {
+
+constexpr uint32_t kMiB = 1 << 20;
+
+}  // namespace
+
+std::string to_string(const BlockWork& work) {
+  const bool whole = work.block_bytes % kMiB == 0;
+  return fmt::format("{} {} {} {}, depth {}", work.block_bytes / (whole ? kMiB : 1024),
+                     whole ? "MiB" : "KiB", work.sequential ? "sequential" : "random",
+                     work.write ? "write" : "read", work.depth);
+}
+
+std::string unit_of(const BlockWork& work) {
+  return work.block_bytes >= kMiB ? "MiB/s" : "IOPS";
+}
+
+double in_unit_of(const BlockWork& work, double per_second) {
+  return work.block_bytes >= kMiB ? per_second * work.block_bytes / kMiB : per_second;
+}
 
 void fill_random(std::span<std::byte> bytes, uint64_t seed) {
   Random random(seed);

@@ -1,5 +1,5 @@
-// What every side of the block rows does: random 4 KiB reads, one at a time, of a store full of
-// random bytes; and the sizes of a full and of a quick run.
+// What every side of the block rows does: reads or writes of a store full of random bytes; and the
+// sizes of a full and of a quick run.
 //
 // Any thread.
 #pragma once
@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <ctime>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "bench/rounds.h"
@@ -18,13 +19,27 @@ namespace braid::bench {
 
 inline constexpr size_t kBlockBytes = 4096;
 
+/// The operations of a job: all of one kind and length, so many at a time.
+struct BlockWork {
+  bool write = false;       // else reads
+  bool sequential = false;  // else at random, anywhere in the store
+  uint32_t block_bytes = kBlockBytes;
+  unsigned depth = 1;
+};
+/// "4 KiB random read, depth 1".
+std::string to_string(const BlockWork& work);
+/// What a row of such operations counts: "MiB/s" of those of a MiB and more, else "IOPS".
+std::string unit_of(const BlockWork& work);
+double in_unit_of(const BlockWork& work, double per_second);
+
 struct BlockWorkload {
-  uint64_t store_bytes = 0;  // a multiple of kBlockBytes; large enough that the cache holds little
+  uint64_t store_bytes = 0;  // a multiple of kFillBytes; large enough that the cache holds little
   unsigned run_ms = 0;       // of the pass that counts operations
   unsigned latency_ms = 0;   // of the pass that times each: a time stamp costs about 3 %
 };
 inline BlockWorkload block_workload(const Options& options) {
   if (options.quick) return {.store_bytes = 16 << 20, .run_ms = 10, .latency_ms = 5};
+  if (options.brief) return {.store_bytes = 256 << 20, .run_ms = 300, .latency_ms = 50};
   return {.store_bytes = 1 << 30, .run_ms = 2000, .latency_ms = 500};
 }
 

@@ -16,6 +16,17 @@ TEST(Random, StaysBelowItsBoundAndReachesAllOfASmallOne) {
   EXPECT_EQ(*seen.rbegin(), 7u);
 }
 
+TEST(BlockWork, IsSaidAndCountedByItsLength) {
+  const BlockWork small,
+      large{.write = true, .sequential = true, .block_bytes = 2 << 20, .depth = 8};
+  EXPECT_EQ(to_string(small), "4 KiB random read, depth 1");
+  EXPECT_EQ(unit_of(small), "IOPS");
+  EXPECT_EQ(in_unit_of(small, 7), 7);
+  EXPECT_EQ(to_string(large), "2 MiB sequential write, depth 8");
+  EXPECT_EQ(unit_of(large), "MiB/s");
+  EXPECT_EQ(in_unit_of(large, 7), 14);
+}
+
 TEST(FillRandom, LeavesNoPageOfZeroes) {
   std::vector<std::byte> bytes(4 * kBlockBytes);
   fill_random(bytes, 3);

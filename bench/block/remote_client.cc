@@ -1,130 +1,32 @@
 #include "bench/block/remote_client.h"
 
-#include <unistd.h>
-
-#include <algorithm>
-
-#include "bnbd/server.h"
-#include "vhca/soft_device.h"
-
 namespace braid::bench {
 namespace {
 
 constexpr unsigned kBlocksCompared = 8;
-constexpr unsigned kLooksApartUs = 2000;
-constexpr uint64_t kLateMax = 3;
-
-std::unique_ptr<bnbd::RemoteSession> connect(const BraidSide& side, vhca::Device& device,
-                                             uint16_t port, const std::string& name = "bench") {
-  bnbd::RemoteSessionOptions options;
-  options.transport.session_name = name;
-  options.transport.server = {.ip = "127.0.0.1", .port = port};
-  options.transport.reactors = {side.reactor.get()};
-  return must(side.reactor->run_until_done(bnbd::RemoteSession::open(device, options)));
-}
-
-std::unique_ptr<bnbd::RemoteDevice> open_export(const BraidSide& side, bnbd::RemoteSession& session,
-                                                const char* name) {
-  bnbd::RemoteDeviceOptions options;
-  options.name = name;
-  return must(side.reactor->run_until_done(session.open_device(options)));
-}
-
-/// As many as the server takes, each sent again when it is answered.
-class Clears {
- public:
-  explicit Clears(bnbd::RemoteDevice& remote)
-      : remote_(remote), requests_(remote.info().queue_depth) {
-    uint64_t offset_bytes = 0;
-    for (bnbd::BlockRequest& request : requests_) {
-      request.op = bnbd::BlockOp::kWriteZeroes;
-      request.no_unmap = true;  // it is all written, whatever was there
-      request.length_bytes = kFillBytes;
-      request.offset_bytes = offset_bytes % kOtherBytes;
-      offset_bytes += kFillBytes;
-      request.context = this;
-      request.done = [](bnbd::BlockRequest& done, base::Errc status) {
-        auto& all = *static_cast<Clears*>(done.context);
-        must(status, "a clear at the server");
-        ++all.answered_;
-        all.remote_.submit(done);
-      };
-      remote.submit(request);
-    }
-  }
-  uint64_t count() const { return requests_.size(); }
-  uint64_t answered() const { return answered_; }
-  uint64_t answered_since_last_look() { return answered_ - std::exchange(looked_at_, answered_); }
-
- private:
-  bnbd::RemoteDevice& remote_;
-  std::vector<bnbd::BlockRequest> requests_;
-  uint64_t answered_ = 0;
-  uint64_t looked_at_ = 0;
-};
 
 }  // namespace
 
-uint64_t poll_budget_ns(uint64_t pause_ns) {
-  return std::max(base::Reactor::Options().poll_budget_ns, 4 * pause_ns);
-}
-
-void serve_memory(Channel& channel, uint64_t store_bytes, uint64_t pause_ns) {
-  const BraidSide side(poll_budget_ns(pause_ns));
-  const auto device = must(vhca::create_soft_device(*side.host, *side.reactor, {}));
-  bnbd::ExportServerOptions options;
-  using Kind = bnbd::NamedExport::Kind;
-  options.named.push_back({.kind = Kind::kMemory, .name = kStoreExport, .size_bytes = store_bytes});
-  options.named.push_back({.kind = Kind::kMemory, .name = kOtherExport, .size_bytes = kOtherBytes});
-  options.transport.listen = {.ip = "127.0.0.1", .port = 0};
-  options.transport.reactors = {side.reactor.get()};
-  const auto server = must(bnbd::ExportServer::create(*device, options));
-  channel.send({{"port", server->address().port}});
-  side.reactor->run();
-}
-
-void clear_without_end(Channel& channel, uint16_t port) {
-  const BraidSide side(0);
-  const auto device = must(vhca::create_soft_device(*side.host, *side.reactor, {}));
-  const auto session = connect(side, *device, port);
-  const auto remote = open_export(side, *session, kOtherExport);
-  Clears clears(*remote);
-  const auto look = [&] {
-    while (side.reactor->turn()) continue;
-    ::usleep(kLooksApartUs);
-    return clears.answered_since_last_look() < clears.count() / 4 * 3;  // some wait for permits
-  };
-  while (clears.answered() < 2 * clears.count()) (void)look();
-  channel.send({{"flows", true}});
-  for (uint64_t looks = 1, late = 0;; ++looks) {
-    if (look()) continue;
-    // The machine may have kept it from looking a few times.
-    if (++late > kLateMax + looks / 100)
-      throw std::runtime_error("the server had too little to clear");
-  }
-}
-
-void idle_sessions(Channel& channel, uint16_t port, unsigned count) {
-  const BraidSide side(0);
-  const auto device = must(vhca::create_soft_device(*side.host, *side.reactor, {}));
-  std::vector<std::unique_ptr<bnbd::RemoteSession>> sessions;
-  for (unsigned i = 0; i < count; ++i)
-    sessions.push_back(connect(side, *device, port, fmt::format("idle{}", i)));
-  channel.send({{"open", true}});
-  side.reactor->run();
-}
-
-RemoteClient::RemoteClient(uint16_t port, size_t buffer_bytes, uint64_t pause_ns)
-    : pause_ns_(pause_ns), side_(poll_budget_ns(pause_ns)) {
-  device_ = must(vhca::create_soft_device(*side_.host, *side_.reactor, {}));
+RemoteClient::RemoteClient(uint16_t port, const RemoteWay& way, const BlockWork& work,
+                           uint64_t pause_ns)
+    : work_(work), pause_ns_(pause_ns), side_(way.poll_budget_ns) {
+  device_ = create_device(side_, way.wire);
   session_ = connect(side_, *device_, port);
   remote_ = open_export(side_, *session_, kStoreExport);
-  region_ = must(remote_->create_region(buffer_bytes));
-  request_.buffer = {.region = region_.get(), .address = region_->data()};
-  request_.context = this;
-  request_.done = [](bnbd::BlockRequest& request, base::Errc status) {
-    static_cast<RemoteClient*>(request.context)->request_done(status);
-  };
+  region_ = must(remote_->create_region(size_t{work.depth} * work.block_bytes));
+  fill_random({region_->data(), region_->size()}, 3);
+  for (unsigned i = 0; i < work.depth; ++i) {
+    Place& place = places_.emplace_back(*this);
+    place.request.op = work.write ? bnbd::BlockOp::kWrite : bnbd::BlockOp::kRead;
+    place.request.length_bytes = work.block_bytes;
+    place.request.buffer = {.region = region_.get(),
+                            .address = region_->data() + size_t{i} * work.block_bytes};
+    place.request.context = &place;
+    place.request.done = [](bnbd::BlockRequest& request, base::Errc status) {
+      auto& done = *static_cast<Place*>(request.context);
+      done.owner.request_done(done, status);
+    };
+  }
 }
 
 RemoteClient::~RemoteClient() {
@@ -134,81 +36,98 @@ RemoteClient::~RemoteClient() {
 }
 
 void RemoteClient::fill() {
-  request_.op = bnbd::BlockOp::kWrite;
-  request_.length_bytes = kFillBytes;
+  BRAID_ASSERT(work_.block_bytes == kFillBytes);
   for (uint64_t at = 0; at < size(); at += kFillBytes) {
     fill_random({region_->data(), kFillBytes}, at);
-    request_.offset_bytes = at;
-    end_ns_ = 0;
-    submit_and_run();
+    one(bnbd::BlockOp::kWrite, at);
   }
 }
 
-Sample RemoteClient::read(const BlockWorkload& work, pid_t server) {
-  request_.op = bnbd::BlockOp::kRead;
-  request_.length_bytes = kBlockBytes;
+Sample RemoteClient::run(const BlockWorkload& sizes, pid_t server) {
   const CpuMeter meter({server});
-  Sample sample{.value = read_for(work.run_ms)};
+  Sample sample{.value = in_unit_of(work_, run_for(sizes.run_ms))};
   sample.cpu_ns = static_cast<double>(meter.used_ns()) / static_cast<double>(operations_);
   reserve_touched(durations_ns_, kTimedMax);
-  read_for(work.latency_ms);
+  run_for(sizes.latency_ms);
   sample.latencies = latencies(durations_ns_);
   compare_some();
   return sample;
 }
 
-/// Reads per second. The reactor runs as in any program: it spins, yields and sleeps as it likes.
-double RemoteClient::read_for(unsigned duration_ms) {
+/// Operations per second. The reactor runs as in any program: it spins, yields and sleeps as it
+/// likes.
+double RemoteClient::run_for(unsigned duration_ms) {
   operations_ = 0;
   const uint64_t start_ns = clock_ns();
   end_ns_ = start_ns + duration_ms * base::kMillisecond;
-  request_.offset_bytes = next_offset();
-  submit_and_run();
+  in_flight_ = work_.depth;
+  for (Place& place : places_) submit(place);
+  side_.reactor->run();
+  must(status_, "a request to the server");
   return static_cast<double>(operations_) * 1e9 / static_cast<double>(clock_ns() - start_ns);
 }
 
-// Not timed: that what was read so fast is what the store holds.
+// Not timed: that what was read or written so fast is what the store holds.
 void RemoteClient::compare_some() {
+  const std::span block(region_->data(), work_.block_bytes);
   for (unsigned i = 0; i < kBlocksCompared; ++i) {
-    fill_random({region_->data(), kBlockBytes}, i);
-    read_for(0);
-    if (is_of_store({region_->data(), kBlockBytes}, request_.offset_bytes)) continue;
-    throw std::runtime_error(
-        fmt::format("the block at {} is not what was written there", request_.offset_bytes));
+    uint64_t at = next_offset();
+    if (work_.write) {
+      at -= at % kFillBytes;  // the beginning of a piece is the same however much of it is written
+      fill_random(block, at);
+      one(bnbd::BlockOp::kWrite, at);
+    }
+    fill_random(block, i);
+    one(bnbd::BlockOp::kRead, at);
+    if (is_of_store(block, at)) continue;
+    throw std::runtime_error(fmt::format("the block at {} is not what was written there", at));
   }
 }
 
-void RemoteClient::submit_and_run() {
-  submit();
+/// One operation with the first place's buffer.
+void RemoteClient::one(bnbd::BlockOp op, uint64_t offset_bytes) {
+  Place& place = places_.front();
+  const bnbd::BlockOp usual = std::exchange(place.request.op, op);
+  end_ns_ = 0;
+  in_flight_ = 1;
+  place.request.offset_bytes = offset_bytes;
+  remote_->submit(place.request);
   side_.reactor->run();
   must(status_, "a request to the server");
+  place.request.op = usual;
 }
 
-void RemoteClient::submit() {
-  if (times_each()) submitted_ns_ = clock_ns();
-  remote_->submit(request_);
+uint64_t RemoteClient::next_offset() {
+  const uint64_t blocks = size() / work_.block_bytes;
+  const uint64_t block = work_.sequential ? next_sequential_++ % blocks : random_.below(blocks);
+  return block * work_.block_bytes;
 }
 
-void RemoteClient::request_done(base::Errc status) {
-  status_ = status;
+void RemoteClient::submit(Place& place) {
+  place.request.offset_bytes = next_offset();
+  if (times_each()) place.submitted_ns = clock_ns();
+  remote_->submit(place.request);
+}
+
+void RemoteClient::request_done(Place& place, base::Errc status) {
   ++operations_;
-  use({region_->data(), kBlockBytes});
+  if (status != base::Errc::kOk) status_ = status;
+  if (!work_.write) use({place.request.buffer.address, work_.block_bytes});
   uint64_t now_ns = side_.reactor->now_ns();
   if (times_each()) {
     now_ns = clock_ns();
-    durations_ns_.push_back(now_ns - submitted_ns_);
+    if (durations_ns_.size() < kTimedMax) durations_ns_.push_back(now_ns - place.submitted_ns);
   }
-  if (status != base::Errc::kOk || now_ns >= end_ns_ || durations_ns_.size() == kTimedMax) {
-    side_.reactor->stop();
-    return;
+  if (status_ == base::Errc::kOk && now_ns < end_ns_) {
+    if (pause_ns_ > 0) return side_.reactor->schedule_after(place.pause, pause_ns_);
+    return submit(place);
   }
-  request_.offset_bytes = next_offset();
-  if (pause_ns_ > 0) return side_.reactor->schedule_after(pause_, pause_ns_);
-  submit();
+  if (--in_flight_ == 0) side_.reactor->stop();
 }
 
 void RemoteClient::pause_over(base::Timer& timer) {
-  static_cast<RemoteClient*>(timer.context)->submit();
+  auto& place = *static_cast<Place*>(timer.context);
+  place.owner.submit(place);
 }
 
 }  // namespace braid::bench

@@ -1,79 +1,65 @@
-// What the rows of block devices measure: an export server with memory devices in one process, a
-// remote device of it in another, over the in-host software HCA.
+// The client that the rows of block devices measure: a remote device of an export server's, used
+// through the block seam, without a front end.
 //
-// In a child only (Process::call); each has its one reactor.
+// In a child only (Process::call); it has one reactor.
 #pragma once
 
+#include <deque>
 #include <memory>
-#include <string>
 #include <vector>
 
-#include "bench/braid_side.h"
-#include "bench/process.h"
+#include "bench/block/remote_server.h"
 #include "bench/workload.h"
-#include "bnbd/remote.h"
-#include "vhca/device.h"
 
 namespace braid::bench {
 
-inline constexpr const char* kStoreExport = "bench";
-inline constexpr const char* kOtherExport = "other";  // for another client, small
-inline constexpr uint64_t kOtherBytes = 64 << 20;
-
-/// How long a reactor spins before it sleeps. With pauses it is longer than they are: a wake-up
-/// takes as long as many reads, and is not what is measured.
-uint64_t poll_budget_ns(uint64_t pause_ns);
-
-/// Sends {"port": N} and serves for as long as the process lives.
-void serve_memory(Channel& channel, uint64_t store_bytes, uint64_t pause_ns);
-
-/// Clears kOtherExport without end, as much at a time and as many requests as the server takes.
-/// Sends {"flows": true} once that is under way. It looks for answers every 2 ms and sleeps
-/// between, so that it takes nearly nothing of a CPU that it shares; it throws when the server was
-/// often done with nearly all by then.
-void clear_without_end(Channel& channel, uint16_t port);
-
-/// Opens so many sessions, which ask for nothing. Sends {"open": true}; then only heartbeats flow.
-void idle_sessions(Channel& channel, uint16_t port, unsigned count);
-
-/// A mapped device, with one request at a time.
 class RemoteClient {
  public:
-  /// With a pause each read is sent so long after the last one's answer, as by a program that does
-  /// something with what it reads.
-  RemoteClient(uint16_t port, size_t buffer_bytes, uint64_t pause_ns);
+  /// With a pause each operation is sent so long after the answer to the last one in its place, as
+  /// by a program that does something with what it reads.
+  RemoteClient(uint16_t port, const RemoteWay& way, const BlockWork& work, uint64_t pause_ns = 0);
   ~RemoteClient();
   RemoteClient(const RemoteClient&) = delete;
   RemoteClient& operator=(const RemoteClient&) = delete;
 
+  /// Writes the whole store, so that is_of_store() holds. A client for kFillBytes at a time.
   void fill();
-  /// Random reads of kBlockBytes, some of them compared.
-  Sample read(const BlockWorkload& work, pid_t server);
+  /// The operations of the work, counted and then timed. Some are compared afterwards.
+  Sample run(const BlockWorkload& sizes, pid_t server);
 
  private:
+  /// One of the operations that are under way at a time.
+  struct Place {
+    explicit Place(RemoteClient& client) : owner(client), pause(&RemoteClient::pause_over, this) {}
+    RemoteClient& owner;
+    bnbd::BlockRequest request;
+    base::Timer pause;
+    uint64_t submitted_ns = 0;
+  };
   uint64_t size() const { return remote_->info().size_bytes; }
   bool times_each() const { return durations_ns_.capacity() > 0; }
-  double read_for(unsigned duration_ms);
+  double run_for(unsigned duration_ms);
   void compare_some();
-  uint64_t next_offset() { return random_.below(size() / kBlockBytes) * kBlockBytes; }
-  void submit_and_run();
-  void submit();
-  void request_done(base::Errc status);
+  void one(bnbd::BlockOp op, uint64_t offset_bytes);
+  uint64_t next_offset();
+  void submit(Place& place);
+  void request_done(Place& place, base::Errc status);
   static void pause_over(base::Timer& timer);
 
+  const BlockWork work_;
   const uint64_t pause_ns_;
   BraidSide side_;
   std::unique_ptr<vhca::Device> device_;
   std::unique_ptr<bnbd::RemoteSession> session_;
   std::unique_ptr<bnbd::RemoteDevice> remote_;
   std::unique_ptr<bnbd::Region> region_;
-  bnbd::BlockRequest request_;
-  base::Timer pause_{&RemoteClient::pause_over, this};
+  std::deque<Place> places_;
   Random random_{2};
+  uint64_t next_sequential_ = 0;
   base::Errc status_ = base::Errc::kOk;
+  unsigned in_flight_ = 0;
   uint64_t operations_ = 0;
   uint64_t end_ns_ = 0;
-  uint64_t submitted_ns_ = 0;
   std::vector<uint64_t> durations_ns_;  // empty, without memory: operations are only counted
 };
 

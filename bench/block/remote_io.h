@@ -1,5 +1,5 @@
-// Ours in the block rows: an export server with a memory device in one process, a remote device in
-// another, over the in-host software HCA.
+// Ours in the block rows, without a front end: an export server with a memory device in one
+// process, a remote device in another.
 //
 // Main thread.
 #pragma once
@@ -7,18 +7,22 @@
 #include <memory>
 #include <string>
 
+#include "bench/block/remote_server.h"
 #include "bench/rounds.h"
+#include "bench/workload.h"
 
 namespace braid::bench {
 
-struct RemoteRead {
+struct RemoteIo {
   std::string name = "braid remote device, in-host software HCA";
+  BlockWork work = {};
+  RemoteWay way = {};
   uint64_t pause_ns = 0;       // after each answer
   bool beside_clears = false;  // another client of the same server clears all the time
   unsigned idle_sessions = 0;  // of another client
 };
 
-/// Random 4 KiB reads at depth 1, IOPS. Both sides poll.
-std::unique_ptr<Candidate> braid_remote_read(const RemoteRead& read = {});
+/// In unit_of(io.work).
+std::unique_ptr<Candidate> braid_remote_io(const RemoteIo& io = {});
 
 }  // namespace braid::bench

@@ -4,12 +4,13 @@
 #pragma once
 
 #include "bench/rounds.h"
+#include "bench/workload.h"
 
 namespace braid::bench {
 
-/// Random 4 KiB reads, IOPS: a request in one cache line, one copy out of the store into memory of
-/// both, an answer in one cache line.
-std::unique_ptr<Candidate> shared_memory_read();
+/// Operations in unit_of(work): a request in one cache line, one copy between the store and memory
+/// of both, an answer in one cache line.
+std::unique_ptr<Candidate> shared_memory_io(const BlockWork& work);
 
 /// A cache line, one way, ns.
 std::unique_ptr<Candidate> cache_line_one_way();

@@ -5,83 +5,135 @@
 #include "bench/floor/floor.h"
 #include "bench/floor/shared_pages.h"
 #include "bench/spin.h"
-#include "bench/workload.h"
 
 namespace braid::bench {
 namespace {
 
-// What both processes see.
-struct Exchange {
-  struct alignas(64) Request {
-    uint64_t offset_bytes = 0;
-    std::atomic<uint64_t> sequence{0};
-  };
-  Request request;
-  alignas(64) std::atomic<uint64_t> answered{0};
-  alignas(4096) std::byte data[kBlockBytes] = {};
+// What both processes see: a ring of as many requests as are under way at a time, taken in turn,
+// each with its data in a place of its own.
+//
+//   Request[depth] | answered[depth], a cache line each | data[depth], whole pages each
+struct alignas(64) Request {
+  uint64_t offset_bytes = 0;
+  std::atomic<uint64_t> sequence{0};
+};
+struct alignas(64) Answer {
+  std::atomic<uint64_t> sequence{0};
 };
 
-void serve(Exchange& exchange, const SharedPages& store) {
+class Ring {
+ public:
+  explicit Ring(const BlockWork& work)
+      : work_(work),
+        pages_(work.depth * (sizeof(Request) + sizeof(Answer)) + kPage + data_bytes()) {
+    for (unsigned i = 0; i < work.depth; ++i) {
+      new (&request(i)) Request;
+      new (&answer(i)) Answer;
+    }
+  }
+  // Of operation number `sequence`, which counts up from 1.
+  Request& request(uint64_t sequence) const {
+    return reinterpret_cast<Request*>(pages_.data())[sequence % work_.depth];
+  }
+  Answer& answer(uint64_t sequence) const {
+    return reinterpret_cast<Answer*>(pages_.data() +
+                                     work_.depth * sizeof(Request))[sequence % work_.depth];
+  }
+  std::span<std::byte> data(uint64_t sequence) const {
+    const size_t ends = pages_.size() - data_bytes();
+    return {pages_.data() + ends - ends % kPage + sequence % work_.depth * work_.block_bytes,
+            work_.block_bytes};
+  }
+  const SharedPages& pages() const { return pages_; }
+
+ private:
+  static constexpr size_t kPage = 4096;
+  size_t data_bytes() const { return size_t{work_.depth} * work_.block_bytes; }
+  const BlockWork work_;
+  const SharedPages pages_;
+};
+
+void serve(const BlockWork& work, const Ring& ring, const SharedPages& store) {
   for (uint64_t sequence = 1;; ++sequence) {
+    const Request& request = ring.request(sequence);
     Spinner spinner;
-    while (exchange.request.sequence.load(std::memory_order_acquire) != sequence) spinner.turn();
-    std::memcpy(exchange.data, store.data() + exchange.request.offset_bytes, kBlockBytes);
-    exchange.answered.store(sequence, std::memory_order_release);
+    while (request.sequence.load(std::memory_order_acquire) != sequence) spinner.turn();
+    std::byte* const block = store.data() + request.offset_bytes;
+    std::byte* const data = ring.data(sequence).data();
+    std::memcpy(work.write ? block : data, work.write ? data : block, work.block_bytes);
+    ring.answer(sequence).sequence.store(sequence, std::memory_order_release);
   }
 }
 
-class SharedMemoryRead : public Candidate {
+class SharedMemoryIo : public Candidate {
  public:
+  explicit SharedMemoryIo(const BlockWork& work) : work_(work) {}
   std::string name() const override { return "polled shared memory, one copy"; }
   std::string threads() const override { return "one a side; both spin, no yield"; }
 
   base::Status prepare(Bench& bench) override {
-    work_ = block_workload(bench.options);
-    store_.emplace(work_.store_bytes);
+    sizes_ = block_workload(bench.options);
+    store_.emplace(sizes_.store_bytes);
     fill_random({store_->data(), store_->size()}, 1);
     return base::ok_status();
   }
 
   base::Result<Sample> run(Bench& bench) override {
-    SharedPages pages(sizeof(Exchange));
-    auto& exchange = *new (pages.data()) Exchange;
+    const Ring ring(work_);
+    ring.pages().populate();
     BRAID_TRY(Process server,
               Process::call(bench.interrupts, bench.cpus.server, [&](Channel& channel) {
                 store_->populate();
                 channel.send({{"ready", true}});
-                serve(exchange, *store_);
+                serve(work_, ring, *store_);
               }));
     BRAID_TRY(const auto ready, server.receive(30'000));
     BRAID_TRY(Process client,
               Process::call(bench.interrupts, bench.cpus.client, [&](Channel& channel) {
-                channel.send(to_json(read(exchange, server.pid())));
+                channel.send(to_json(ask(ring, server.pid())));
               }));
-    BRAID_TRY(const auto message, client.receive(static_cast<int>(work_.run_ms) + 60'000));
+    BRAID_TRY(const auto message, client.receive(static_cast<int>(sizes_.run_ms) + 60'000));
     return sample_from_json(message);
   }
 
  private:
-  Sample read(Exchange& exchange, pid_t server) const {
+  Sample ask(const Ring& ring, pid_t server) const {
     Random random(2);
-    uint64_t sequence = 0;
-    const auto operation = [&] {
-      exchange.request.offset_bytes = random.below(work_.store_bytes / kBlockBytes) * kBlockBytes;
-      exchange.request.sequence.store(++sequence, std::memory_order_release);
-      Spinner spinner;
-      while (exchange.answered.load(std::memory_order_acquire) != sequence) spinner.turn();
-      use(exchange.data);
+    const uint64_t blocks = sizes_.store_bytes / work_.block_bytes;
+    uint64_t posted = 0, answered = 0;
+    const auto post = [&] {
+      Request& request = ring.request(++posted);
+      const uint64_t block = work_.sequential ? posted % blocks : random.below(blocks);
+      request.offset_bytes = block * work_.block_bytes;
+      request.sequence.store(posted, std::memory_order_release);
     };
-    return measure_operations(work_.run_ms, work_.latency_ms, server, operation);
+    // The oldest ends, and another takes its place.
+    const auto operation = [&] {
+      post();
+      if (posted - answered < work_.depth) return;
+      ++answered;
+      Spinner spinner;
+      while (ring.answer(answered).sequence.load(std::memory_order_acquire) != answered) {
+        spinner.turn();
+      }
+      if (!work_.write) use(ring.data(answered));
+    };
+    Sample sample = measure_operations(sizes_.run_ms, sizes_.latency_ms, server, operation);
+    sample.value = in_unit_of(work_, sample.value);
+    // The time of one operation is no latency where others are under way.
+    if (work_.depth > 1) sample.latencies.reset();
+    return sample;
   }
 
-  BlockWorkload work_;
+  const BlockWork work_;
+  BlockWorkload sizes_;
   std::optional<SharedPages> store_;
 };
 
 }  // namespace
 
-std::unique_ptr<Candidate> shared_memory_read() {
-  return std::make_unique<SharedMemoryRead>();
+std::unique_ptr<Candidate> shared_memory_io(const BlockWork& work) {
+  return std::make_unique<SharedMemoryIo>(work);
 }
 
 }  // namespace braid::bench

@@ -1,6 +1,7 @@
 #include "bench/floor/floor.h"
 #include "bench/micro/part_loops.h"
 #include "bench/micro/reactor_rows.h"
+#include "bench/peers/process_vm.h"
 #include "bench/peers/ucx.h"
 #include "bench/rdma_one_way.h"
 #include "bench/suite.h"
@@ -13,10 +14,19 @@ std::vector<RowPlan> micro_suite() {
                   .unit = "ns",
                   .better = Better::kLower,
                   .target = 1.4};
-  one_way.ours = write_imm_one_way(8);
+  one_way.ours = write_imm_one_way(8, Memory::kSegment);
   one_way.peer = ucx_active_message();
   one_way.floor = cache_line_one_way();
   plans.push_back(std::move(one_way));
+
+  RowPlan foreign{.name = "WRITE_WITH_IMM 8 B, in-host, foreign memory, one way",
+                  .unit = "ns",
+                  .better = Better::kLower,
+                  .target = 1.25};
+  foreign.ours = write_imm_one_way(8, Memory::kForeign);
+  foreign.peer = process_vm_ping();
+  foreign.floor = cache_line_one_way();
+  plans.push_back(std::move(foreign));
 
   add_reactor_rows(plans);
   add_part_loops(plans);

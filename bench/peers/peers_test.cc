@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "bench/peers/fio_nbdkit.h"
+#include "bench/peers/fio.h"
 #include "bench/peers/ucx.h"
 
 namespace braid::bench {
@@ -11,7 +11,7 @@ constexpr const char* kFio =
   {"percentile": {"50.000000": 36000, "99.000000": 60000, "99.900000": 90000}}}}]})";
 
 TEST(ParseFio, TakesIopsAndPercentiles) {
-  const auto sample = parse_fio(kFio);
+  const auto sample = parse_fio(kFio, {});
   ASSERT_TRUE(sample.ok()) << sample.error().message();
   EXPECT_DOUBLE_EQ(sample.value().value, 25000);
   EXPECT_DOUBLE_EQ(*sample.value().cpu_ns, 20000);
@@ -19,16 +19,26 @@ TEST(ParseFio, TakesIopsAndPercentiles) {
   EXPECT_EQ(sample.value().latencies->p999_ns, 90000u);
 }
 
+TEST(ParseFio, TakesWritesAndLargeBlocksInTheirUnit) {
+  std::string writes = kFio;
+  writes.replace(writes.find("read"), 4, "write");
+  const auto sample = parse_fio(writes, {.write = true, .block_bytes = 2 << 20});
+  ASSERT_TRUE(sample.ok()) << sample.error().message();
+  EXPECT_DOUBLE_EQ(sample.value().value, 50000);
+  EXPECT_DOUBLE_EQ(*sample.value().cpu_ns, 20000);
+  EXPECT_FALSE(parse_fio(writes, {}).ok());
+}
+
 TEST(ParseFio, SkipsWarningsInFront) {
-  EXPECT_TRUE(parse_fio(std::string("fio: a warning\n") + kFio).ok());
+  EXPECT_TRUE(parse_fio(std::string("fio: a warning\n") + kFio, {}).ok());
 }
 
 TEST(ParseFio, RefusesAFailedJobAndOtherText) {
   std::string failed = kFio;
   failed.replace(failed.find("\"error\": 0"), 10, "\"error\": 5");
-  EXPECT_FALSE(parse_fio(failed).ok());
-  EXPECT_FALSE(parse_fio("").ok());
-  EXPECT_FALSE(parse_fio("{}").ok());
+  EXPECT_FALSE(parse_fio(failed, {}).ok());
+  EXPECT_FALSE(parse_fio("", {}).ok());
+  EXPECT_FALSE(parse_fio("{}", {}).ok());
 }
 
 TEST(ParseUcx, TakesTheOverallLatency) {

@@ -1,14 +1,10 @@
 #include "bench/peers/ucx.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <cmath>
 #include <fstream>
 #include <sstream>
 
+#include "bench/peers/free_port.h"
 #include "bench/workload.h"
 
 namespace braid::bench {
@@ -16,20 +12,6 @@ namespace {
 
 constexpr int kStartMs = 10'000;
 constexpr int kRunMs = 60'000;
-
-// A port that is free now. ucx_perftest cannot choose one itself and tell.
-base::Result<uint16_t> free_port() {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return base::sys_error(errno, "socket");
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  socklen_t length = sizeof address;
-  auto* const generic = reinterpret_cast<sockaddr*>(&address);
-  const bool ok = bind(fd, generic, length) == 0 && getsockname(fd, generic, &length) == 0;
-  close(fd);
-  if (!ok) return base::sys_error(errno, "bind");
-  return ntohs(address.sin_port);
-}
 
 // By the kernel's table, since a trial connection would be taken for the client.
 bool somebody_listens(uint16_t port) {

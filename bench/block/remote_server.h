@@ -1,0 +1,57 @@
+// The processes of the rows of block devices beside the client that is measured: an export server
+// with memory devices, and other clients of it.
+//
+// In a child only (Process::call); each has its one reactor.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bench/braid_side.h"
+#include "bench/process.h"
+#include "bnbd/remote.h"
+#include "vhca/device.h"
+
+namespace braid::bench {
+
+inline constexpr const char* kStoreExport = "bench";
+inline constexpr const char* kOtherExport = "other";  // for another client, small
+inline constexpr uint64_t kOtherBytes = 64 << 20;
+
+enum class Wire : uint8_t { kInHost, kTcp };
+std::string_view to_string(Wire wire);
+
+/// How both sides of a row speak.
+struct RemoteWay {
+  Wire wire = Wire::kInHost;
+  /// How long a reactor spins before it sleeps. 0: it never spins.
+  uint64_t poll_budget_ns = base::Reactor::Options().poll_budget_ns;
+};
+
+/// A software HCA for the wire.
+std::unique_ptr<vhca::Device> create_device(const BraidSide& side, Wire wire);
+/// A session with the server on `port`.
+std::unique_ptr<bnbd::RemoteSession> connect(const BraidSide& side, vhca::Device& device,
+                                             uint16_t port, const std::string& name = "bench");
+std::unique_ptr<bnbd::RemoteDevice> open_export(const BraidSide& side, bnbd::RemoteSession& session,
+                                                const char* name);
+
+struct Store {
+  std::string name;
+  uint64_t bytes = 0;
+};
+/// Exports memory. Sends {"port": N} and serves for as long as the process lives.
+void serve_memory(Channel& channel, const std::vector<Store>& stores, const RemoteWay& way);
+
+/// Clears kOtherExport without end, as much at a time and as many requests as the server takes.
+/// Sends {"flows": true} once that is under way. It looks for answers every 2 ms and sleeps
+/// between, so that it takes nearly nothing of a CPU that it shares; it throws when the server was
+/// often done with nearly all by then. In-host.
+void clear_without_end(Channel& channel, uint16_t port);
+
+/// Opens so many sessions, which ask for nothing. Sends {"open": true}; then only heartbeats flow.
+/// In-host.
+void idle_sessions(Channel& channel, uint16_t port, unsigned count);
+
+}  // namespace braid::bench
