@@ -1,3 +1,4 @@
+#include "bench/block/growth.h"
 #include "bench/block/idle.h"
 #include "bench/block/remote_io.h"
 #include "bench/floor/floor.h"
@@ -80,6 +81,31 @@ RowPlan idle_row() {
   return row;
 }
 
+void add_growth_rows(std::vector<RowPlan>& plans) {
+  constexpr unsigned kMany = 1000;
+  for (const Growth growth : {Growth::kDevices, Growth::kSessions}) {
+    const std::string many =
+        fmt::format("{} {}", kMany, growth == Growth::kDevices ? "devices" : "sessions");
+    RowPlan map{.name = "map each of " + many + ", p99",
+                .unit = "ms",
+                .better = Better::kLower,
+                .value_target = 10};
+    map.ours = braid_map_each(growth, kMany);
+    plans.push_back(std::move(map));
+    RowPlan read{.name = "4 KiB random read, depth 1, null, one of " + many,
+                 .unit = "IOPS",
+                 .better = Better::kHigher,
+                 .target = 0.9};
+    read.ours = braid_read_among(growth, kMany);
+    read.peer = braid_read_among(growth, 1);
+    plans.push_back(std::move(read));
+    RowPlan memory{
+        .name = "memory of " + many, .unit = "MiB", .better = Better::kLower, .value_target = 64};
+    memory.ours = braid_memory_of(growth, kMany);
+    plans.push_back(std::move(memory));
+  }
+}
+
 }  // namespace
 
 std::vector<RowPlan> block_suite() {
@@ -87,6 +113,7 @@ std::vector<RowPlan> block_suite() {
   add_remote_rows(plans);
   add_neighbour_rows(plans);
   plans.push_back(idle_row());
+  add_growth_rows(plans);
   return plans;
 }
 

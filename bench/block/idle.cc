@@ -24,8 +24,9 @@ class BraidIdle : public Candidate {
   base::Status prepare(Bench& bench) override {
     std::vector<Store> stores;
     for (unsigned i = 0; i < devices_; ++i) stores.push_back({export_name(i), kStoreBytes});
-    BRAID_TRY(server_, Process::call(bench.interrupts, bench.cpus.server,
-                                     [&](Channel& channel) { serve_memory(channel, stores, {}); }));
+    BRAID_TRY(server_, Process::call(bench.interrupts, bench.cpus.server, [&](Channel& channel) {
+                serve(channel, {.stores = stores});
+              }));
     BRAID_TRY(const auto ready, server_->receive(kStartMs));
     port_ = ready.at("port");
     return base::ok_status();

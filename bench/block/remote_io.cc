@@ -29,10 +29,11 @@ class BraidRemoteIo : public Candidate {
 
   base::Status prepare(Bench& bench) override {
     const uint64_t store_bytes = block_workload(bench.options).store_bytes;
-    BRAID_TRY(
-        server_, Process::call(bench.interrupts, bench.cpus.server, [&](Channel& channel) {
-          serve_memory(channel, {{kStoreExport, store_bytes}, {kOtherExport, kOtherBytes}}, way_);
-        }));
+    BRAID_TRY(server_, Process::call(bench.interrupts, bench.cpus.server, [&](Channel& channel) {
+                serve(channel,
+                      {.stores = {{kStoreExport, store_bytes}, {kOtherExport, kOtherBytes}},
+                       .way = way_});
+              }));
     BRAID_TRY(const auto ready, server_->receive(kStartMs));
     port_ = ready.at("port");
     BRAID_TRY(Process filler, Process::call(bench.interrupts, bench.cpus.client,

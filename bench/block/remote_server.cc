@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "bench/workload.h"
 #include "bnbd/server.h"
 #include "vhca/soft_device.h"
@@ -72,16 +74,20 @@ std::unique_ptr<bnbd::RemoteDevice> open_export(const BraidSide& side, bnbd::Rem
   return must(side.reactor->run_until_done(session.open_device(options)));
 }
 
-void serve_memory(Channel& channel, const std::vector<Store>& stores, const RemoteWay& way) {
-  const BraidSide side(way.poll_budget_ns);
-  const auto device = create_device(side, way.wire);
+void serve(Channel& channel, const ServeOptions& serve) {
+  const BraidSide side(serve.way.poll_budget_ns);
+  const auto device = create_device(side, serve.way.wire);
   bnbd::ExportServerOptions options;
-  for (const Store& store : stores) {
-    options.named.push_back(
-        {.kind = bnbd::NamedExport::Kind::kMemory, .name = store.name, .size_bytes = store.bytes});
+  using Kind = bnbd::NamedExport::Kind;
+  for (const Store& store : serve.stores) {
+    options.named.push_back({.kind = store.kind == StoreKind::kNull ? Kind::kNull : Kind::kMemory,
+                             .name = store.name,
+                             .size_bytes = store.bytes});
   }
   options.transport.listen = {.ip = "127.0.0.1", .port = 0};
   options.transport.reactors = {side.reactor.get()};
+  options.transport.sessions_max = serve.sessions_max;
+  options.transport.connections_max = std::max(16 * serve.sessions_max, 1024u);
   const auto server = must(bnbd::ExportServer::create(*device, options));
   channel.send({{"port", server->address().port}});
   side.reactor->run();

@@ -37,12 +37,19 @@ std::unique_ptr<bnbd::RemoteSession> connect(const BraidSide& side, vhca::Device
 std::unique_ptr<bnbd::RemoteDevice> open_export(const BraidSide& side, bnbd::RemoteSession& session,
                                                 const char* name);
 
+enum class StoreKind : uint8_t { kMemory, kNull };
 struct Store {
   std::string name;
   uint64_t bytes = 0;
+  StoreKind kind = StoreKind::kMemory;
 };
-/// Exports memory. Sends {"port": N} and serves for as long as the process lives.
-void serve_memory(Channel& channel, const std::vector<Store>& stores, const RemoteWay& way);
+struct ServeOptions {
+  std::vector<Store> stores = {};
+  RemoteWay way = {};
+  unsigned sessions_max = 64;
+};
+/// Sends {"port": N} and serves for as long as the process lives.
+void serve(Channel& channel, const ServeOptions& options);
 
 /// Clears kOtherExport without end, as much at a time and as many requests as the server takes.
 /// Sends {"flows": true} once that is under way. It looks for answers every 2 ms and sleeps

@@ -1,0 +1,164 @@
+#include "bench/block/growth.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <functional>
+
+#include "bench/block/remote_server.h"
+#include "bench/workload.h"
+
+namespace braid::bench {
+namespace {
+
+constexpr int kStartMs = 120'000;
+constexpr uint64_t kStoreBytes = 16 << 20;
+
+/// All that one client has mapped.
+class Mapped {
+ public:
+  Mapped(Growth growth, uint16_t port)
+      : growth_(growth), port_(port), device_(create_device(side_, Wire::kInHost)) {}
+  ~Mapped() {
+    for (auto& remote : remotes_) side_.reactor->run_until_done(remote->close());
+    for (auto& session : sessions_) side_.reactor->run_until_done(session->close());
+  }
+  Mapped(const Mapped&) = delete;
+  Mapped& operator=(const Mapped&) = delete;
+
+  /// Devices have names of their own: a client has each only once.
+  void map_one() {
+    const size_t number = remotes_.size();
+    if (sessions_.empty() || growth_ == Growth::kSessions)
+      sessions_.push_back(connect(side_, *device_, port_, fmt::format("growth{}", number)));
+    remotes_.push_back(
+        open_export(side_, *sessions_.back(), fmt::format("disk{}", number).c_str()));
+  }
+  base::Reactor& reactor() { return *side_.reactor; }
+  bnbd::RemoteDevice& last() { return *remotes_.back(); }
+
+ private:
+  const Growth growth_;
+  const uint16_t port_;
+  const BraidSide side_;
+  const std::unique_ptr<vhca::Device> device_;
+  std::vector<std::unique_ptr<bnbd::RemoteSession>> sessions_;
+  std::vector<std::unique_ptr<bnbd::RemoteDevice>> remotes_;
+};
+
+/// A process's pages, those that it shares in parts.
+double memory_mib(pid_t pid) {
+  std::ifstream in(fmt::format("/proc/{}/smaps_rollup", pid));
+  for (std::string line; std::getline(in, line);) {
+    uint64_t kib = 0;
+    if (std::sscanf(line.c_str(), "Pss: %lu kB", &kib) == 1) return static_cast<double>(kib) / 1024;
+  }
+  throw std::runtime_error(fmt::format("/proc/{}/smaps_rollup tells no Pss", pid));
+}
+
+/// A server with an export for each, and `measure` in a client of it.
+class GrowthCandidate : public Candidate {
+ public:
+  using Measure = std::function<Sample(Mapped& mapped, unsigned count, pid_t server,
+                                       const BlockWorkload& sizes)>;
+  GrowthCandidate(Growth growth, unsigned count, Measure measure)
+      : growth_(growth), count_(count), measure_(std::move(measure)) {}
+  std::string name() const override {
+    return fmt::format("braid, {} {}", count_,
+                       growth_ == Growth::kDevices ? "devices of one session" : "sessions");
+  }
+  std::string threads() const override { return "one reactor a side; both spin while they work"; }
+
+  base::Status prepare(Bench& bench) override {
+    if (bench.options.quick) count_ = std::min(count_, 10u);
+    ServeOptions options{.sessions_max = 2 * count_ + 16};
+    for (unsigned i = 0; i < count_; ++i)
+      options.stores.push_back({fmt::format("disk{}", i), kStoreBytes, StoreKind::kNull});
+    BRAID_TRY(server_, Process::call(bench.interrupts, bench.cpus.server,
+                                     [&](Channel& channel) { serve(channel, options); }));
+    BRAID_TRY(const auto ready, server_->receive(kStartMs));
+    port_ = ready.at("port");
+    return base::ok_status();
+  }
+
+  base::Result<Sample> run(Bench& bench) override {
+    BRAID_TRY(
+        Process client, Process::call(bench.interrupts, bench.cpus.client, [&](Channel& channel) {
+          Mapped mapped(growth_, port_);
+          channel.send(
+              to_json(measure_(mapped, count_, server_->pid(), block_workload(bench.options))));
+        }));
+    BRAID_TRY(const auto message, client.receive(kStartMs));
+    return sample_from_json(message);
+  }
+
+ private:
+  const Growth growth_;
+  unsigned count_;
+  const Measure measure_;
+  std::optional<Process> server_;
+  uint16_t port_ = 0;
+};
+
+Sample map_each(Mapped& mapped, unsigned count, pid_t, const BlockWorkload&) {
+  std::vector<uint64_t> durations_ns;
+  for (unsigned i = 0; i < count; ++i) {
+    const uint64_t begin_ns = clock_ns();
+    mapped.map_one();
+    durations_ns.push_back(clock_ns() - begin_ns);
+  }
+  Sample sample{.latencies = latencies(durations_ns)};
+  sample.value = static_cast<double>(sample.latencies->p99_ns) / 1e6;
+  return sample;
+}
+
+Sample read_last(Mapped& mapped, unsigned count, pid_t server, const BlockWorkload& sizes) {
+  for (unsigned i = 0; i < count; ++i) mapped.map_one();
+  bnbd::RemoteDevice& remote = mapped.last();
+  const auto region = must(remote.create_region(kBlockBytes));
+  bool done = false;
+  bnbd::BlockRequest request;
+  request.op = bnbd::BlockOp::kRead;
+  request.length_bytes = kBlockBytes;
+  request.buffer = {.region = region.get(), .address = region->data()};
+  request.context = &done;
+  request.done = [](bnbd::BlockRequest& ended, base::Errc status) {
+    must(status, "a read");
+    *static_cast<bool*>(ended.context) = true;
+  };
+  Random random(2);
+  const auto operation = [&] {
+    request.offset_bytes = random.below(kStoreBytes / kBlockBytes) * kBlockBytes;
+    done = false;
+    remote.submit(request);
+    while (!done) {
+      if (!mapped.reactor().turn()) mapped.reactor().host().yield();
+    }
+    use({region->data(), kBlockBytes});
+  };
+  return measure_operations(sizes.run_ms, sizes.latency_ms, server, operation);
+}
+
+Sample memory_of(Mapped& mapped, unsigned count, pid_t server, const BlockWorkload&) {
+  const auto both = [server] { return memory_mib(server) + memory_mib(::getpid()); };
+  mapped.map_one();
+  const double one = both();
+  while (--count > 0) mapped.map_one();
+  return {.value = both() - one};
+}
+
+}  // namespace
+
+std::unique_ptr<Candidate> braid_map_each(Growth growth, unsigned count) {
+  return std::make_unique<GrowthCandidate>(growth, count, &map_each);
+}
+std::unique_ptr<Candidate> braid_read_among(Growth growth, unsigned count) {
+  return std::make_unique<GrowthCandidate>(growth, count, &read_last);
+}
+std::unique_ptr<Candidate> braid_memory_of(Growth growth, unsigned count) {
+  return std::make_unique<GrowthCandidate>(growth, count, &memory_of);
+}
+
+}  // namespace braid::bench
