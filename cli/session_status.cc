@@ -94,8 +94,9 @@ json not_held_by_client(bool braid_peer, bool guarded) {
       "without a path: that its I/O waits (the client fails it at once, and connects again "
       "each 30 s)",
       "when its only cable was away for a few seconds: that its I/O goes on (a connection may "
-      "stay stuck while the path counts as up, and nothing here shows it; there, unmap by force, "
-      "or write 1 into the path's `reconnect` below /sys/devices/virtual/rtrs-client)",
+      "stay stuck while the path counts as up, and nothing here shows it; there, write 1 into the "
+      "path's `reconnect` below /sys/devices/virtual/rtrs-client, which fails what is stuck: an "
+      "unmap by force alone waits for it)",
       "when it is dead: that its disks are free at once (it is waited for 30 s, and holds them "
       "for so long)",
       "that what is closed here stays closed (the client is not told, and opens its devices "

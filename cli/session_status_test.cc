@@ -31,9 +31,9 @@ TEST(SessionStatus, OfALinuxClientTellsWhatDoesNotHold) {
   for (const char* words :
        {"the same disk", "acknowledged writes", "claims no tenure", "numbers no requests",
         "fails it at once", "is closed here", "new size", "it gets an errno", "--reactors",
-        "may stay stuck while the path counts as up", "unmap by force",
-        "it is waited for 30 s, and holds them", "smaller by force", "write-zeroes",
-        "cannot change data which was checked already"})
+        "may stay stuck while the path counts as up", "path's `reconnect` below",
+        "unmap by force alone waits", "it is waited for 30 s, and holds them", "smaller by force",
+        "write-zeroes", "cannot change data which was checked already"})
     EXPECT_THAT(told.dump(), HasSubstr(words));
 }
 
