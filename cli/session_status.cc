@@ -1,5 +1,6 @@
 #include "cli/session_status.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 namespace braid::cli {
@@ -21,6 +22,12 @@ json to_json(const trs::ServedStatistics& s) {
   return {{"reads", s.reads},   {"read_bytes", s.read_bytes},
           {"writes", s.writes}, {"write_bytes", s.write_bytes},
           {"errors", s.errors}, {"copied_bytes", s.copied_bytes}};
+}
+
+/// What the client writes is copied before it is looked at, on each of its paths.
+bool is_guarded(const bnbd::SessionStatus& session) {
+  return !session.chunk_guards.empty() &&
+         std::ranges::none_of(session.chunk_guards, [](const auto& way) { return way == "open"; });
 }
 
 /// What each path has carried, and each of its connections; 0 carries no I/O.
@@ -73,9 +80,9 @@ json not_held_by_server(const trs::SessionLimits& limits, bool guard_reads) {
   return told;
 }
 
-json not_held_by_client(bool braid_peer) {
+json not_held_by_client(bool braid_peer, bool guarded) {
   if (braid_peer) return json::array();
-  return {
+  json told = {
       "after a reconnect: that it is the same disk (the client does not look: another content "
       "under the name goes unnoticed)",
       "after a reconnect: that a loss of acknowledged writes is reported (the client does not "
@@ -86,13 +93,27 @@ json not_held_by_client(bool braid_peer) {
       "requests; it sends them again, in their order)",
       "without a path: that its I/O waits (the client fails it at once, and connects again "
       "each 30 s)",
+      "when its only cable was away for a few seconds: that its I/O goes on (a connection may "
+      "stay stuck while the path counts as up, and nothing here shows it; there, write 1 into the "
+      "path's `reconnect` below /sys/devices/virtual/rtrs-client, which fails what is stuck: an "
+      "unmap by force alone waits for it)",
+      "when it is dead: that its disks are free at once (it is waited for 30 s, and holds them "
+      "for so long)",
       "that what is closed here stays closed (the client is not told, and opens its devices "
       "again with its next path)",
       "that it hears of a disk's new size (there, write the sectors into "
       "/sys/block/rnbdN/rnbd/resize)",
+      "when a disk is made smaller by force: that it stops using the end (it keeps the old size, "
+      "and reads an I/O error there)",
+      "that zeroes need not be sent (it does not ask for write-zeroes: they come as data)",
       "that it is told why it is refused, or by whom a disk is held (it gets an errno)",
       "that --reactors spreads its connections (it does not say which permit goes by which, so "
       "one thread serves them all)"};
+  if (!guarded)
+    told.push_back(
+        "that it cannot change data which was checked already (the keys of its chunks stay "
+        "valid; serve --chunk-guard copies what it wrote first)");
+  return told;
 }
 
 const char* news_text(bool braid_peer, bool notices) {
@@ -121,7 +142,7 @@ json client_session(const bnbd::SessionStatus& session) {
           {"paths", session.path_peers},
           {"braid", session.braid_peer},
           {"news", news_text(session.braid_peer, session.takes_notices)},
-          {"not_held", not_held_by_client(session.braid_peer)},
+          {"not_held", not_held_by_client(session.braid_peer, is_guarded(session))},
           {"key", session.key.empty() ? json(nullptr) : json(session.key)},
           {"chunk_guards", session.chunk_guards},
           {"path_statistics", path_statistics(session)},

@@ -11,8 +11,8 @@ namespace braid::cli {
 
 /// docs/kernel-peers.md: sentences; none for a Braid server. Of a session that is mapped from.
 nlohmann::json not_held_by_server(const trs::SessionLimits& limits, bool guard_reads);
-/// The same of a client.
-nlohmann::json not_held_by_client(bool braid_peer);
+/// The same of a client; `guarded`: what it writes is out of its reach before it is looked at.
+nlohmann::json not_held_by_client(bool braid_peer, bool guarded);
 
 /// How news (other sizes, closed devices) come to the client: "pushed", "asked for" each second, or
 /// "none" as one end is Linux's.

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "cli/verbs/verbs.h"
 
@@ -29,8 +30,23 @@ TEST(SessionStatus, OfALinuxClientTellsWhatDoesNotHold) {
   const json told = client_session(client("theirs", false))["not_held"];
   for (const char* words :
        {"the same disk", "acknowledged writes", "claims no tenure", "numbers no requests",
-        "fails it at once", "is closed here", "new size", "it gets an errno", "--reactors"})
+        "fails it at once", "is closed here", "new size", "it gets an errno", "--reactors",
+        "may stay stuck while the path counts as up", "path's `reconnect` below",
+        "unmap by force alone waits", "it is waited for 30 s, and holds them", "smaller by force",
+        "write-zeroes", "cannot change data which was checked already"})
     EXPECT_THAT(told.dump(), HasSubstr(words));
+}
+
+// With one path open what was checked can still be changed by it.
+TEST(SessionStatus, OfALinuxClientTellsThatItCanChangeDataUnlessEachPathIsGuarded) {
+  bnbd::SessionStatus status = client("theirs", false);
+  for (const auto& [guards, guarded] : std::vector<std::pair<std::vector<std::string>, bool>>{
+           {{"copy", "copy"}, true}, {{"copy", "open"}, false}, {{}, false}}) {
+    status.chunk_guards = guards;
+    const std::string told = client_session(status)["not_held"].dump();
+    EXPECT_EQ(told.find("which was checked already") == std::string::npos, guarded) << told;
+    EXPECT_THAT(told, HasSubstr("claims no tenure"));
+  }
 }
 
 TEST(SessionStatus, OfALinuxServerTellsWhatDoesNotHold) {
@@ -57,6 +73,11 @@ TEST(SessionStatus, ForPeopleNamesThePeerAndWhatDoesNotHoldOnce) {
   const size_t first = text.find("claims no tenure");
   ASSERT_NE(first, std::string::npos) << text;
   EXPECT_EQ(text.find("claims no tenure", first + 1), std::string::npos) << text;
+  bnbd::SessionStatus guarded = client("c", false);
+  guarded.chunk_guards = {"copy"};
+  sessions.push_back(client_session(guarded));
+  EXPECT_THAT(client_sessions_text(sessions), HasSubstr("which was checked already"))
+      << "what holds with one does not hold with the others";
   const std::string all_ours = client_sessions_text(json::array({sessions[0]}));
   EXPECT_THAT(all_ours, Not(HasSubstr("does not hold")));
 }

@@ -68,7 +68,7 @@ std::string bytes_text(const json& session, const char* key) {
 std::string client_sessions_text(const json& sessions) {
   Table table({"SESSION", "PEER", "FROM", "KEY", ">PATHS", ">READ", ">WRITTEN", "CHUNKS", ">FOR",
                "DEVICES", "NODE"});
-  json not_held = json::array();  // the same with all that are not Braid's
+  json not_held = json::array();  // by any of those that are not Braid's
   for (const json& session : sessions) {
     table.row({text_of(member(session, "name")), peer_text(session), addresses_text(session),
                text_of(member(session, "key")),
@@ -76,7 +76,8 @@ std::string client_sessions_text(const json& sessions) {
                bytes_text(session, "read_bytes"), bytes_text(session, "write_bytes"),
                guards_text(session), text_of(member(session, "open_for_s")) + " s",
                devices_text(session), text_of(member(session, "node"))});
-    if (const json told = items(session, "not_held"); !told.empty()) not_held = told;
+    for (const json& sentence : items(session, "not_held"))
+      if (std::ranges::find(not_held, sentence) == not_held.end()) not_held.push_back(sentence);
   }
   std::string text = table.text();
   if (!not_held.empty()) text += "\nWith Linux clients this does not hold:\n";

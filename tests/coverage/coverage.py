@@ -12,7 +12,9 @@ too when docs/coverage.md is not what comes out; --write writes it.
 
 With --ran it tells what the tests of one run have not shown: each test of a row that did not pass
 in any instance, and each instance of a typed or parametrized suite of which no test passed. Fails
-if one of a row that "works" was neither skipped, with its reason, nor passed.
+if one of a row that "works" was neither skipped, with its reason, nor passed. Of each check of the
+lab it tells how many commits have changed the product since it passed, where the clone can tell;
+the page does not, as each commit would make it stale.
 """
 
 import fnmatch
@@ -35,6 +37,7 @@ LAYERS = {"tests/sim": "sim"}  # whose programs are not named like their folder
 SCRIPTS = ("tests/system/*_test.sh", "tests/sim/*_test.sh", "tests/fuzz/*_fuzz.cc",
            "tests/lab/[a-z]*", "tests/explore/*_scenarios.cc")
 EXPLORED = ("atomic", "message", "table")
+PRODUCT = ("base", "vhca", "trs", "bnbd", "cli")
 CANARY = "tests/fuzz/canary_fuzz.cc"  # shows that fuzzing finds something, and no feature
 
 
@@ -134,8 +137,30 @@ def silent_instances(results):
     return sorted(f"{suite}/{instance}" for suite, instance in there - passed)
 
 
-def lab_record(root):
-    """{check: words on when it passed} from lines `CHECK COMMIT DATE FORM` of tests/lab/run."""
+def product_commits_since(root, commit):
+    """How many commits between the commit and HEAD change the product. None where that cannot be
+    told: no clone, one without all of the history, or a commit that is none of HEAD's."""
+    def git(*words):
+        return subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True,
+                              check=True, timeout=60).stdout.strip()
+    try:
+        if git("rev-parse", "--is-shallow-repository") != "false":
+            return None
+        git("merge-base", "--is-ancestor", commit, "HEAD")
+        return int(git("rev-list", "--count", f"{commit}..HEAD", "--", *PRODUCT))
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def words_on_commits(count):
+    if count is None:
+        return ""
+    return f", {count or 'no'} product commit{'' if count == 1 else 's'} since"
+
+
+def lab_record(root, since=lambda commit: ""):
+    """{check: words on when it passed} from lines `CHECK COMMIT DATE FORM` of tests/lab/run, and
+    what since(COMMIT) says."""
     file = root / "tests/lab/passed"
     if not file.exists():
         return {}
@@ -144,7 +169,8 @@ def lab_record(root):
         check, commit, date, form = line.split()
         changed = form != lab_form.form_of(files, check)
         record[f"tests/lab/{check}"] = (f"passed at {commit[:9]} on {date}"
-                                        f"{', its script has changed since' if changed else ''}")
+                                        f"{', its script has changed since' if changed else ''}"
+                                        f"{since(commit)}")
     return record
 
 
@@ -174,7 +200,8 @@ def table(features, tests, lab):
         "test fails when it is stale, or when a row names a test that does not exist.",
         "`*` stands for any text. A check of the lab is told with the commit at which it "
         "passed as a whole, and whether its script has changed since; a row of which a part has "
-        "only passed alone since is \"in part\". Each fuzz target is in a row.",
+        "only passed alone since is \"in part\". How many commits have changed the product since "
+        "then `./run test` tells. Each fuzz target is in a row.",
     ]
     wanted, complaints = {}, []
     for group in features["group"]:
@@ -231,9 +258,10 @@ def run(arguments):
     ran = [paths.pop(0) for _ in paths[1:]] if "--ran" in arguments else []
     root, build = paths[0], paths[1] if len(paths) > 1 else None
     features = tomllib.loads((root / "tests/coverage/features.toml").read_text())
-    lab = lab_record(root)
     if ran:
+        lab = lab_record(root, lambda commit: words_on_commits(product_commits_since(root, commit)))
         return tell_of_run(ran, features, tests_of_sources(root), lab)
+    lab = lab_record(root)
     page, wanted, complaints = table(features, tests_of_sources(root), lab)
     if build is not None:
         complaints += check_programs(build, wanted)

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """coverage.py finds what it is there for."""
 
+import contextlib
+import io
 import pathlib
 import subprocess
 import sys
@@ -142,16 +144,66 @@ class Tree(unittest.TestCase):
         self.assertIn("on 2026-01-02, its script has changed since)",
                       (self.root / "docs/coverage.md").read_text())
 
+    def git(self, *words):
+        return subprocess.run(["git", "-C", str(self.root), "-c", "user.name=a", "-c",
+                               "user.email=a@b", *words], check=True, capture_output=True,
+                              text=True).stdout.strip()
+
+    def commit_of(self, name):
+        self.write(name, f"{name}\n")
+        self.git("add", ".")
+        self.git("commit", "-qm", name)
+        return self.git("rev-parse", "HEAD")
+
+    def told_of_demo(self, root, commit):
+        """What a run prints of a check that passed at the commit."""
+        self.write("tests/lab/passed", f"demo {commit} 2026-01-02 -\n")
+        (root / "tests/lab").mkdir(parents=True, exist_ok=True)
+        (root / "tests/lab/passed").write_text((self.root / "tests/lab/passed").read_text())
+        ran = self.write("r.xml", '<testsuite><testcase name="layer:Suite.does_it" status="run"/>'
+                                  '</testsuite>')
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            self.assertEqual(coverage.run(["--ran", str(ran), str(root)]), 0)
+        return next(line.partition("2026-01-02")[2] for line in said.getvalue().splitlines()
+                    if line.startswith("shown by the lab: tests/lab/demo"))
+
+    def test_tells_how_many_commits_of_the_product_have_come_since_the_lab_where_it_knows(self):
+        self.assertEqual(self.told_of_demo(self.root, "0123456789abcdef"), "", "no clone")
+        self.git("init", "-q")
+        first = self.commit_of("trs/a.cc")
+        self.assertEqual(self.told_of_demo(self.root, first), ", no product commits since")
+        self.commit_of("docs/a.md")
+        self.assertEqual(self.told_of_demo(self.root, first), ", no product commits since")
+        self.commit_of("cli/a.cc")
+        self.assertEqual(self.told_of_demo(self.root, first), ", 1 product commit since")
+        last = self.commit_of("base/a.h")
+        self.assertEqual(self.told_of_demo(self.root, first), ", 2 product commits since")
+        self.assertEqual(self.told_of_demo(self.root, "0123456789abcdef"), "", "unknown here")
+        self.git("checkout", "-q", "--force", "-b", "other", first)
+        self.assertEqual(self.told_of_demo(self.root, last), "", "not of this history")
+        self.git("checkout", "-q", "--force", "-B", "other", last)
+        with tempfile.TemporaryDirectory() as folder:
+            shallow = pathlib.Path(folder) / "clone"
+            self.git("clone", "-q", "--depth", "2", f"file://{self.root}", str(shallow))
+            self.assertEqual(self.told_of_demo(shallow, last), "", "a part of the history")
+
+    def test_the_page_does_not_change_with_each_commit(self):
+        self.write("tests/lab/demo", "#!/bin/sh")
+        self.write("tests/coverage/features.toml", FEATURES.replace("Suite.*", "tests/lab/demo"))
+        self.git("init", "-q")
+        self.write("tests/lab/passed", f"demo {self.commit_of('trs/a.cc')} 2026-01-02 -\n")
+        self.assertEqual(self.run_it("--write"), 0)
+        self.commit_of("trs/b.cc")
+        self.assertEqual(self.run_it(), 0)
+
     def test_tells_the_form_that_a_check_had_at_a_commit(self):
-        def git(*words):
-            subprocess.run(["git", "-C", str(self.root), "-c", "user.name=a", "-c",
-                            "user.email=a@b", *words], check=True, capture_output=True)
         self.write("tests/lab/run", "check_demo() {\n  tests/lab/demo\n}\n")
         self.write("tests/lab/demo", "true\n")
         before = lab_form.form_of(lab_form.Files(self.root), "demo")
-        git("init", "-q")
-        git("add", ".")
-        git("commit", "-qm", "all")
+        self.git("init", "-q")
+        self.git("add", ".")
+        self.git("commit", "-qm", "all")
         self.write("tests/lab/demo", "false\n")
         self.assertNotEqual(lab_form.form_of(lab_form.Files(self.root), "demo"), before)
         self.assertEqual(lab_form.form_of(lab_form.Files(self.root, "HEAD"), "demo"), before)
