@@ -252,6 +252,8 @@ TEST(Config, WhatIsNoTomlIsToldWithItsPlace) {
   EXPECT_THAT(words_of("[serve]\nroot = \n"), ElementsAre(testing::StartsWith("a:2:")));
   EXPECT_THAT(words_of("[serve]\nreactors = 1\nreactors = 2\n"),
               ElementsAre(testing::StartsWith("a:3:")));
+  EXPECT_THAT(words_of("[[[x]]]\n"), ElementsAre(testing::StartsWith("a:1:")));
+  EXPECT_THAT(words_of("[=\n"), ElementsAre(testing::StartsWith("a:1:2: ")));
   std::string deep = "a";
   for (int i = 0; i < 200; ++i) deep += ".a";
   EXPECT_THAT(words_of(deep + " = 1\n"), ElementsAre(HasSubstr("a key with more than 100 dots")));

@@ -8,7 +8,8 @@ need python3 blockdev setpriv
 
 # The unit as it is installed, but for the place of the program.
 unit=packaging/systemd/braidd.service.in
-sed "s|^ExecStart=.*|ExecStart=$braidd|; s|@[A-Z_]*@|/usr/share/doc|g" "$unit" >"$work/braidd.service"
+sed "s|^ExecStart=.*|ExecStart=$braidd|; s|@[A-Z_]*@|/usr/share/doc|g" "$unit" \
+  >"$work/braidd.service"
 if command -v systemd-analyze >/dev/null; then
   systemd-analyze verify --man=no "$work/braidd.service" >"$work/out" 2>&1 ||
     fail "unit: $(cat "$work/out")"
