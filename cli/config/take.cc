@@ -167,6 +167,8 @@ std::variant<Value, Problem> take_value(const ConfigKey& key, const Value& value
                       is_a_key_itself(value.text);
   if (secret) return Problem{value.place, fmt::format("{}: {}", key_text(key), *reason)};
   std::string what = fmt::format("{} = {}: ", key_text(key), value.written());
+  if (key.kind == KeyKind::kTarget && !reason->empty())  // which says what would be right, too
+    return Problem{value.place, what + *reason};
   if (!reason->empty()) what += *reason + "; ";
   return Problem{value.place, what + "want " + wanted_by(key)};
 }
