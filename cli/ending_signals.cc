@@ -32,6 +32,13 @@ void EndingSignals::wait() const {
   }
 }
 
+bool EndingSignals::wait_ms(int timeout_ms) const {
+  pollfd look{fd_.get(), POLLIN, 0};
+  if (::poll(&look, 1, timeout_ms) <= 0) return false;
+  wait();
+  return true;
+}
+
 bool EndingSignals::drain() const {
   bool any = false;
   for (signalfd_siginfo one{}; ::read(fd_.get(), &one, sizeof one) == sizeof one;) any = true;

@@ -18,6 +18,8 @@ class EndingSignals {
   int fd() const { return fd_.get(); }
   /// Waits for one.
   void wait() const;
+  /// Likewise, so long at most. False: none came.
+  bool wait_ms(int timeout_ms) const;
   /// Forgets those that came already. True if there were any.
   bool drain() const;
   /// Until block(), a signal ends the process, as if nobody had asked for anything else.

@@ -12,6 +12,7 @@
 
 #include "base/result.h"
 #include "cli/ending_signals.h"
+#include "cli/manager.h"
 #include "cli/table.h"
 
 namespace braid::cli {
@@ -90,10 +91,36 @@ void end_by_force(Context& context, Node& node, const EndingSignals& signals) {
   leave_if_a_disk_hangs(context, stopped);
 }
 
+constexpr int kBusyLookMs = 1000;
+
+/// A service manager asks once, and kills when its time is over: so the node ends as soon as what
+/// is in use is free. False: it is not, and a signal came.
+bool ends_when_free(Context& context, Node& node, const EndingSignals& signals) {
+  while (!signals.wait_ms(kBusyLookMs)) {
+    const Ending polite(node, /*force=*/false);
+    if (!polite.wait(signals)) return false;
+    const Status stopped = polite.outcome();
+    if (stopped.code() == Errc::kBusy) continue;
+    if (!stopped.ok()) report(context, stopped.error());
+    leave_if_a_disk_hangs(context, stopped);
+    return true;
+  }
+  return false;
+}
+
+/// A line for the manager's status: it takes no more than one.
+std::string one_line(std::string text) {
+  return printable(std::move(text));
+}
+
 /// Waits for a signal and stops the node, by force only when a signal comes after words that say
 /// what that would mean.
-int stay(Context& context, Node& node, const EndingSignals& signals) {
+int stay(Context& context, Node& node, const EndingSignals& signals, const Manager& manager) {
   signals.wait();
+  const auto status = [&](const std::string& words) {
+    [[maybe_unused]] const bool told = manager.tell(words).ok();
+  };
+  status("STOPPING=1\nSTATUS=Unmapping devices and closing sessions");
   const Ending polite(node, /*force=*/false);
   if (!polite.wait(signals)) {
     tell(signals,
@@ -110,7 +137,12 @@ int stay(Context& context, Node& node, const EndingSignals& signals) {
     tell(signals, stopped.error().message() +
                       "; end this process again when that is settled, or to end it now, with I/O "
                       "errors");
-    signals.wait();
+    status("STATUS=" + one_line(stopped.error().message()));
+    if (manager.there()) {
+      if (ends_when_free(context, node, signals)) return context.exit_code;
+    } else {
+      signals.wait();
+    }
     end_by_force(context, node, signals);
   } else if (!stopped.ok()) {
     report(context, stopped.error());
@@ -121,19 +153,49 @@ int stay(Context& context, Node& node, const EndingSignals& signals) {
 
 }  // namespace
 
+namespace {
+
+std::string status_words(const std::vector<std::string>& waiting) {
+  if (waiting.empty()) return "All that it is to map is mapped";
+  std::string names;
+  for (const std::string& name : waiting) names += (names.empty() ? "" : ", ") + name;
+  return one_line("Not mapped yet: " + names + " (braid why NAME)");
+}
+
+}  // namespace
+
 int run_node(Context& context, NodeOptions options, const std::function<void(const json&)>& ready) {
   leave_working_directory();
+  auto manager = Manager::of_environment();
+  auto watchdog_ns =
+      watchdog_interval_ns(std::getenv("WATCHDOG_USEC"), std::getenv("WATCHDOG_PID"), ::getpid());
+  if (!manager.ok() || !watchdog_ns.ok()) {
+    report(context, manager.ok() ? watchdog_ns.error() : manager.error(), kUsage);
+    return context.exit_code;
+  }
+  const Manager& told = **manager;
   // The daemon has no terminal that it belongs to.
   const EndingSignals signals(/*hangup=*/options.role != "daemon");
   options.device = context.device;
+  if (told.there())
+    options.still_wanted = [&told](const std::vector<std::string>& waiting) {
+      [[maybe_unused]] const bool ok = told.tell("STATUS=" + status_words(waiting)).ok();
+    };
   auto node = Node::start(std::move(options));
   if (!node.ok()) {
+    [[maybe_unused]] const bool ok = told.tell("STATUS=" + one_line(node.error().message())).ok();
     report(context, node.error());
     return context.exit_code;
   }
+  // Exports and the control socket are there.
   auto status = (*node)->call("status", json::object());
   if (status.ok()) ready(*status);
-  return stay(context, **node, signals);
+  if (const Status failed = told.tell("READY=1"); !failed.ok()) {
+    report(context, failed.error());
+    return context.exit_code;
+  }
+  const Watchdog watchdog(**node, told, *watchdog_ns);
+  return stay(context, **node, signals, told);
 }
 
 int map_in_foreground(Context& context, const json& params, bool tcp_within_host,
@@ -159,7 +221,8 @@ int map_in_foreground(Context& context, const json& params, bool tcp_within_host
     return context.exit_code;
   }
   mapped(*device);
-  return stay(context, **node, signals);
+  auto nobody = Manager::at("");
+  return stay(context, **node, signals, **nobody);
 }
 
 }  // namespace braid::cli

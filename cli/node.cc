@@ -43,7 +43,8 @@ NodeState::NodeState(base::Host& host, base::Reactor& reactor, Reactors reactors
       options_(std::move(options)),
       io_process_(std::move(io_process)),
       server_gone_(reactor),
-      path_call_ended_(reactor) {
+      path_call_ended_(reactor),
+      wanted_changed_(reactor) {
   log_what_is_missing(reactor_.log(), io_process_);
 }
 
@@ -174,6 +175,7 @@ class NodeImpl final : public Node {
     if (state_->wants_server()) BRAID_CHECK(reactor_->run_until_done(state_->start_server()));
     // The home's last: the node ends by it.
     BRAID_TRY(thread_, start_thread("braid-io", *reactor_));
+    reactor_->post([this] { state_->map_wanted(); });
     return control_->serve([this](std::shared_ptr<ControlCall> call) { take(std::move(call)); });
   }
 
@@ -189,7 +191,18 @@ class NodeImpl final : public Node {
     });
   }
 
+  void look_alive(std::function<void()> done) override {
+    reactor_->post([this, done = std::move(done)] { ask_next(1, done); });
+  }
+
  private:
+  /// On the home's thread: asks the reactor of that number, then those after it.
+  void ask_next(size_t number, const std::function<void()>& done) {
+    if (number >= reactors_.size()) return done();
+    reactors_[number]->post([this, number, done] {
+      reactor_->post([this, number, done] { ask_next(number + 1, done); });
+    });
+  }
   Status make_reactor() {
     base::Reactor::Options options;
     options.name = reactors_.empty() ? "io" : fmt::format("io{}", reactors_.size());

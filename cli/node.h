@@ -58,6 +58,15 @@ inline constexpr const char* kRdmaDevices = "rdma";
 /// Threads of a node, serving and mapping.
 inline constexpr unsigned kReactorsMax = 16;
 
+/// A device that the node maps by itself when it starts, and tries again to map until its server is
+/// there: until then `braid list`, `show` and `why` tell of it, and `braid unmap` gives it up.
+struct WantedMap {
+  std::string name;    // of the device
+  std::string target;  // for people
+  std::string params;  // of the call "map", as JSON
+  std::string source;  // who wants it, for people: "/etc/braid/braid.toml:12:1"
+};
+
 struct NodeOptions {
   std::string name;  // of its control socket
   /// The device to use: of list_ibv_devices(), several with commas between them, kRdmaDevices, or
@@ -78,6 +87,12 @@ struct NodeOptions {
   /// Take the measures of a process that the kernel's write-back may wait for (bnbd/io_process.h).
   /// Servers too: their client may be a node of this machine.
   bool io_process = false;
+  std::vector<WantedMap> maps;
+  /// Called on the home's thread, and not to wait there, when what is wanted and not mapped yet has
+  /// changed; once at the start. Empty: nobody.
+  std::function<void(const std::vector<std::string>& waiting)> still_wanted;
+  /// Between two attempts to map what is wanted.
+  uint64_t wanted_retry_ns = 1'000'000'000;
   uint64_t poll_budget_ns = 50'000;
   /// How long a server tries to listen where somebody listens already: a process that was killed
   /// keeps its ports until the kernel has ended its io_uring, which may be a while after it is
@@ -127,6 +142,9 @@ class Node {
   /// a disk that is served does not answer: then nothing may be destroyed, the process has to end
   /// by std::_Exit (the destructor does).
   virtual void stop(bool force, std::function<void(const base::Status&)> done) = 0;
+  /// Has each reactor say that it runs, the home last; `done` is called on the home's thread when
+  /// all have. One that is stuck never does.
+  virtual void look_alive(std::function<void()> done) = 0;
 };
 
 }  // namespace braid::cli

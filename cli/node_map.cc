@@ -28,15 +28,6 @@ Status check_name(const std::string& name) {
   return make_error(allowed.code(), "{}; see --name", allowed.error().message());
 }
 
-/// The export's last word, with what a name may not hold replaced.
-std::string default_name(const std::string& export_name) {
-  std::string name = export_name.substr(export_name.rfind('/') + 1).substr(0, bnbd::kDeviceNameMax);
-  for (char& c : name)
-    if (!bnbd::check_device_name(std::string("x") + c).ok()) c = '_';
-  if (name.starts_with('.')) name.front() = '_';
-  return name.empty() ? "disk" : name;
-}
-
 Result<bnbd::wire::AccessMode> parse_access(const std::string& text) {
   using bnbd::wire::AccessMode;
   if (text == "rw") return AccessMode::kReadWrite;
@@ -59,7 +50,7 @@ Task<Result<json>> NodeState::map(json params, CallerGone gone) {
   BRAID_CO_TRY(const std::string target_text, text_param(params, "target", ""));
   BRAID_CO_TRY(Target target, parse_target(target_text));
   BRAID_CO_TRY(std::string name, text_param(params, "name", ""));
-  if (name.empty()) name = default_name(target.export_name);
+  if (name.empty()) name = default_device_name(target.export_name);
   BRAID_CO_CHECK(check_name(name));
   BRAID_CO_TRY(const std::string access, text_param(params, "access", "rw"));
   BRAID_CO_TRY(const std::string front_end, text_param(params, "front_end", "auto"));
@@ -288,7 +279,9 @@ Task<Status> NodeState::give_to_kernel(DevicePtr device, std::vector<Paths> ways
 
 /// Undoes a mapping that failed or was given up.
 Task<void> NodeState::take_back(DevicePtr device, const Error& why) {
-  reactor_.log().info("mapping {}: {}", device->target, why.message());
+  // What is tried again and again tells only what is new (node_wanted.cc).
+  if (!wanted_named(device->name))
+    reactor_.log().info("mapping {}: {}", device->target, why.message());
   if (device->remote) give_up_mapping(device);
   if (device->kernel) {
     const auto detached = co_await device->kernel->detach(bnbd::DetachMode::kForce);

@@ -108,6 +108,17 @@ struct MappedDevice {
 };
 using DevicePtr = std::shared_ptr<MappedDevice>;
 
+/// A device that is to be mapped as soon as its server lets it be.
+struct WantedDevice {
+  explicit WantedDevice(WantedMap map) : what(std::move(map)) {}
+  const WantedMap what;
+  bool given_up = false;
+  uint64_t since_ns = 0;
+  uint64_t attempts = 0;  // that failed
+  std::string why;        // the last of them did; empty: none has yet
+};
+using WantedPtr = std::shared_ptr<WantedDevice>;
+
 /// What a node does, on its reactor.
 class NodeState {
  public:
@@ -119,6 +130,8 @@ class NodeState {
   bool wants_server() const { return options_.serve.has_value(); }
   /// The node outlives it.
   base::Task<base::Status> start_server();
+  /// Begins to map what is wanted; returns at once.
+  void map_wanted();
   base::Task<base::Result<nlohmann::json>> call(std::string method, nlohmann::json params,
                                                 CallerGone gone);
   base::Task<base::Status> stop(bool force);
@@ -193,6 +206,13 @@ class NodeState {
   DevicePtr device_named(const std::string& name) const;
   std::string phase_text(const MappedDevice& device) const;  // "is being unmapped since 3 s"
 
+  // node_wanted.cc
+  base::Task<void> keep_wanting(WantedPtr wanted);
+  base::Task<bool> wanting_ends();
+  void tell_wanted() const;
+  WantedPtr wanted_named(const std::string& name) const;
+  nlohmann::json wanted_status(const WantedDevice& wanted) const;
+
   // node_status.cc
   nlohmann::json status() const;
   nlohmann::json unready_status(const MappedDevice& device) const;
@@ -229,6 +249,9 @@ class NodeState {
       std::make_shared<std::atomic<unsigned>>(0);
   std::list<SessionPtr> sessions_;
   std::list<DevicePtr> devices_;  // in the order of mapping
+  std::list<WantedPtr> wanted_;   // and not mapped yet
+  bool wanting_over_ = false;     // the node was told to end
+  base::Signal wanted_changed_;
 };
 
 }  // namespace braid::cli

@@ -317,6 +317,8 @@ std::string NodeState::hca_to(const std::string& server) const {
 json NodeState::status() const {
   json devices = json::array();
   for (const DevicePtr& device : devices_) devices.push_back(device_status(*device));
+  for (const WantedPtr& wanted : wanted_)
+    if (device_named(wanted->what.name) == nullptr) devices.push_back(wanted_status(*wanted));
   json sessions = json::array();
   for (const SessionPtr& shared : sessions_)
     if (shared->session) sessions.push_back(session_status(*shared));

@@ -55,8 +55,17 @@ Task<Result<json>> NodeState::unmap(json params, CallerGone gone) {
   BRAID_CO_TRY(const bool force, bool_param(params, "force"));
   if (gone && gone()) co_return Error(Errc::kCanceled, "the caller has gone");
   const DevicePtr device = device_named(name);
+  const WantedPtr wanted = wanted_named(name);
+  if (wanted) {
+    wanted->given_up = true;
+    wanted_changed_.notify_all();
+    if (device == nullptr) {
+      co_return json{
+          {"name", name}, {"device", nullptr}, {"target", wanted->what.target}, {"lost", ""}};
+    }
+  }
   if (device == nullptr) co_return make_error(Errc::kNotFound, "no mapped device \"{}\"", name);
-  if (device->phase == DevicePhase::kMapping && !force)
+  if (device->phase == DevicePhase::kMapping && !force && !wanted)
     co_return make_error(Errc::kBusy, "\"{}\" {}; --force gives it up", name, phase_text(*device));
   if (device->phase == DevicePhase::kUnmapping && !force)
     co_return make_error(Errc::kBusy, "\"{}\" {}{}; --force gives up what is not written back yet",
@@ -229,6 +238,8 @@ Task<Status> NodeState::stop_server() {
 Task<Status> NodeState::stop(bool force) {
   stopping_ = true;
   stopping_by_force_ = stopping_by_force_ || force;
+  wanting_over_ = true;
+  wanted_changed_.notify_all();
   const std::list<DevicePtr> devices = devices_;
   const auto begin = [&](const DevicePtr& device) {
     device->outcome = Status();
@@ -263,6 +274,7 @@ Task<Status> NodeState::stop(bool force) {
     device->kernel.reset();
     co_await dismantle(device);
   }
+  while (!wanted_.empty()) co_await wanted_changed_.wait();
   while (path_calls_ > 0) co_await path_call_ended_.wait();
   BRAID_CO_CHECK(co_await stop_server());
   if (left.empty()) co_return Status();

@@ -22,18 +22,22 @@ constexpr uint32_t kHeaderBytes = 4096;
 constexpr uint32_t kQueueDepthMin = 2;
 constexpr uint32_t kQueueDepthMax = 4096;
 
-/// Number and size of a session's chunks share the 28 bits that name a place in them.
 base::Status check_queue_depth(uint32_t queue_depth, uint32_t max_io_bytes) {
-  const uint64_t chunk_bytes = std::bit_ceil(max_io_bytes + kHeaderBytes);
-  if (trs::ImmCodec::fits(queue_depth, chunk_bytes)) return {};
-  uint32_t most = kQueueDepthMax;
-  while (most > kQueueDepthMin && !trs::ImmCodec::fits(most, chunk_bytes)) most /= 2;
+  const uint32_t most = queue_depth_max(max_io_bytes);
+  if (queue_depth <= most) return {};
   return make_error(Errc::kInvalid,
                     "--queue-depth {}: with --max-io {} at most {}; a smaller --max-io allows more",
                     queue_depth, size_text(max_io_bytes), most);
 }
 
 }  // namespace
+
+uint32_t queue_depth_max(uint32_t max_io_bytes) {
+  const uint64_t chunk_bytes = std::bit_ceil(max_io_bytes + kHeaderBytes);
+  uint32_t most = kQueueDepthMax;
+  while (most > kQueueDepthMin && !trs::ImmCodec::fits(most, chunk_bytes)) most /= 2;
+  return most;
+}
 
 Result<std::vector<SyntheticExport>> parse_synthetic(const std::vector<std::string>& texts,
                                                      const char* option) {

@@ -19,6 +19,10 @@ namespace braid::cli {
 base::Result<std::vector<SyntheticExport>> parse_synthetic(const std::vector<std::string>& texts,
                                                            const char* option);
 
+/// How many requests of at most that size a session may have in flight: number and size of its
+/// chunks share the 28 bits that name a place in them.
+uint32_t queue_depth_max(uint32_t max_io_bytes);
+
 struct ServeArguments {
   std::string root;
   std::vector<std::string> listen;  // none: all addresses, port 1234

@@ -7,6 +7,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "bnbd/kernel_device.h"
 #include "cli/resolve.h"
 
 namespace braid::cli {
@@ -226,6 +227,14 @@ std::string duration_text(uint64_t duration_ns) {
   if (duration_ns == base::kNever) return "never";
   return fmt::format("{:g} s",
                      static_cast<double>(duration_ns) / static_cast<double>(base::kSecond));
+}
+
+std::string default_device_name(const std::string& export_name) {
+  std::string name = export_name.substr(export_name.rfind('/') + 1).substr(0, bnbd::kDeviceNameMax);
+  for (char& c : name)
+    if (!bnbd::check_device_name(std::string("x") + c).ok()) c = '_';
+  if (name.starts_with('.')) name.front() = '_';
+  return name.empty() ? "disk" : name;
 }
 
 std::string size_text(uint64_t bytes) {

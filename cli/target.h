@@ -58,6 +58,10 @@ bool is_loopback(std::string_view ip);
 /// "10.0.0.1:1234", "[::1]:1234".
 std::string address_text(const vhca::Address& address);
 
+/// What a device is called that was given no name: the export's last word, with what a name may not
+/// hold replaced.
+std::string default_device_name(const std::string& export_name);
+
 /// Bytes from "4096", "64k", "2G", "1.5T", "2GiB": powers of 1024. kInvalid for anything else, and
 /// for 0.
 base::Result<uint64_t> parse_size(std::string_view text);

@@ -7,6 +7,8 @@ find_package(spdlog REQUIRED)
 find_package(OpenSSL REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(nlohmann_json REQUIRED)
+# Its headers alone, in one source (cli/config/toml.cc).
+find_path(BRAID_TOMLPLUSPLUS toml++/toml.h REQUIRED)
 pkg_check_modules(uring REQUIRED IMPORTED_TARGET liburing)
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(fuse3 REQUIRED IMPORTED_TARGET fuse3)

@@ -1,0 +1,204 @@
+// What only shows when all files have been read; and the node that they describe.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/config/config.h"
+#include "cli/hcas.h"
+#include "cli/serve_arguments.h"
+#include "cli/target.h"
+
+namespace braid::cli {
+
+using base::Result;
+using nlohmann::json;
+
+namespace {
+
+constexpr const char* kKinds[] = {"memory", "null"};
+
+void wrong(std::vector<Problem>& problems, const Place& place, std::string what) {
+  problems.push_back({place, std::move(what)});
+}
+
+/// The place of what gives an entry its name.
+Place name_place(const Entry& entry) {
+  for (const char* key : {"name", "target"})
+    if (const Setting* const found = entry.find(key)) return found->value.place;
+  return entry.place;
+}
+
+void judge_names(const Config& config, const char* group, std::vector<Problem>& problems) {
+  std::map<std::string, Place> seen;
+  for (const Entry* const entry : config.all(group)) {
+    const std::string name = entry_name(*entry);
+    if (name.empty()) continue;
+    const Place place = name_place(*entry);
+    const auto [first, added] = seen.emplace(name, place);
+    if (!added)
+      wrong(problems, place,
+            fmt::format("{} \"{}\" is there twice, the first time at {}{}",
+                        group_text(*entry->group), name, first->second.text(),
+                        entry->find("name") == nullptr ? "; give one a name" : ""));
+  }
+}
+
+void judge_export(const Entry& entry, std::vector<Problem>& problems) {
+  if (entry.find("name") == nullptr)
+    wrong(problems, entry.place, "[[export]] without a name: want name = \"...\"");
+  std::string kinds;
+  unsigned given = 0;
+  for (const char* kind : kKinds) {
+    kinds += fmt::format("{}{}", kinds.empty() ? "" : ", ", kind);
+    if (entry.find(kind) != nullptr) ++given;
+  }
+  if (given != 1)
+    wrong(problems, entry.place,
+          fmt::format("[[export]] \"{}\" has {} of {}: want one", entry_name(entry),
+                      given == 0 ? "none" : "several", kinds));
+}
+
+uint64_t max_io_bytes(const Entry& serve) {
+  const auto bytes = parse_size(serve.text("max_io", "1M"));
+  return bytes.ok() ? bytes.value() : 0;
+}
+
+void judge_serve(const Config& config, std::vector<Problem>& problems) {
+  const Entry& serve = config.group("serve");
+  if (serve.find("root") == nullptr && config.all("export").empty()) {
+    for (const auto& [name, setting] : serve.settings)
+      if (setting.value.place.line > 0)
+        wrong(
+            problems, setting.value.place,
+            fmt::format("[serve] {} says how to export, but nothing is to be exported: add [serve] "
+                        "root = \"DIRECTORY\" or an [[export]]",
+                        name));
+    return;
+  }
+  const Setting* const depth = serve.find("queue_depth");
+  const uint64_t io_bytes = max_io_bytes(serve);
+  if (depth == nullptr && serve.find("max_io") == nullptr) return;
+  const auto given = static_cast<int64_t>(serve.count("queue_depth", 128));
+  const auto most = static_cast<int64_t>(queue_depth_max(static_cast<uint32_t>(io_bytes)));
+  const Place& place = (depth != nullptr ? depth : serve.find("max_io"))->value.place;
+  // What was typed is told of in the words of the command line, see ServeArguments.
+  if (given > most && place.line > 0)
+    wrong(
+        problems, place,
+        fmt::format("[serve] queue_depth = {}: with max_io {} at most {}; a smaller max_io allows "
+                    "more",
+                    given, size_text(io_bytes), most));
+}
+
+json json_of(const Value& value) {
+  switch (value.kind) {
+    case ValueKind::kTruth:
+      return value.truth;
+    case ValueKind::kInteger:
+      return value.integer;
+    case ValueKind::kList: {
+      json list = json::array();
+      for (const Value& item : value.items) list.push_back(json_of(item));
+      return list;
+    }
+    default:
+      return value.text;
+  }
+}
+
+Result<ServeOptions> serve_options(const Config& config) {
+  const Entry& serve = config.group("serve");
+  ServeArguments arguments;
+  arguments.root = serve.text("root");
+  arguments.listen = serve.texts("listen");
+  arguments.wire = config.group("node").text("wire", "auto");
+  arguments.keys = serve.text("keys");
+  arguments.read_only = serve.truth("read_only");
+  arguments.block_devices = serve.truth("block_devices");
+  arguments.reactors = serve.count("reactors", arguments.reactors);
+  arguments.queue_depth = serve.count("queue_depth", arguments.queue_depth);
+  arguments.max_io = serve.text("max_io", arguments.max_io);
+  arguments.chunk_guard = serve.text("chunk_guard", arguments.chunk_guard);
+  for (const Entry* const entry : config.all("export")) {
+    const std::string name = entry->text("name");
+    if (const Setting* const size = entry->find("memory"))
+      arguments.memory.push_back(name + "=" + size->value.text);
+    if (const Setting* const size = entry->find("null"))
+      arguments.null.push_back(name + "=" + size->value.text);
+  }
+  return arguments.options();
+}
+
+}  // namespace
+
+void judge_config(const Config& config, std::vector<Problem>& problems) {
+  if (const Setting* const device = config.group("node").find("device"))
+    if (const auto names = parse_devices(device->value.text); !names.ok())
+      wrong(problems, device->value.place,
+            fmt::format("[node] device: {}", names.error().message()));
+  for (const Entry* const entry : config.all("export")) judge_export(*entry, problems);
+  for (const Entry* const entry : config.all("map"))
+    if (entry->find("target") == nullptr)
+      wrong(problems, entry->place,
+            "[[map]] without a target: want target = \"HOST[:PORT]/EXPORT\"");
+  judge_names(config, "export", problems);
+  judge_names(config, "map", problems);
+  judge_serve(config, problems);
+}
+
+Result<NodeOptions> node_options(const Config& config) {
+  const Entry& node = config.group("node");
+  NodeOptions options;
+  options.name = node.text("name", "daemon");
+  options.role = "daemon";
+  options.device = node.text("device");
+  options.key_file = node.text("key");
+  options.map_reactors = node.count("map_reactors", 1);
+  options.tcp_within_host = node.text("wire", "auto") == "tcp";
+  options.io_process = true;
+  if (config.group("serve").find("root") != nullptr || !config.all("export").empty()) {
+    BRAID_TRY(options.serve, serve_options(config));
+  }
+  for (const Entry* const entry : config.all("map")) {
+    WantedMap wanted;
+    wanted.name = entry_name(*entry);
+    wanted.target = entry->text("target");
+    wanted.source = entry->place.text();
+    json params = json::object();
+    for (const auto& [key, setting] : entry->settings) params[key] = json_of(setting.value);
+    params["name"] = wanted.name;
+    wanted.params = params.dump();
+    options.maps.push_back(std::move(wanted));
+  }
+  return options;
+}
+
+std::string config_json(const Config& config) {
+  const auto of_entry = [](const Entry& entry) {
+    json members = json::object();
+    for (const ConfigKey& key : config_keys()) {
+      if (key.group != std::string_view(entry.group->name)) continue;
+      const Setting* const setting = entry.find(key.name);
+      if (setting == nullptr) continue;
+      json instead = json::array();
+      for (const Place& place : setting->instead) instead.push_back(place.text());
+      members[key.name] = {{"value", json_of(setting->value)},
+                           {"source", setting->value.place.text()},
+                           {"instead_of", instead}};
+    }
+    return members;
+  };
+  json all{{"files", config.files}};
+  for (const ConfigGroup& group : config_groups()) {
+    if (!group.list) {
+      all[group.name] = of_entry(config.group(group.name));
+      continue;
+    }
+    all[group.name] = json::array();
+    for (const Entry* const entry : config.all(group.name))
+      all[group.name].push_back(of_entry(*entry));
+  }
+  return all.dump(2, ' ', false, json::error_handler_t::replace);
+}
+
+}  // namespace braid::cli
