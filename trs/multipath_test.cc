@@ -39,6 +39,30 @@ TEST_F(Multipath, RequestsInFlightAtTheUserAreAnsweredByTheOtherPath) {
   expect_all_permits_back();
 }
 
+TEST_F(Multipath, RequestsLeaveADeviceWhoseLinkIsDownAtOnce) {
+  connect_both();
+  cut_a(true);
+  auto writes = make_writes(12);
+  submit_all(writes);
+  const uint64_t cut_ns = client->home().now_ns();
+  ASSERT_EQ(client->session->device_down(*client->device), 1u);
+  ASSERT_TRUE(until([&] { return all_done(writes); }));
+  EXPECT_LT(client->home().now_ns() - cut_ns, 10 * kMillisecond);
+  expect_written_once(writes);
+  EXPECT_THAT(client->session->paths()[0].why, HasSubstr("the link of"));
+  cut_a(false);
+  ASSERT_TRUE(until_up(2));
+}
+
+TEST_F(Multipath, ALinkThatIsDownAndNoOtherChangesNothing) {
+  connect_both();
+  std::optional<base::Status> removed;
+  remove_path(1, removed);
+  ASSERT_TRUE(until([&] { return removed.has_value(); }));
+  EXPECT_EQ(client->session->device_down(*client->device), 0u);
+  EXPECT_EQ(up(), 1u) << "it may come back before anybody has noticed";
+}
+
 TEST_F(Multipath, RequestsWhoseAnswersAreLostAreAnsweredAgain) {
   connect_both();
   to_client_a(true);

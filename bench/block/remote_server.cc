@@ -87,6 +87,8 @@ void serve(Channel& channel, const ServeOptions& serve) {
   options.transport.listen = {.ip = "127.0.0.1", .port = 0};
   options.transport.reactors = {side.reactor.get()};
   options.transport.sessions_max = serve.sessions_max;
+  options.transport.guard = serve.guard;
+  options.root = serve.root;
   options.transport.connections_max = std::max(16 * serve.sessions_max, 1024u);
   const auto server = must(bnbd::ExportServer::create(*device, options));
   channel.send({{"port", server->address().port}});

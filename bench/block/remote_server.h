@@ -11,6 +11,7 @@
 #include "bench/braid_side.h"
 #include "bench/process.h"
 #include "bnbd/remote.h"
+#include "trs/server.h"
 #include "vhca/device.h"
 
 namespace braid::bench {
@@ -45,6 +46,8 @@ struct Store {
 };
 struct ServeOptions {
   std::vector<Store> stores = {};
+  std::string root = {};  // a folder whose files are exported, too, with O_DIRECT; empty: none
+  trs::ChunkGuard guard = trs::ChunkGuard::kNone;
   RemoteWay way = {};
   unsigned sessions_max = 64;
 };

@@ -60,9 +60,8 @@ class BothEnds {
     server_device_ = bench::must(vhca::create_soft_device(*server_.host, *server_.reactor));
     client_device_ = bench::must(vhca::create_soft_device(*client_.host, *client_.reactor));
     bnbd::ExportServerOptions serve;
-    serve.named.push_back({.kind = bnbd::NamedExport::Kind::kMemory,
-                           .name = kExport,
-                           .size_bytes = kStoreBytes});
+    serve.named.push_back(
+        {.kind = bnbd::NamedExport::Kind::kMemory, .name = kExport, .size_bytes = kStoreBytes});
     serve.transport.listen = {.ip = "127.0.0.1", .port = 0};
     serve.transport.reactors = {server_.reactor.get()};
     exports_ = bench::must(bnbd::ExportServer::create(*server_device_, serve));

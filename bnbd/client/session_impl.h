@@ -57,6 +57,9 @@ class SessionImpl final : public RemoteSession, private trs::SessionUser {
   std::vector<trs::ClientStatistics> statistics_by_reactor() const override;
   std::string server_text() const override;
   void drop_path(std::string_view why) override { transport_->drop_path(why); }
+  size_t device_down(const vhca::Device& device) override {
+    return transport_->device_down(device);
+  }
   std::string explain() const override { return transport_->explain(); }
   base::Result<size_t> add_path(const RemotePath& path) override;
   base::Task<base::Status> remove_path(size_t id) override { return transport_->remove_path(id); }

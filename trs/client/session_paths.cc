@@ -88,6 +88,24 @@ base::Status Session::reconnect_path(size_t id) {
   return {};
 }
 
+size_t Session::device_down(const vhca::Device& device) {
+  std::vector<Path*> by_it;
+  bool another = false;
+  for (const auto& path : paths_) {
+    if (!path || !path->connected()) continue;
+    if (&domain_.device(path->device_index()) == &device) {
+      by_it.push_back(path.get());
+    } else {
+      another = true;
+    }
+  }
+  if (!another) return 0;
+  for (Path* const path : by_it) {
+    path->lose(make_error(Errc::kDisconnected, "the link of {} is down", device.info().name));
+  }
+  return by_it.size();
+}
+
 std::vector<PathStatus> Session::paths() const {
   std::vector<PathStatus> all;
   for (const auto& path : paths_) {

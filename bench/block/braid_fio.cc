@@ -1,0 +1,91 @@
+#include "bench/block/braid_fio.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+namespace braid::bench {
+namespace {
+
+constexpr int kStartMs = 60'000;
+constexpr const char* kFile = "bench.img";
+
+/// Of the same build as this program: BIN/../lib/braid-fio.so.
+std::filesystem::path engine_file() {
+  std::error_code error;
+  const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
+  return self.parent_path().parent_path() / "lib" / "braid-fio.so";
+}
+
+class BraidEngine : public FioTarget {
+ public:
+  BraidEngine(const RemoteWay& way, Backend backend, trs::ChunkGuard guard)
+      : way_(way), backend_(backend), guard_(guard) {}
+  std::string name() const override {
+    return fmt::format("fio external engine on a braid remote device, {}{}{}", to_string(way_.wire),
+                       backend_ == Backend::kFile ? ", file with O_DIRECT" : "",
+                       guard_ == trs::ChunkGuard::kNone ? "" : ", chunks guarded by copies");
+  }
+  std::string threads() const override {
+    return way_.poll_budget_ns > 0
+               ? "one a side; both spin, yield after each empty turn"
+               : "one a side; both sleep (fio's side has a keeper that looks every 50 ms)";
+  }
+
+  base::Status start(Bench& bench, uint64_t store_bytes) override {
+    if (!std::filesystem::exists(engine_file())) {
+      return base::make_error(base::Errc::kNotFound, "{}: not built (./run setup)",
+                              engine_file().string());
+    }
+    ServeOptions options{.way = way_};
+    options.guard = guard_;
+    if (backend_ == Backend::kFile) {
+      options.root = bench.scratch.path("served");
+      BRAID_CHECK(make_file(options.root, store_bytes));
+    } else {
+      options.stores = {{kFile, store_bytes}};
+    }
+    BRAID_TRY(server_, Process::call(bench.interrupts, bench.cpus.server,
+                                     [&](Channel& channel) { serve(channel, options); }));
+    BRAID_TRY(const auto ready, server_->receive(kStartMs));
+    port_ = ready.at("port");
+    return base::ok_status();
+  }
+
+  std::vector<std::string> engine() const override {
+    return {"--ioengine=external:" + engine_file().string(),
+            fmt::format("--target=127.0.0.1:{}/{}", port_, kFile),
+            fmt::format("--wire={}", way_.wire == Wire::kTcp ? "tcp" : "auto"),
+            fmt::format("--poll_budget={}us", way_.poll_budget_ns / base::kMicrosecond)};
+  }
+  std::vector<pid_t> servers() const override { return {server_->pid()}; }
+
+ private:
+  static base::Status make_file(const std::string& folder, uint64_t bytes) {
+    std::error_code error;
+    std::filesystem::create_directories(folder, error);
+    const std::string path = folder + "/" + kFile;
+    const int fd = ::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+    if (fd < 0) return base::sys_error(errno, path);
+    const int result = ::posix_fallocate(fd, 0, static_cast<off_t>(bytes));
+    ::close(fd);
+    if (result != 0) return base::sys_error(result, path);
+    return base::ok_status();
+  }
+
+  const RemoteWay way_;
+  const Backend backend_;
+  const trs::ChunkGuard guard_;
+  std::optional<Process> server_;
+  uint16_t port_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<FioTarget> braid_engine(const RemoteWay& way, Backend backend,
+                                        trs::ChunkGuard guard) {
+  return std::make_unique<BraidEngine>(way, backend, guard);
+}
+
+}  // namespace braid::bench
