@@ -137,6 +137,7 @@ Task<void> NodeState::take_away_apart(DevicePtr device, bool force) {
 void NodeState::insist(const DevicePtr& device) {
   if (device->force || !device->remote) return;
   device->force = true;
+  if (device->filters) reactor_.spawn(let_filters_go(device));
   have_patience(*device);
   lose_patience(device);
 }
@@ -194,8 +195,15 @@ void NodeState::begin_close(const DevicePtr& device) {
   reactor_.spawn(close_remote(device));
 }
 
+Task<void> NodeState::let_filters_go(DevicePtr device) {
+  co_await device->filters->let_go();
+}
+
+/// What filters hold goes to the remote device first, which ends it.
 Task<void> NodeState::close_remote(DevicePtr device) {
+  if (device->filters) co_await device->filters->let_go();
   co_await device->remote->close();
+  if (device->filters) co_await device->filters->drained();
   device->closed = true;
   device->changed.notify_all();
 }
@@ -206,6 +214,7 @@ Task<void> NodeState::dismantle(DevicePtr device) {
     begin_close(device);
     while (!device->closed || device->remapping > 0) co_await device->changed.wait();
     reactor_.cancel(device->patience);
+    device->filters.reset();
     device->remote.reset();
   }
   if (device->session) co_await leave_session(device->session);
