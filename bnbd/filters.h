@@ -164,6 +164,7 @@ class FilterStack {
   base::Task<base::Status> follow_size();
   void forget();
   std::vector<std::string> explain() const;
+  uint64_t holding() const;  // requests, now
 
  private:
   FilterStack() = default;

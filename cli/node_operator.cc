@@ -25,9 +25,9 @@ Task<Result<json>> NodeState::remap(json params) {
   if (device == nullptr) co_return make_error(Errc::kNotFound, "no mapped device \"{}\"", name);
   if (device->phase != DevicePhase::kMapped)
     co_return make_error(Errc::kBusy, "\"{}\" {}", name, phase_text(*device));
-  ++device->remapping;
+  ++device->calls;
   const Status mapped = co_await remap_with_path(device);
-  --device->remapping;
+  --device->calls;
   device->changed.notify_all();
   if (!mapped.ok()) co_return mapped.error().with("\"{}\"", name);
   co_return device_status(*device);

@@ -105,7 +105,7 @@ struct MappedDevice {
   base::Signal changed;       // phase, closed
   uint64_t kernel_bytes = 0;  // the size that the kernel's device has
   bool following = false;     // the kernel is being told of another
-  unsigned remapping = 0;     // calls that wait for remote->remap()
+  unsigned calls = 0;         // that wait for something of `remote` or `filters`
   std::string size_trouble;   // why the kernel has another than the remote device
   void* const node;
   uint64_t patience_ends_ns = 0;  // of an unmap by force

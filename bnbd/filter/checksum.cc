@@ -62,7 +62,7 @@ class ChecksumDevice final : public FilterDevice {
   }
   std::string explain() const override {
     const FilterCounters counted = counters();
-    if (counted.mismatches > 0)
+    if (!mismatches_->last().empty())
       return fmt::format("{} blocks that were read are not what was written, the last one: {}",
                          counted.mismatches, mismatches_->last());
     const uint64_t covered_bytes = table_->covered_blocks() * spec_.checksum.block_bytes;
@@ -79,7 +79,7 @@ class ChecksumDevice final : public FilterDevice {
     table_->cut(0);
     home_.spawn(sweep(home_, table_));
   }
-  Task<Status> follow_size() override { co_return co_await cover(home_, table_, below_); }
+  Task<Status> follow_size() override { return cover(home_, table_, below_); }
 
   /// The table outlives the work, which may be slow.
   static Task<Status> cover(base::Reactor& home, std::shared_ptr<ChecksumTable> table,

@@ -78,6 +78,12 @@ void FilterStack::forget() {
   for (const auto& filter : filters_) filter->forget();
 }
 
+uint64_t FilterStack::holding() const {
+  uint64_t sum = 0;
+  for (const auto& filter : filters_) sum += filter->counters().holding;
+  return sum;
+}
+
 std::vector<std::string> FilterStack::explain() const {
   std::vector<std::string> texts;
   for (const auto& filter : filters_)
