@@ -80,9 +80,9 @@ wait "$writer" || true
   >"$work/own.log" 2>&1 &
 own=$!
 wait_for_line 60 "the map in the foreground" "$work/own.log" '^/dev/' "$own"
-device=$(cut -d ' ' -f 1 "$work/own.log")
+device=$(grep -oE '^/dev/[a-z0-9]+' "$work/own.log")
 read_at 0 1 || fail "a read in the foreground"
 "$braid" --control "$node.own" show disk.img --json >"$work/device.json"
 told "d['filter_statistics'][0]['delayed'] > 0"
-kill -INT "$own"
+kill -TERM "$own"
 wait "$own" || fail "the end of the foreground: $(cat "$work/own.log")"
