@@ -24,7 +24,7 @@ Task<Result<std::unique_ptr<Filter>>> create_filter(base::Reactor& home, BlockDe
     case FilterKind::kChecksum:
       break;
   }
-  co_return co_await filter::create_checksum(home, below, std::move(spec), std::move(name));
+  co_return co_await filter::create_checksum(home, below, spec, std::move(name));
 }
 
 }  // namespace
