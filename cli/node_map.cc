@@ -44,6 +44,31 @@ Result<bnbd::KernelDeviceKind> parse_front_end(const std::string& text) {
   return make_error(Errc::kInvalid, "front end \"{}\": want auto, nbd or fuse", text);
 }
 
+Result<std::vector<bnbd::FilterSpec>> filters_param(const json& params) {
+  BRAID_TRY(const std::vector<std::string> texts, texts_param(params, "filters"));
+  if (texts.size() > bnbd::kFiltersMax)
+    return make_error(Errc::kInvalid, "{} filters: {} are the most", texts.size(),
+                      bnbd::kFiltersMax);
+  std::vector<bnbd::FilterSpec> specs;
+  for (const std::string& text : texts) {
+    BRAID_TRY(bnbd::FilterSpec spec, bnbd::parse_filter(text));
+    specs.push_back(spec);
+  }
+  return specs;
+}
+
+/// What another client writes would be taken for damage.
+Status check_filters(const std::vector<bnbd::FilterSpec>& specs, bnbd::wire::AccessMode mode) {
+  if (mode != bnbd::wire::AccessMode::kMigration) return {};
+  for (const bnbd::FilterSpec& spec : specs)
+    if (spec.kind == bnbd::FilterKind::kChecksum)
+      return make_error(Errc::kInvalid,
+                        "filter \"{}\" with access migration: another client may write, too, and "
+                        "its data would be taken for damage",
+                        to_string(spec));
+  return {};
+}
+
 }  // namespace
 
 Task<Result<json>> NodeState::map(json params, CallerGone gone) {
@@ -65,6 +90,8 @@ Task<Result<json>> NodeState::map(json params, CallerGone gone) {
   SessionKind kind;
   BRAID_CO_TRY(kind.reactors, count_param(params, "reactors", options_.map_reactors, kReactorsMax));
   BRAID_CO_TRY(kind.guard_reads, bool_param(params, "guard_reads"));
+  BRAID_CO_TRY(std::vector<bnbd::FilterSpec> filter_specs, filters_param(params));
+  BRAID_CO_CHECK(check_filters(filter_specs, options.mode));
   BRAID_CO_CHECK(may_map(name));
   BRAID_CO_TRY(std::vector<Paths> ways, co_await ways_to(target.paths));
   BRAID_CO_TRY(std::string key_file, text_param(params, "key", options_.key_file.c_str()));
@@ -77,6 +104,7 @@ Task<Result<json>> NodeState::map(json params, CallerGone gone) {
   device->target = fmt::format("{}/{}", paths_text(target.paths), target.export_name);
   device->key = std::move(key);
   device->kind = kind;
+  device->filter_specs = std::move(filter_specs);
   device->since_ns = reactor_.now_ns();
   device->mapper_gone = std::move(gone);
   devices_.push_back(device);
@@ -260,13 +288,16 @@ Task<Status> NodeState::give_to_kernel(DevicePtr device, std::vector<Paths> ways
   device->remote = std::move(*remote);
   BRAID_CO_CHECK(given_up(*device));
 
+  BRAID_CO_CHECK(co_await put_filters_on(device));
+  BRAID_CO_CHECK(given_up(*device));
+
   bnbd::KernelDeviceOptions kernel_options;
   kernel_options.kind = kind;
   kernel_options.name = device->name;
   // The kernel reads and flushes on the way, and waits for the answers.
   reactor_.schedule_after(device->patience, kPatienceTickNs);
-  device->kernel_bytes = device->remote->info().size_bytes;
-  auto kernel = co_await options_.attach(reactor_, *device->remote, std::move(kernel_options));
+  device->kernel_bytes = device->top().info().size_bytes;
+  auto kernel = co_await options_.attach(reactor_, device->top(), std::move(kernel_options));
   const Status wanted = given_up(*device);
   if (!kernel.ok() && wanted.ok())
     co_return kernel.error().with("giving \"{}\" to the kernel", device->name);
@@ -275,6 +306,22 @@ Task<Status> NodeState::give_to_kernel(DevicePtr device, std::vector<Paths> ways
     device->path = device->kernel->path();
   }
   co_return wanted;
+}
+
+Task<Status> NodeState::put_filters_on(DevicePtr device) {
+  if (device->filter_specs.empty()) co_return Status();
+  std::vector<bnbd::FilterSpec> specs = device->filter_specs;
+  auto filters =
+      co_await bnbd::FilterStack::create(reactor_, *device->remote, std::move(specs), device->name);
+  if (!filters.ok()) co_return filters.error();
+  device->filters = std::move(*filters);
+  // From now on no change of size is missed.
+  device->remote->watch([weak = std::weak_ptr<MappedDevice>(device)] {
+    const DevicePtr changed = weak.lock();
+    if (changed && changed->filters) changed->filters->size_changed();
+  });
+  device->filters->size_changed();
+  co_return co_await device->filters->follow_size();
 }
 
 /// Undoes a mapping that failed or was given up.

@@ -25,9 +25,9 @@ Task<Result<json>> NodeState::remap(json params) {
   if (device == nullptr) co_return make_error(Errc::kNotFound, "no mapped device \"{}\"", name);
   if (device->phase != DevicePhase::kMapped)
     co_return make_error(Errc::kBusy, "\"{}\" {}", name, phase_text(*device));
-  ++device->remapping;
+  ++device->calls;
   const Status mapped = co_await remap_with_path(device);
-  --device->remapping;
+  --device->calls;
   device->changed.notify_all();
   if (!mapped.ok()) co_return mapped.error().with("\"{}\"", name);
   co_return device_status(*device);
@@ -38,6 +38,8 @@ Task<Result<json>> NodeState::remap(json params) {
 Task<Status> NodeState::remap_with_path(DevicePtr device) {
   bnbd::RemoteDevice& remote = *device->remote;
   const uint64_t until_ns = reactor_.now_ns() + options_.path_patience_ns;
+  // Whoever had it meanwhile may have written to it.
+  if (device->filters) device->filters->forget();
   Status asked = co_await remote.remap();
   while (asked.code() == Errc::kDisconnected) {
     do {
@@ -118,7 +120,10 @@ Task<Result<json>> NodeState::reload_keys() {
 void NodeState::watch_size(const DevicePtr& device) {
   const std::weak_ptr<MappedDevice> weak = device;
   device->remote->watch([this, weak] {
-    if (const DevicePtr changed = weak.lock()) reactor_.spawn(follow_size(changed));
+    const DevicePtr changed = weak.lock();
+    if (!changed) return;
+    if (changed->filters) changed->filters->size_changed();
+    reactor_.spawn(follow_size(changed));
   });
   reactor_.spawn(follow_size(device));  // it may have changed while the kernel got it
 }
@@ -130,7 +135,9 @@ Task<void> NodeState::follow_size(DevicePtr device) {
   while (device->phase == DevicePhase::kMapped && device->kernel &&
          device->remote->info().size_bytes != device->kernel_bytes) {
     const uint64_t size_bytes = device->remote->info().size_bytes;
-    const Status followed = co_await device->kernel->follow_size();
+    Status followed;
+    if (device->filters) followed = co_await device->filters->follow_size();
+    if (followed.ok()) followed = co_await device->kernel->follow_size();
     device->kernel_bytes = size_bytes;
     device->size_trouble = followed.ok() ? "" : followed.error().message();
     if (followed.ok())

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 
@@ -16,6 +17,24 @@ inline base::Result<std::string> text_param(const nlohmann::json& params, const 
   if (!found->is_string())
     return base::make_error(base::Errc::kInvalid, "parameter \"{}\" must be a string", key);
   return found->get<std::string>();
+}
+
+/// A list of strings of the parameters; empty if it is missing, kInvalid if it is none.
+inline base::Result<std::vector<std::string>> texts_param(const nlohmann::json& params,
+                                                          const char* key) {
+  std::vector<std::string> texts;
+  const auto found = params.find(key);
+  if (found == params.end()) return texts;
+  const auto wrong = [&] {
+    return base::make_error(base::Errc::kInvalid, "parameter \"{}\" must be a list of strings",
+                            key);
+  };
+  if (!found->is_array()) return wrong();
+  for (const nlohmann::json& one : *found) {
+    if (!one.is_string()) return wrong();
+    texts.push_back(one.get<std::string>());
+  }
+  return texts;
 }
 
 /// A number of the parameters; `fallback` if it is missing, kInvalid unless it is one of 1 to

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/reactor.h"
 #include "base/timer.h"
+#include "bnbd/filters.h"
 #include "bnbd/io_process.h"
 #include "bnbd/kernel_device.h"
 #include "bnbd/remote.h"
@@ -85,8 +86,13 @@ struct MappedDevice {
   trs::KeyPtr key;     // that its session is to prove; null: none
   SessionKind kind;    // that its session is to be of
   SessionPtr session;
+  std::vector<bnbd::FilterSpec> filter_specs;  // the first is nearest to the kernel
   std::unique_ptr<bnbd::RemoteDevice> remote;
+  std::unique_ptr<bnbd::FilterStack> filters;  // null: none
   std::unique_ptr<bnbd::KernelDevice> kernel;
+  bnbd::BlockDevice& top() const {
+    return filters ? filters->top() : static_cast<bnbd::BlockDevice&>(*remote);
+  }
   DevicePhase phase = DevicePhase::kMapping;
   uint64_t since_ns = 0;   // in this phase
   CallerGone mapper_gone;  // while it is being mapped
@@ -99,7 +105,7 @@ struct MappedDevice {
   base::Signal changed;       // phase, closed
   uint64_t kernel_bytes = 0;  // the size that the kernel's device has
   bool following = false;     // the kernel is being told of another
-  unsigned remapping = 0;     // calls that wait for remote->remap()
+  unsigned calls = 0;         // that wait for something of `remote` or `filters`
   std::string size_trouble;   // why the kernel has another than the remote device
   void* const node;
   uint64_t patience_ends_ns = 0;  // of an unmap by force
@@ -155,6 +161,7 @@ class NodeState {
   base::Task<base::Status> give_to_kernel(DevicePtr device, std::vector<Paths> ways,
                                           bnbd::RemoteDeviceOptions options,
                                           bnbd::KernelDeviceKind kind);
+  base::Task<base::Status> put_filters_on(DevicePtr device);
   base::Task<void> take_back(DevicePtr device, const base::Error& why);
 
   // node_paths.cc
@@ -197,6 +204,7 @@ class NodeState {
   static constexpr uint64_t kPatienceTickNs = 100 * base::kMillisecond;
   void begin_close(const DevicePtr& device);
   base::Task<void> close_remote(DevicePtr device);
+  static base::Task<void> let_filters_go(DevicePtr device);
   base::Task<void> dismantle(DevicePtr device);
   base::Task<base::Status> stop_server();
   void have_patience(MappedDevice& device);

@@ -99,6 +99,47 @@ json export_status(const bnbd::ExportStatus& exported, const std::string& server
           {"why", {exported.holders.empty() ? "nobody has it open" : "open by " + open_by}}};
 }
 
+std::vector<std::string> filter_texts(const std::vector<bnbd::FilterSpec>& specs) {
+  std::vector<std::string> texts;
+  for (const bnbd::FilterSpec& spec : specs) texts.push_back(to_string(spec));
+  return texts;
+}
+
+/// Of each filter what its kind counts.
+json filter_status(const bnbd::Filter& filter) {
+  const bnbd::FilterCounters s = filter.counters();
+  json status{{"filter", filter.text()}, {"requests", s.requests}};
+  switch (filter.kind()) {
+    case bnbd::FilterKind::kDelay:
+      status.update({{"delayed", s.held}, {"delayed_ns", s.held_ns}, {"holding", s.holding}});
+      break;
+    case bnbd::FilterKind::kRate:
+      status.update({{"throttled", s.held}, {"throttled_ns", s.held_ns}, {"holding", s.holding}});
+      break;
+    case bnbd::FilterKind::kError:
+      status["failed"] = s.failed;
+      break;
+    case bnbd::FilterKind::kChecksum:
+      status.update({{"failed", s.failed},
+                     {"blocks_verified", s.verified},
+                     {"blocks_mismatched", s.mismatches},
+                     {"blocks_unknown", s.unknown},
+                     {"blocks_changing", s.changing},
+                     {"blocks_partial", s.partial},
+                     {"blocks_learned", s.learned},
+                     {"memory_bytes", s.memory_bytes}});
+      break;
+  }
+  return status;
+}
+
+json filter_statistics(const bnbd::FilterStack* filters) {
+  json all = json::array();
+  if (filters == nullptr) return all;
+  for (const auto& filter : filters->filters()) all.push_back(filter_status(*filter));
+  return all;
+}
+
 }  // namespace
 
 json NodeState::session_status(const SharedSession& shared) const {
@@ -156,6 +197,7 @@ json NodeState::unready_status(const MappedDevice& device) const {
           {"front_end", nullptr},
           {"reactors", device.kind.reactors},
           {"guard_reads", device.kind.guard_reads},
+          {"filters", filter_texts(device.filter_specs)},
           {"why", {fmt::format("'{}' {}", device.name, phase_text(device))}}};
 }
 
@@ -175,6 +217,8 @@ json NodeState::device_status(const MappedDevice& device) const {
         "turns",
         device.kind.reactors, options_.processors, options_.processors == 1 ? "" : "s"));
   if (!device.size_trouble.empty()) why.push_back(device.size_trouble);
+  if (device.filters)
+    for (const std::string& text : device.filters->explain()) why.push_back(text);
   json kernel = nullptr;
   if (device.kernel) {
     const uint64_t patience_ns = device.kernel->waits_at_most_ns();
@@ -204,6 +248,7 @@ json NodeState::device_status(const MappedDevice& device) const {
           {"front_end", device.kernel ? json(device.kernel->kind_text()) : json(nullptr)},
           {"reactors", device.kind.reactors},
           {"guard_reads", device.kind.guard_reads},
+          {"filters", filter_texts(device.filter_specs)},
           {"hca", hca_of(*device.session)},
           {"why", why},
           {"limits", to_json(remote.info)},
@@ -211,6 +256,7 @@ json NodeState::device_status(const MappedDevice& device) const {
           {"io_process", io_process_texts()},
           {"kernel", kernel},
           {"statistics", block_statistics(remote.statistics)},
+          {"filter_statistics", filter_statistics(device.filters.get())},
           {"requests",
            {{"in_progress", remote.in_progress},
             {"waiting", remote.waiting},

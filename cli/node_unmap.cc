@@ -95,11 +95,13 @@ Result<bnbd::DetachMode> NodeState::may_unmap(const MappedDevice& device) const 
   if (device.closing || device.remote->state() == bnbd::RemoteState::kOpen)
     return bnbd::DetachMode::kPolite;
   const bnbd::RemoteDeviceStatus remote = device.remote->status();
-  if (remote.in_progress + remote.waiting == 0) return bnbd::DetachMode::kIfClean;
+  const uint64_t held = device.filters ? device.filters->holding() : 0;
+  const uint64_t waiting = remote.in_progress + remote.waiting + held;
+  if (waiting == 0) return bnbd::DetachMode::kIfClean;
   return make_error(Errc::kBusy,
                     "\"{}\" cannot be written back without its server, and {} requests wait for it "
                     "({}); --force gives them up",
-                    device.name, remote.in_progress + remote.waiting, remote.explanation);
+                    device.name, waiting, remote.explanation);
 }
 
 Task<Status> NodeState::take_away(DevicePtr device, bool force) {
@@ -146,6 +148,7 @@ Task<void> NodeState::take_away_apart(DevicePtr device, bool force) {
 void NodeState::insist(const DevicePtr& device) {
   if (device->force || !device->remote) return;
   device->force = true;
+  if (device->filters) reactor_.spawn(let_filters_go(device));
   have_patience(*device);
   lose_patience(device);
 }
@@ -203,8 +206,18 @@ void NodeState::begin_close(const DevicePtr& device) {
   reactor_.spawn(close_remote(device));
 }
 
+Task<void> NodeState::let_filters_go(DevicePtr device) {
+  ++device->calls;
+  co_await device->filters->let_go();
+  --device->calls;
+  device->changed.notify_all();
+}
+
+/// What filters hold goes to the remote device first, which ends it.
 Task<void> NodeState::close_remote(DevicePtr device) {
+  if (device->filters) co_await device->filters->let_go();
   co_await device->remote->close();
+  if (device->filters) co_await device->filters->drained();
   device->closed = true;
   device->changed.notify_all();
 }
@@ -213,8 +226,9 @@ Task<void> NodeState::close_remote(DevicePtr device) {
 Task<void> NodeState::dismantle(DevicePtr device) {
   if (device->remote) {
     begin_close(device);
-    while (!device->closed || device->remapping > 0) co_await device->changed.wait();
+    while (!device->closed || device->calls > 0) co_await device->changed.wait();
     reactor_.cancel(device->patience);
+    device->filters.reset();
     device->remote.reset();
   }
   if (device->session) co_await leave_session(device->session);

@@ -7,6 +7,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "bnbd/filters.h"
 #include "cli/control.h"
 #include "cli/foreground.h"
 #include "cli/node.h"
@@ -33,6 +34,7 @@ struct MapArguments {
   std::string lost_after = "never";
   unsigned reactors = 0;  // 0: as the node has it
   bool guard_reads = false;
+  std::vector<std::string> filters;  // the first is nearest to the kernel
   bool foreground = false;
   std::string wire = "auto";
 };
@@ -58,6 +60,7 @@ json to_params(const MapArguments& arguments) {
   // The node leaves its working directory, and reads the file itself: no secret goes to it.
   if (arguments.reactors > 0) params["reactors"] = arguments.reactors;
   if (arguments.guard_reads) params["guard_reads"] = true;
+  if (!arguments.filters.empty()) params["filters"] = arguments.filters;
   if (!arguments.key.empty()) params["key"] = std::filesystem::absolute(arguments.key).string();
   return params;
 }
@@ -70,6 +73,9 @@ void map(Context& context, const MapArguments& arguments) {
     return report(context, limit.error().with("--give-up-after"), kUsage);
   if (auto loss = parse_duration(arguments.lost_after); !loss.ok())
     return report(context, loss.error().with("--lost-after"), kUsage);
+  for (const std::string& text : arguments.filters)
+    if (auto filter = bnbd::parse_filter(text); !filter.ok())
+      return report(context, filter.error().with("--filter"), kUsage);
   if (arguments.foreground) {
     if (!context.control.empty()) return report(context, is_a_node_itself(), kUsage);
     context.exit_code =
@@ -177,6 +183,11 @@ void add_map(CLI::App& app, Context& context) {
   verb->add_flag("--guard-reads", arguments->guard_reads,
                  "reads land in memory of their own and are copied: for a server that is not "
                  "trusted with the memory of what reads from it");
+  verb->add_option("--filter", arguments->filters,
+                   "delay:, error:, rate: or checksum: what happens to its requests on the way; "
+                   "several may be given, the first is nearest to the kernel")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   verb->add_option("--wire", arguments->wire,
                    "with --foreground: auto, or tcp for a server of another user of this host (a "
                    "daemon is told when it starts)")
@@ -195,6 +206,8 @@ void add_map(CLI::App& app, Context& context) {
       "  braid map 10.0.0.1/disk.img --reactors 4   more than one core can do\n"
       "  braid map 10.0.0.1/vm/a.img --access migration   where the virtual machine moves to\n"
       "  braid map 10.0.0.1/disk.img --key /etc/braid/vm7.key\n"
+      "  braid map 10.0.0.1/disk.img --filter rate:bytes=100M,ops=5000\n"
+      "  braid map 10.0.0.1/disk.img --filter checksum --filter delay:read=200us,percent=1\n"
       "  braid map --foreground localhost/disk.img");
   verb->callback([&context, arguments] { map(context, *arguments); });
 }
