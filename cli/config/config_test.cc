@@ -111,6 +111,7 @@ access = "ro"
 reactors = 2
 guard_reads = true
 give_up_after = "5s"
+filters = ["checksum", "delay:read=1ms"]
 )"});
   EXPECT_THAT(all.words(), ElementsAre());
   auto options = node_options(all.config);
@@ -118,12 +119,20 @@ give_up_after = "5s"
   ASSERT_EQ(options->maps.size(), 1U);
   EXPECT_EQ(options->maps[0].name, "disk.img");
   EXPECT_EQ(options->maps[0].source, "a:2:1");
-  EXPECT_EQ(json::parse(options->maps[0].params), json({{"target", "10.0.0.1/vm/disk.img"},
-                                                        {"name", "disk.img"},
-                                                        {"access", "ro"},
-                                                        {"reactors", 2},
-                                                        {"guard_reads", true},
-                                                        {"give_up_after", "5s"}}));
+  EXPECT_EQ(json::parse(options->maps[0].params),
+            json({{"target", "10.0.0.1/vm/disk.img"},
+                  {"name", "disk.img"},
+                  {"access", "ro"},
+                  {"reactors", 2},
+                  {"guard_reads", true},
+                  {"give_up_after", "5s"},
+                  {"filters", {"checksum", "delay:read=1ms"}}}));
+}
+
+TEST(Config, FiltersAreJudgedAsTheCommandLines) {
+  const Read all = read({"[[map]]\ntarget = \"10.0.0.1/a\"\nfilters = [\"delay:read=often\"]\n"});
+  ASSERT_EQ(all.words().size(), 1U);
+  EXPECT_THAT(all.words()[0], HasSubstr("often"));
 }
 
 TEST(Config, LaterFilesOverrideValuesAndAddEntries) {

@@ -77,6 +77,8 @@ constexpr ConfigKey kKeys[] = {
     {"map", "guard_reads", kTruth, "", "false",
      "reads land in memory of their own and are copied: for a server that is not trusted with "
      "the memory of what reads from it"},
+    {"map", "filters", kFilters, "", "none",
+     "what its requests go through, as `braid map --filter` takes it"},
 };
 
 size_t distance(std::string_view a, std::string_view b) {

@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include "bnbd/filters.h"
 #include "bnbd/kernel_device.h"
 #include "cli/config/keys.h"
 #include "cli/target.h"
@@ -79,6 +80,8 @@ std::optional<std::string> wrong_text(const ConfigKey& key, const std::string& t
       return why(parse_target(text));
     case KeyKind::kDeviceName:
       return why(bnbd::check_device_name(text));
+    case KeyKind::kFilters:
+      return why(bnbd::parse_filter(text));
     default:
       return std::nullopt;
   }
@@ -111,6 +114,7 @@ std::optional<std::string> wrong(const ConfigKey& key, const Value& value, Value
       return wrong_size(key, value, taken);
     case KeyKind::kAddresses:
     case KeyKind::kTexts:
+    case KeyKind::kFilters:
       return wrong_list(key, value, taken);
     default:
       if (value.kind != ValueKind::kText) return "";
@@ -155,6 +159,9 @@ std::string wanted_by(const ConfigKey& key) {
       return "a target, for example \"10.0.0.1/disk.img\"";
     case KeyKind::kTexts:
       return "a text, or a list of texts";
+    case KeyKind::kFilters:
+      return "a filter, for example \"delay:read=1ms\", or a list of them, the one nearest to the "
+             "user first";
   }
   return "";
 }
