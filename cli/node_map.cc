@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "cli/key_file.h"
+#include "cli/nbd_arguments.h"
 #include "cli/node_params.h"
 #include "cli/node_state.h"
 
@@ -28,15 +29,6 @@ Status check_name(const std::string& name) {
   return make_error(allowed.code(), "{}; see --name", allowed.error().message());
 }
 
-/// The export's last word, with what a name may not hold replaced.
-std::string default_name(const std::string& export_name) {
-  std::string name = export_name.substr(export_name.rfind('/') + 1).substr(0, bnbd::kDeviceNameMax);
-  for (char& c : name)
-    if (!bnbd::check_device_name(std::string("x") + c).ok()) c = '_';
-  if (name.starts_with('.')) name.front() = '_';
-  return name.empty() ? "disk" : name;
-}
-
 Result<bnbd::wire::AccessMode> parse_access(const std::string& text) {
   using bnbd::wire::AccessMode;
   if (text == "rw") return AccessMode::kReadWrite;
@@ -50,6 +42,7 @@ Result<bnbd::KernelDeviceKind> parse_front_end(const std::string& text) {
   if (text == "auto") return KernelDeviceKind::kAuto;
   if (text == "nbd") return KernelDeviceKind::kNbd;
   if (text == "fuse") return KernelDeviceKind::kFuse;
+  if (text == "nbd-server") return KernelDeviceKind::kNbdServer;
   return make_error(Errc::kInvalid, "front end \"{}\": want auto, nbd or fuse", text);
 }
 
@@ -59,11 +52,14 @@ Task<Result<json>> NodeState::map(json params, CallerGone gone) {
   BRAID_CO_TRY(const std::string target_text, text_param(params, "target", ""));
   BRAID_CO_TRY(Target target, parse_target(target_text));
   BRAID_CO_TRY(std::string name, text_param(params, "name", ""));
-  if (name.empty()) name = default_name(target.export_name);
+  if (name.empty()) name = default_device_name(target.export_name);
   BRAID_CO_CHECK(check_name(name));
   BRAID_CO_TRY(const std::string access, text_param(params, "access", "rw"));
   BRAID_CO_TRY(const std::string front_end, text_param(params, "front_end", "auto"));
   BRAID_CO_TRY(const bnbd::KernelDeviceKind kernel_kind, parse_front_end(front_end));
+  if (kernel_kind == bnbd::KernelDeviceKind::kNbdServer && !nbd_)
+    co_return make_error(Errc::kInvalid, "node \"{}\" is no NBD server; see braid nbd",
+                         options_.name);
   BRAID_CO_TRY(const std::string limit, text_param(params, "give_up_after", "never"));
   BRAID_CO_TRY(const std::string loss, text_param(params, "lost_after", "never"));
   bnbd::RemoteDeviceOptions options;
@@ -275,10 +271,17 @@ Task<Status> NodeState::give_to_kernel(DevicePtr device, std::vector<Paths> ways
   // The kernel reads and flushes on the way, and waits for the answers.
   reactor_.schedule_after(device->patience, kPatienceTickNs);
   device->kernel_bytes = device->remote->info().size_bytes;
-  auto kernel = co_await options_.attach(reactor_, *device->remote, std::move(kernel_options));
+  using Attached = Result<std::unique_ptr<bnbd::KernelDevice>>;
+  Task<Attached> attaching =
+      kind == bnbd::KernelDeviceKind::kNbdServer
+          ? give_to_nbd_clients(device)
+          : options_.attach(reactor_, *device->remote, std::move(kernel_options));
+  Attached kernel = co_await std::move(attaching);
   const Status wanted = given_up(*device);
   if (!kernel.ok() && wanted.ok())
-    co_return kernel.error().with("giving \"{}\" to the kernel", device->name);
+    co_return kernel.error().with("giving \"{}\" to {}", device->name,
+                                  kind == bnbd::KernelDeviceKind::kNbdServer ? "NBD clients"
+                                                                             : "the kernel");
   if (kernel.ok()) {
     device->kernel = std::move(*kernel);
     device->path = device->kernel->path();

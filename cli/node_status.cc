@@ -316,6 +316,7 @@ std::string NodeState::hca_to(const std::string& server) const {
 
 json NodeState::status() const {
   json devices = json::array();
+  for (const LocalExport& local : locals_) devices.push_back(local_status(local));
   for (const DevicePtr& device : devices_) devices.push_back(device_status(*device));
   json sessions = json::array();
   for (const SessionPtr& shared : sessions_)
@@ -332,6 +333,7 @@ json NodeState::status() const {
           {"version", BRAID_VERSION},
           {"hca", hcas_.text()},
           {"server", server_status()},
+          {"nbd", nbd_status()},
           {"exports", exports},
           {"devices", devices},
           {"sessions", sessions},

@@ -263,6 +263,7 @@ Task<Status> NodeState::stop(bool force) {
     device->kernel.reset();
     co_await dismantle(device);
   }
+  co_await stop_nbd(force);
   while (path_calls_ > 0) co_await path_call_ended_.wait();
   BRAID_CO_CHECK(co_await stop_server());
   if (left.empty()) co_return Status();
