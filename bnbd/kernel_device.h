@@ -27,6 +27,7 @@ enum class KernelDeviceKind : uint8_t {
   kAuto,  // nbd.ko where the kernel has it, else FUSE + loop
   kNbd,
   kFuse,
+  kNbdServer,  // no device of the kernel: an export for NBD clients (bnbd/nbd_service.h)
 };
 std::string_view to_string(KernelDeviceKind kind);
 

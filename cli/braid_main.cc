@@ -44,6 +44,7 @@ int run(braid::cli::Context& context, int argc, char** argv) {
   add_resize(app, context);
   add_key(app, context);
   add_config(app, context);
+  add_nbd(app, context);
   app.footer("See also: braidd --help (the daemon), braid VERB --help (with examples).");
   try {
     app.parse(argc, argv);

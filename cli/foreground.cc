@@ -225,4 +225,28 @@ int map_in_foreground(Context& context, const json& params, bool tcp_within_host
   return stay(context, **node, signals, **nobody);
 }
 
+int run_nbd(Context& context, NodeOptions options, const std::vector<json>& remote,
+            const std::function<void(const json&)>& ready) {
+  leave_working_directory();
+  const EndingSignals signals(/*hangup=*/true);
+  options.device = context.device;
+  auto node = Node::start(std::move(options));
+  if (!node.ok()) {
+    report(context, node.error());
+    return context.exit_code;
+  }
+  signals.let_kill();
+  for (const json& params : remote) {
+    auto device = (*node)->call("map", params);
+    if (device.ok()) continue;
+    signals.block();
+    report(context, device.error());
+    return context.exit_code;
+  }
+  signals.block();
+  auto status = (*node)->call("status", json::object());
+  if (status.ok()) ready(*status);
+  return stay(context, **node, signals);
+}
+
 }  // namespace braid::cli

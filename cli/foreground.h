@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
+#include <vector>
 
 #include "cli/node.h"
 #include "cli/verbs/verbs.h"
@@ -20,5 +21,10 @@ int run_node(Context& context, NodeOptions options,
 /// is mapped ends the process at once.
 int map_in_foreground(Context& context, const nlohmann::json& params, bool tcp_within_host,
                       const std::function<void(const nlohmann::json&)>& mapped);
+
+/// The same for an NBD server: starts the node, maps `remote` (parameters of "map") one after the
+/// other, calls `ready` with its status, stays.
+int run_nbd(Context& context, NodeOptions options, const std::vector<nlohmann::json>& remote,
+            const std::function<void(const nlohmann::json&)>& ready);
 
 }  // namespace braid::cli

@@ -173,6 +173,7 @@ class NodeImpl final : public Node {
     state_ = std::make_unique<NodeState>(*host_, *reactor_, some, *hcas_, std::move(options),
                                          std::move(io_process));
     if (state_->wants_server()) BRAID_CHECK(reactor_->run_until_done(state_->start_server()));
+    if (state_->wants_nbd()) BRAID_CHECK(reactor_->run_until_done(state_->start_nbd()));
     // The home's last: the node ends by it.
     BRAID_TRY(thread_, start_thread("braid-io", *reactor_));
     reactor_->post([this] { state_->map_wanted(); });

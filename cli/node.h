@@ -50,6 +50,25 @@ struct ServeOptions {
   trs::ChunkGuard chunk_guard = trs::ChunkGuard::kNone;
 };
 
+/// A device of this process for NBD clients, as opposed to one of a server's.
+struct LocalNbdExport {
+  enum class Kind : uint8_t { kFile, kMemory, kNull };
+  Kind kind = Kind::kMemory;
+  std::string name;
+  std::string path;         // kFile: absolute
+  uint64_t size_bytes = 0;  // the others
+};
+
+/// An NBD server: its local exports, and the devices that are mapped with the front end
+/// "nbd-server".
+struct NbdOptions {
+  std::string unix_path;  // absolute; empty: none
+  std::vector<vhca::Address> listen;
+  std::vector<LocalNbdExport> local;
+  std::string default_export;  // what a client gets that names none; empty: the first
+  bool read_only = false;
+};
+
 /// The device that a node uses if it is told none: no RDMA device is called so.
 inline constexpr const char* kSoftDevice = "soft0";
 /// All RDMA devices that can be used when the node starts.
@@ -72,10 +91,11 @@ struct NodeOptions {
   /// The device to use: of list_ibv_devices(), several with commas between them, kRdmaDevices, or
   /// kSoftDevice. Empty: kSoftDevice.
   std::string device;
-  std::string role;  // "daemon", "server", "device"
+  std::string role;  // "daemon", "server", "device", "nbd"
   /// The key of maps that name none (cli/key_file.h); empty: they have none.
   std::string key_file;
   std::optional<ServeOptions> serve;
+  std::optional<NbdOptions> nbd;
   /// Of maps that name no number: threads that carry a device's requests, the home and further
   /// ones, which are started when they are needed.
   unsigned map_reactors = 1;

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "cli/key_file.h"
+#include "cli/nbd_arguments.h"
 #include "cli/node_params.h"
 #include "cli/node_state.h"
 
@@ -41,6 +42,7 @@ Result<bnbd::KernelDeviceKind> parse_front_end(const std::string& text) {
   if (text == "auto") return KernelDeviceKind::kAuto;
   if (text == "nbd") return KernelDeviceKind::kNbd;
   if (text == "fuse") return KernelDeviceKind::kFuse;
+  if (text == "nbd-server") return KernelDeviceKind::kNbdServer;
   return make_error(Errc::kInvalid, "front end \"{}\": want auto, nbd or fuse", text);
 }
 
@@ -80,6 +82,9 @@ Task<Result<json>> NodeState::map(json params, CallerGone gone) {
   BRAID_CO_TRY(const std::string access, text_param(params, "access", "rw"));
   BRAID_CO_TRY(const std::string front_end, text_param(params, "front_end", "auto"));
   BRAID_CO_TRY(const bnbd::KernelDeviceKind kernel_kind, parse_front_end(front_end));
+  if (kernel_kind == bnbd::KernelDeviceKind::kNbdServer && !nbd_)
+    co_return make_error(Errc::kInvalid, "node \"{}\" is no NBD server; see braid nbd",
+                         options_.name);
   BRAID_CO_TRY(const std::string limit, text_param(params, "give_up_after", "never"));
   BRAID_CO_TRY(const std::string loss, text_param(params, "lost_after", "never"));
   bnbd::RemoteDeviceOptions options;
@@ -297,10 +302,17 @@ Task<Status> NodeState::give_to_kernel(DevicePtr device, std::vector<Paths> ways
   // The kernel reads and flushes on the way, and waits for the answers.
   reactor_.schedule_after(device->patience, kPatienceTickNs);
   device->kernel_bytes = device->top().info().size_bytes;
-  auto kernel = co_await options_.attach(reactor_, device->top(), std::move(kernel_options));
+  using Attached = Result<std::unique_ptr<bnbd::KernelDevice>>;
+  Task<Attached> attaching =
+      kind == bnbd::KernelDeviceKind::kNbdServer
+          ? give_to_nbd_clients(device)
+          : options_.attach(reactor_, device->top(), std::move(kernel_options));
+  Attached kernel = co_await std::move(attaching);
   const Status wanted = given_up(*device);
   if (!kernel.ok() && wanted.ok())
-    co_return kernel.error().with("giving \"{}\" to the kernel", device->name);
+    co_return kernel.error().with("giving \"{}\" to {}", device->name,
+                                  kind == bnbd::KernelDeviceKind::kNbdServer ? "NBD clients"
+                                                                             : "the kernel");
   if (kernel.ok()) {
     device->kernel = std::move(*kernel);
     device->path = device->kernel->path();

@@ -18,6 +18,7 @@
 #include "bnbd/filters.h"
 #include "bnbd/io_process.h"
 #include "bnbd/kernel_device.h"
+#include "bnbd/nbd_service.h"
 #include "bnbd/remote.h"
 #include "bnbd/server.h"
 #include "cli/control.h"
@@ -124,6 +125,13 @@ struct WantedDevice {
   std::string why;        // the last of them did; empty: none has yet
 };
 using WantedPtr = std::shared_ptr<WantedDevice>;
+/// A device of this process that NBD clients have.
+struct LocalExport {
+  std::string name;
+  std::string target;  // "memory:1G"
+  std::unique_ptr<bnbd::BlockDevice> device;
+  std::unique_ptr<bnbd::KernelDevice> front;
+};
 
 /// What a node does, on its reactor.
 class NodeState {
@@ -134,10 +142,12 @@ class NodeState {
             NodeOptions options, std::vector<bnbd::IoProcessStep> io_process);
 
   bool wants_server() const { return options_.serve.has_value(); }
-  /// The node outlives it.
+  bool wants_nbd() const { return options_.nbd.has_value(); }
+  /// The node outlives both.
   base::Task<base::Status> start_server();
   /// Begins to map what is wanted; returns at once.
   void map_wanted();
+  base::Task<base::Status> start_nbd();
   base::Task<base::Result<nlohmann::json>> call(std::string method, nlohmann::json params,
                                                 CallerGone gone);
   base::Task<base::Status> stop(bool force);
@@ -146,6 +156,15 @@ class NodeState {
   // node.cc
   base::Result<vhca::Device*> server_options(bnbd::ExportServerOptions& server);
   base::Task<base::Status> listen(vhca::Device& first, bnbd::ExportServerOptions server);
+
+  // node_nbd.cc
+  base::Task<base::Result<std::unique_ptr<bnbd::BlockDevice>>> open_local(LocalNbdExport what);
+  base::Task<base::Status> add_local(LocalNbdExport what);
+  base::Task<base::Result<std::unique_ptr<bnbd::KernelDevice>>> give_to_nbd_clients(
+      DevicePtr device);
+  base::Task<void> stop_nbd(bool force);
+  nlohmann::json nbd_status() const;
+  nlohmann::json local_status(const LocalExport& local) const;
 
   // node_map.cc
   base::Task<base::Result<nlohmann::json>> map(nlohmann::json params, CallerGone gone);
@@ -240,6 +259,8 @@ class NodeState {
   const NodeOptions options_;
   const std::vector<bnbd::IoProcessStep> io_process_;
   std::unique_ptr<bnbd::ExportServer> server_;
+  std::unique_ptr<bnbd::NbdService> nbd_;
+  std::list<LocalExport> locals_;  // of nbd_, which goes after them
   bool server_stopping_ = false;
   uint64_t key_reloads_ = 0;   // begun
   uint64_t keys_set_by_ = 0;   // the number of the last that was done

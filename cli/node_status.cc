@@ -362,6 +362,7 @@ std::string NodeState::hca_to(const std::string& server) const {
 
 json NodeState::status() const {
   json devices = json::array();
+  for (const LocalExport& local : locals_) devices.push_back(local_status(local));
   for (const DevicePtr& device : devices_) devices.push_back(device_status(*device));
   for (const WantedPtr& wanted : wanted_)
     if (device_named(wanted->what.name) == nullptr) devices.push_back(wanted_status(*wanted));
@@ -380,6 +381,7 @@ json NodeState::status() const {
           {"version", BRAID_VERSION},
           {"hca", hcas_.text()},
           {"server", server_status()},
+          {"nbd", nbd_status()},
           {"exports", exports},
           {"devices", devices},
           {"sessions", sessions},

@@ -289,6 +289,7 @@ Task<Status> NodeState::stop(bool force) {
     co_await dismantle(device);
   }
   while (!wanted_.empty()) co_await wanted_changed_.wait();
+  co_await stop_nbd(force);
   while (path_calls_ > 0) co_await path_call_ended_.wait();
   BRAID_CO_CHECK(co_await stop_server());
   if (left.empty()) co_return Status();

@@ -64,6 +64,8 @@ std::string_view to_string(KernelDeviceKind kind) {
       return "nbd";
     case KernelDeviceKind::kFuse:
       return "fuse";
+    case KernelDeviceKind::kNbdServer:
+      return "nbd-server";
   }
   return "?";
 }
@@ -71,6 +73,9 @@ std::string_view to_string(KernelDeviceKind kind) {
 base::Task<base::Result<std::unique_ptr<KernelDevice>>> attach(base::Reactor& reactor,
                                                                BlockDevice& device,
                                                                KernelDeviceOptions options) {
+  if (options.kind == KernelDeviceKind::kNbdServer) {
+    co_return base::make_error(Errc::kNotSupported, "an NBD export is no device of the kernel");
+  }
   BRAID_CO_CHECK(check(options, device.info()));
   std::string why = "as asked for";
   if (options.kind != KernelDeviceKind::kFuse) {

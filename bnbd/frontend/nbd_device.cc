@@ -147,9 +147,11 @@ base::Task<base::Result<std::unique_ptr<KernelDevice>>> attach_nbd(base::Reactor
   BRAID_CO_TRY(auto connection,
                NbdConnection::create(std::move(parameters), slot_payload_bytes(info),
                                      std::move(sockets.kernel_ends)));
+  NbdServerOptions server_options;
+  server_options.name = options.name;
   BRAID_CO_TRY(auto server,
-               co_await NbdServers::create(reactor, device, options.name, options.slots,
-                                           std::move(sockets.our_ends)));
+               co_await NbdServers::create(reactor, device, std::move(server_options),
+                                           options.slots, std::move(sockets.our_ends)));
   const std::function<Status()> connect = [connection] { return set_up(*connection); };
   BRAID_CO_CHECK(co_await offloaded<void>(reactor, connect));
   co_return std::unique_ptr<KernelDevice>(

@@ -1,28 +1,39 @@
-// Serves a BlockDevice to an NBD client in its transmission phase, on a reactor: to nbd.ko over
-// socket pairs, or to any client that has been through the handshake.
+// Serves a BlockDevice to NBD clients in their transmission phase, on a reactor: to nbd.ko over
+// socket pairs, or to any client that has been through the handshake (bnbd/nbd_service.h).
 //
 // Each connection is a small state machine; partial reads and writes of a stream are its ordinary
 // course. Requests of all connections share one pool of slots; a connection that finds none waits,
-// and so does its client. Answers go out in the order in which the device completes.
+// and so does its client. Answers go out in the order in which the device completes. What a request
+// costs in system calls, and when the sockets are polled or watched: docs/nbd-server.md.
 //
-// Threads: the reactor's, but for alive() and statistics().
+// Threads: the reactor's, but for alive(), connections() and statistics().
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "base/await.h"
+#include "base/limited_log.h"
 #include "base/reactor.h"
 #include "bnbd/block.h"
 #include "bnbd/frontend/fd_handle.h"
+#include "bnbd/frontend/nbd_input.h"
 #include "bnbd/frontend/nbd_wire.h"
 #include "bnbd/frontend/request_slot.h"
+#include "bnbd/frontend/slot_shares.h"
 #include "bnbd/kernel_device.h"
 
 namespace braid::bnbd {
+
+struct NbdServerOptions {
+  std::string name;        // of the device, for the log
+  bool read_only = false;  // whatever the device allows
+  /// Connections that there may be at once; each is sure of a part of the slots. 0: those that it
+  /// is made with, which are of one kernel device and share as they like.
+  unsigned connections_max = 0;
+};
 
 class NbdServer : private base::Poller {
   struct Connection;
@@ -32,8 +43,9 @@ class NbdServer : private base::Poller {
     NbdServer* server = nullptr;
     Connection* connection = nullptr;  // null: its connection has ended
     NbdVerdict verdict;
-    NbdReply reply;
-    size_t answer_bytes = 0;  // the reply and the payload of a good read
+    uint64_t done_bytes = 0;  // of a range that the device clears part by part
+    NbdAnswerHead head;
+    size_t answer_bytes = 0;  // the head and the payload of a good read
     size_t sent_bytes = 0;    // of those
   };
   /// One lives on without an owner until the device has completed what it was given.
@@ -44,76 +56,102 @@ class NbdServer : private base::Poller {
 
   /// Takes connected stream sockets, one per connection.
   static base::Result<Ptr> create(base::Reactor& reactor, BlockDevice& device,
-                                  const std::string& name, std::unique_ptr<SlotPool<Slot>> pool,
+                                  NbdServerOptions options, std::unique_ptr<SlotPool<Slot>> pool,
                                   std::vector<UniqueFd> sockets);
   NbdServer(const NbdServer&) = delete;
   NbdServer& operator=(const NbdServer&) = delete;
 
+  /// One more connection, whose client has sent `early` bytes already (at most NbdInput::kBytes).
+  /// kBusy: there are as many as there may be; kCanceled: no more are taken.
+  base::Status add(UniqueFd socket, bool structured, std::span<const std::byte> early);
+  /// No request is taken any more; what was taken is answered. Idempotent.
+  void take_no_more();
   /// Closes all connections; answers that were not sent are dropped. Idempotent.
   void stop();
   /// Whether the kernel is about to close the connections because we asked for it: then that is no
   /// event to warn of.
   void expect_end(bool expected) { end_expected_ = expected; }
-  /// Returns once the device has completed everything.
+  /// Returns once the device has completed everything, and all answers are sent or dropped.
   base::Task<void> drained();
   /// False once every connection has ended.
-  bool alive() const { return base::read_shared(open_) != 0; }
+  bool alive() const { return connections() != 0; }
+  unsigned connections() const { return base::read_shared(open_); }
   KernelDeviceStatistics statistics() const;
   uint64_t device_bytes() const { return device_.info().size_bytes; }
 
  private:
   struct Connection {
-    enum class State : uint8_t {
-      kHeader,   // receiving the 28 bytes of a request
-      kWaiting,  // a whole request, no slot
-      kPayload,  // receiving the payload of a write that will run
-      kSkip,     // receiving the payload of a write that was refused
-    };
     UniqueFd socket;  // invalid: the connection has ended
-    State state = State::kHeader;
-    bool readable = true;  // until the socket says no
-    bool writable = true;
-    std::array<std::byte, sizeof(NbdRequest)> header;
-    size_t received_bytes = 0;  // of what the state receives
-    Slot* incoming = nullptr;   // kPayload, kSkip
+    NbdTerms terms;
+    NbdInput input;
+    bool readable = true;       // worth a try; else epoll will say so
+    bool starved = false;       // a whole request is there, and no slot for it
+    bool blocked = false;       // the socket has taken less than it was given
+    bool more = false;          // the last try filled all the room that there was
+    bool long_writes = false;   // the last request brought much: its payload goes past the input
+    uint64_t active_ns = 0;     // something came or went
+    uint32_t interest = 0;      // what epoll watches
+    unsigned slots = 0;         // held
+    Slot* incoming = nullptr;   // a write whose payload is being received (or, refused, skipped)
+    size_t received_bytes = 0;  // of that payload
+    size_t answer_bytes = 0;    // of `answers`, about
     base::IntrusiveList<Slot> answers;
   };
 
-  NbdServer(base::Reactor& reactor, BlockDevice& device, const std::string& name,
-            std::unique_ptr<SlotPool<Slot>> pool, UniqueFd epoll_fd, size_t connections);
+  NbdServer(base::Reactor& reactor, BlockDevice& device, NbdServerOptions options,
+            std::unique_ptr<SlotPool<Slot>> pool, UniqueFd epoll_fd);
   ~NbdServer() override;
 
+  // --- nbd_server.cc: connections, and when to look at which socket
   bool poll() override;
   bool arm() override;
+  base::Status watch(UniqueFd socket, NbdTerms terms, std::span<const std::byte> early);
+  bool serve(Connection& connection);
+  bool look_is_due(bool crowded) const;
   void look_at_sockets();
+  void sockets_ready();
+  void set_interest(Connection& connection);
+  bool may_receive(const Connection& connection) const;
   bool has_work(const Connection& connection) const;
-
-  // Each does one step. False: the socket says no for now, no slot is free, or it has ended.
-  bool receive_step(Connection& connection);
-  bool receive_header(Connection& connection);
-  bool begin_request(Connection& connection);
-  bool receive_payload(Connection& connection);
-  bool send_step(Connection& connection);
-
-  /// Up to `length` bytes; the number that came. 0: none now, or the connection has ended.
-  size_t receive(Connection& connection, std::byte* to, size_t length);
-  void run(Slot& slot);
-  static void operation_done(DeviceOp& operation, base::Errc status);
-  void answer(Slot& slot, uint32_t error);
-  void release(Slot& slot);
+  bool is_hot(const Connection& connection) const;
+  void forget_ended();
   /// Ends a connection. `reason` is for the log; null for one that took its leave.
   void end(Connection& connection, const char* reason);
 
+  // --- nbd_transmission.cc: requests and answers. True: something was done.
+  bool receive(Connection& connection);
+  bool parse(Connection& connection);
+  bool parse_payload(Connection& connection);
+  bool begin_request(Connection& connection);
+  void payload_done(Connection& connection);
+  bool may_begin(const Connection& connection) const;
+  bool send(Connection& connection);
+  void sent(Connection& connection, size_t bytes);
+  void run(Slot& slot);
+  bool continue_ranges();
+  void start(Slot& slot);
+  uint64_t range_max(BlockOp op) const;
+  static void operation_done(DeviceOp& operation, base::Errc status);
+  void answer(Slot& slot, uint32_t error, std::string_view words);
+  void release(Slot& slot);
+
   base::Reactor& reactor_;
   BlockDevice& device_;
-  const std::string name_;
+  const NbdServerOptions options_;
+  base::LimitedLog log_;  // clients come and go as they like
   std::unique_ptr<SlotPool<Slot>> pool_;
-  // Readable when a socket has become readable or writable: the reactor watches only this.
+  SlotShares shares_;
+  // Readable when a socket is; the reactor watches only this, and only while it sleeps.
   FdHandle epoll_;
   base::Watch watch_;
+  bool watched_ = false;
+  uint64_t looked_ns_ = 0;
   base::Signal completed_;
-  std::vector<Connection> connections_;
-  size_t open_ = 0;
+  std::vector<std::unique_ptr<Connection>> connections_;
+  base::IntrusiveList<Slot> ranges_;  // whose next part is to begin
+  unsigned open_ = 0;
+  bool some_ended_ = false;
+  bool taking_ = true;
   bool stopped_ = false;
   bool end_expected_ = false;
   bool released_ = false;

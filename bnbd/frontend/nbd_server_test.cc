@@ -35,8 +35,8 @@ class Nbd : public testing::Test {
           std::move(create_memory_device(threads_.host(), options)).value());
       auto pool = SlotPool<NbdServer::Slot>::create(*device_, slots);
       ASSERT_TRUE(pool.ok()) << pool.error().message();
-      auto server = NbdServer::create(threads_.reactor(), *device_, "test", std::move(pool).value(),
-                                      std::move(server_ends));
+      auto server = NbdServer::create(threads_.reactor(), *device_, options_,
+                                      std::move(pool).value(), std::move(server_ends));
       ASSERT_TRUE(server.ok()) << server.error().message();
       server_ = std::move(server).value();
     });
@@ -106,6 +106,7 @@ class Nbd : public testing::Test {
   }
 
   test::ReactorThread threads_;
+  NbdServerOptions options_{.name = "test"};
   std::vector<UniqueFd> clients_;
   std::unique_ptr<GateDevice> device_;
   NbdServer::Ptr server_;

@@ -18,8 +18,9 @@ struct Parts {
   std::vector<UniqueFd> sockets;
 };
 
-base::Task<Created> make_server(BlockQueue queue, std::string name, std::shared_ptr<Parts> parts) {
-  auto server = NbdServer::create(*queue.reactor, *queue.device, name, std::move(parts->pool),
+base::Task<Created> make_server(BlockQueue queue, NbdServerOptions options,
+                                std::shared_ptr<Parts> parts) {
+  auto server = NbdServer::create(*queue.reactor, *queue.device, options, std::move(parts->pool),
                                   std::move(parts->sockets));
   if (!server.ok()) co_return server.error();
   co_return server->release();
@@ -37,12 +38,14 @@ base::Task<bool> nothing() {
 }  // namespace
 
 base::Task<base::Result<std::unique_ptr<NbdServers>>> NbdServers::create(
-    base::Reactor& home, BlockDevice& device, std::string name, unsigned slots,
+    base::Reactor& home, BlockDevice& device, NbdServerOptions options, unsigned slots,
     std::vector<UniqueFd> sockets) {
   auto servers = std::make_unique<NbdServers>(home, device);
+  servers->connections_max_ = options.connections_max;
   std::vector<BlockQueue> queues = device.queues();
   if (queues.empty()) queues.push_back({&home, &device});
-  const size_t count = std::min(queues.size(), sockets.size());
+  const bool grows = options.connections_max > 0;
+  const size_t count = grows ? queues.size() : std::min(queues.size(), sockets.size());
   for (size_t i = 0; i < count; ++i) {
     const auto parts = std::make_shared<Parts>();
     BRAID_CO_TRY(parts->pool, co_await make_slots<NbdServer>(home, device, slots));
@@ -50,8 +53,8 @@ base::Task<base::Result<std::unique_ptr<NbdServers>>> NbdServers::create(
       parts->sockets.push_back(std::move(sockets[c]));
     }
     const BlockQueue queue = queues[i];
-    std::function<base::Task<Created>()> make = [queue, name, parts] {
-      return make_server(queue, name, parts);
+    std::function<base::Task<Created>()> make = [queue, options, parts] {
+      return make_server(queue, options, parts);
     };
     Created made = co_await elsewhere(home, *queue.reactor, std::move(make));
     if (!made.ok()) co_return made.error();
@@ -62,6 +65,38 @@ base::Task<base::Result<std::unique_ptr<NbdServers>>> NbdServers::create(
 
 NbdServers::~NbdServers() {
   on_each([](NbdServer& server) { NbdServer::Release()(&server); });
+}
+
+void NbdServers::add(UniqueFd socket, bool structured, std::vector<std::byte> early) {
+  // Their numbers are late by what is under way to them: hence one after the other, too.
+  size_t best = next_++ % members_.size();
+  for (size_t i = 0; i < members_.size(); ++i) {
+    if (members_[i].server->connections() < members_[best].server->connections()) best = i;
+  }
+  // A function that can be copied.
+  const auto shared = std::make_shared<UniqueFd>(std::move(socket));
+  const auto take = [shared, structured, early = std::move(early),
+                     reactor = members_[best].reactor](NbdServer& server) {
+    const base::Status added = server.add(std::move(*shared), structured, early);
+    if (!added.ok()) reactor->log().warning("nbd client: {}", added.error().message());
+  };
+  NbdServer& server = *members_[best].server;
+  if (members_[best].reactor == &home_) return take(server);
+  members_[best].reactor->post([&server, take] { take(server); });
+}
+
+unsigned NbdServers::connections() const {
+  unsigned all = 0;
+  for (const Member& member : members_) all += member.server->connections();
+  return all;
+}
+
+unsigned NbdServers::connections_max() const {
+  return connections_max_ * static_cast<unsigned>(members_.size());
+}
+
+void NbdServers::take_no_more() {
+  on_each([](NbdServer& server) { server.take_no_more(); });
 }
 
 void NbdServers::stop() {

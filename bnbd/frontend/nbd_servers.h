@@ -13,18 +13,24 @@ namespace braid::bnbd {
 
 class NbdServers {
  public:
-  /// Takes connected stream sockets; each reactor gets `slots` requests of its own. There are no
-  /// more reactors in it than sockets. `device` outlives it, and what it was given is completed by
-  /// then.
+  /// Takes connected stream sockets; each reactor gets `slots` requests of its own. Unless
+  /// connections may be added, there are no more reactors in it than sockets. `device` outlives it,
+  /// and what it was given is completed by then.
   static base::Task<base::Result<std::unique_ptr<NbdServers>>> create(
-      base::Reactor& home, BlockDevice& device, std::string name, unsigned slots,
+      base::Reactor& home, BlockDevice& device, NbdServerOptions options, unsigned slots,
       std::vector<UniqueFd> sockets);
   NbdServers(base::Reactor& home, BlockDevice& device) : home_(home), device_(device) {}
   ~NbdServers();
   NbdServers(const NbdServers&) = delete;
   NbdServers& operator=(const NbdServers&) = delete;
 
+  /// One more connection, served by the reactor that has the fewest; closed if there is no room.
+  void add(UniqueFd socket, bool structured, std::vector<std::byte> early);
+  unsigned connections() const;
+  unsigned connections_max() const;
+
   // --- as NbdServer has them
+  void take_no_more();
   void stop();
   void expect_end(bool expected);
   base::Task<void> drained();
@@ -54,6 +60,8 @@ class NbdServers {
 
   base::Reactor& home_;
   BlockDevice& device_;
+  unsigned connections_max_ = 0;  // of each
+  size_t next_ = 0;               // where to look first for the next connection
   std::vector<Member> members_;
 };
 

@@ -32,7 +32,10 @@ class NbdServersTest : public test::ClientThreadsRig, public testing::WithParamI
     await([&] { return make_servers(std::move(server_ends)); });
   }
   base::Task<void> make_servers(std::vector<UniqueFd> sockets) {
-    auto servers = co_await NbdServers::create(home(), *disk_, "test", 8, std::move(sockets));
+    NbdServerOptions options;
+    options.name = "test";
+    auto servers =
+        co_await NbdServers::create(home(), *disk_, std::move(options), 8, std::move(sockets));
     EXPECT_TRUE(servers.ok()) << servers.error().message();
     servers_ = std::move(servers).value();
   }

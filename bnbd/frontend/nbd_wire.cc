@@ -23,6 +23,7 @@ constexpr uint64_t kSendFua = 1 << 3;
 constexpr uint64_t kRotational = 1 << 4;
 constexpr uint64_t kSendTrim = 1 << 5;
 constexpr uint64_t kSendWriteZeroes = 1 << 6;
+constexpr uint64_t kSendDontFragment = 1 << 7;
 constexpr uint64_t kCanMultiConn = 1 << 8;
 
 NbdVerdict refuse(NbdVerdict verdict, uint32_t error, const char* reason) {
@@ -59,14 +60,18 @@ bool set_operation(NbdCommand command, NbdVerdict& verdict) {
 /// The rules of one operation by the device. Order matters to clients: EPERM for a read-only
 /// device, then what is not supported, then the range.
 NbdVerdict judge(NbdVerdict verdict, uint16_t flags, const BlockInfo& info,
-                 uint32_t transfer_max_bytes) {
+                 uint32_t transfer_max_bytes, NbdTerms terms) {
   const bool zeroes = verdict.op == BlockOp::kWriteZeroes;
   const bool changes = verdict.op == BlockOp::kWrite || verdict.op == BlockOp::kDiscard || zeroes;
   const bool transfers = verdict.op == BlockOp::kRead || verdict.op == BlockOp::kWrite;
 
-  const auto allowed = static_cast<uint16_t>(kNbdFlagFua | (zeroes ? kNbdFlagNoHole : 0));
+  const bool whole = verdict.op == BlockOp::kRead && terms.structured;
+  const auto allowed = static_cast<uint16_t>(kNbdFlagFua | (zeroes ? kNbdFlagNoHole : 0) |
+                                             (whole ? kNbdFlagDontFragment : 0));
   if ((flags & ~allowed) != 0) return refuse(verdict, kNbdEinval, "unknown command flag");
-  if (changes && info.read_only) return refuse(verdict, kNbdEperm, "the device is read-only");
+  if (changes && (info.read_only || terms.read_only)) {
+    return refuse(verdict, kNbdEperm, "the device is read-only");
+  }
   if (verdict.op == BlockOp::kDiscard && info.max_discard_bytes == 0) {
     return refuse(verdict, kNbdEnotsup, "the device cannot discard");
   }
@@ -98,7 +103,7 @@ NbdVerdict judge(NbdVerdict verdict, uint16_t flags, const BlockInfo& info,
 }  // namespace
 
 NbdVerdict parse_nbd_request(std::span<const std::byte, sizeof(NbdRequest)> bytes,
-                             const BlockInfo& info, uint32_t transfer_max_bytes) {
+                             const BlockInfo& info, uint32_t transfer_max_bytes, NbdTerms terms) {
   NbdRequest request;
   std::memcpy(&request, bytes.data(), sizeof(request));
   NbdVerdict verdict;
@@ -119,7 +124,7 @@ NbdVerdict parse_nbd_request(std::span<const std::byte, sizeof(NbdRequest)> byte
   if (command == NbdCommand::kWrite) verdict.payload_bytes = request.length_bytes;
   if (!set_operation(command, verdict)) return refuse(verdict, kNbdEinval, "unknown command");
   verdict.no_unmap = verdict.op == BlockOp::kWriteZeroes && (flags & kNbdFlagNoHole) != 0;
-  verdict = judge(verdict, flags, info, transfer_max_bytes);
+  verdict = judge(verdict, flags, info, transfer_max_bytes, terms);
   // FUA is defined, and without meaning, for the other commands.
   const bool writes = verdict.op == BlockOp::kWrite || verdict.op == BlockOp::kWriteZeroes;
   verdict.force_unit_access = writes && (flags & kNbdFlagFua) != 0;
@@ -145,6 +150,72 @@ uint32_t nbd_error(Errc status) {
     default:
       return kNbdEio;
   }
+}
+
+namespace {
+
+/// Puts parts one behind the other.
+class HeadWriter {
+ public:
+  explicit HeadWriter(NbdAnswerHead& head) : head_(head) { head_.length = 0; }
+  template <typename T>
+  void put(const T& part) {
+    std::memcpy(head_.bytes.data() + head_.length, &part, sizeof(part));
+    head_.length += sizeof(part);
+  }
+  void put_text(std::string_view text) {
+    std::memcpy(head_.bytes.data() + head_.length, text.data(), text.size());
+    head_.length += text.size();
+  }
+
+ private:
+  NbdAnswerHead& head_;
+};
+
+constexpr size_t kErrorFields = sizeof(base::be32) + sizeof(base::be16);
+
+}  // namespace
+
+void make_nbd_answer(const NbdVerdict& verdict, uint32_t error, std::string_view words,
+                     bool structured, NbdAnswerHead& head) {
+  HeadWriter writer(head);
+  const bool read =
+      verdict.op == BlockOp::kRead && error == 0 && verdict.kind == NbdVerdict::Kind::kRun;
+  if (!structured || (error == 0 && !read)) {
+    NbdReply reply;
+    reply.magic = kNbdReplyMagic;
+    reply.error = error;
+    reply.cookie = verdict.cookie;
+    return writer.put(reply);
+  }
+  NbdChunk chunk;
+  chunk.magic = kNbdChunkMagic;
+  chunk.flags = kNbdChunkDone;
+  chunk.cookie = verdict.cookie;
+  if (read) {
+    chunk.type = kNbdChunkOffsetData;
+    chunk.length_bytes = static_cast<uint32_t>(sizeof(base::be64) + verdict.length_bytes);
+    writer.put(chunk);
+    return writer.put(base::be64(verdict.offset_bytes));
+  }
+  words = words.substr(0, NbdAnswerHead::kMax - sizeof(chunk) - kErrorFields);
+  chunk.type = kNbdChunkError;
+  chunk.length_bytes = static_cast<uint32_t>(kErrorFields + words.size());
+  writer.put(chunk);
+  writer.put(base::be32(error));
+  writer.put(base::be16(static_cast<uint16_t>(words.size())));
+  writer.put_text(words);
+}
+
+uint16_t nbd_export_flags(const BlockInfo& info, NbdTerms terms) {
+  BlockInfo shown = info;
+  shown.read_only = info.read_only || terms.read_only;
+  uint64_t flags = nbd_transmission_flags(shown, /*multi_conn=*/true) | kSendFlush;
+  // Without a cache every write is durable.
+  if (info.fua || !info.write_cache) flags |= kSendFua;
+  if (shown.read_only) flags &= ~(kSendTrim | kSendWriteZeroes);
+  if (terms.structured) flags |= kSendDontFragment;
+  return static_cast<uint16_t>(flags);
 }
 
 uint64_t nbd_transmission_flags(const BlockInfo& info, bool multi_conn) {

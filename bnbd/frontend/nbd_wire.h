@@ -1,14 +1,22 @@
-// The transmission phase of NBD (the protocol document's proto.md, sections "Request message" and
-// "Simple reply message"), as nbd.ko speaks it. Parsing is pure: bytes in, a verdict out.
+// The transmission phase of NBD (the protocol document's proto.md, sections "Request message",
+// "Simple reply message" and "Structured reply chunk message"), as nbd.ko and other clients speak
+// it. Parsing is pure: bytes in, a verdict out.
 //
 //   client                                            server
 //     | -- NbdRequest (28 bytes) [+ payload of a write] -> |
 //     | <- NbdReply (16 bytes) [+ payload of a good read] - |   in any order, matched by the cookie
+//
+// With structured replies a good read is one NbdChunk of kOffsetData, an error one of kError:
+//
+//     | <- NbdChunk (20 bytes), offset (8), payload -------- |
+//     | <- NbdChunk, error (4), length (2), words ---------- |
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <type_traits>
 
 #include "base/endian.h"
@@ -18,6 +26,7 @@ namespace braid::bnbd {
 
 inline constexpr uint32_t kNbdRequestMagic = 0x25609513;
 inline constexpr uint32_t kNbdReplyMagic = 0x67446698;
+inline constexpr uint32_t kNbdChunkMagic = 0x668e33ef;
 
 enum class NbdCommand : uint16_t {
   kRead = 0,
@@ -28,8 +37,9 @@ enum class NbdCommand : uint16_t {
   kWriteZeroes = 6,
 };
 
-inline constexpr uint16_t kNbdFlagFua = 1 << 0;     // durable when answered
-inline constexpr uint16_t kNbdFlagNoHole = 1 << 1;  // write-zeroes: keep the space allocated
+inline constexpr uint16_t kNbdFlagFua = 1 << 0;           // durable when answered
+inline constexpr uint16_t kNbdFlagNoHole = 1 << 1;        // write-zeroes: keep the space allocated
+inline constexpr uint16_t kNbdFlagDontFragment = 1 << 2;  // a read's data in one chunk, as always
 
 /// Client to server. The kernel calls the cookie a handle.
 struct NbdRequest {
@@ -56,6 +66,29 @@ static_assert(sizeof(NbdReply) == 16 && alignof(NbdReply) == 1);
 static_assert(offsetof(NbdReply, error) == 4 && offsetof(NbdReply, cookie) == 8);
 static_assert(std::has_unique_object_representations_v<NbdReply>);
 
+/// Server to client, with structured replies; `length_bytes` follow it.
+struct NbdChunk {
+  base::be32 magic;
+  base::be16 flags;
+  base::be16 type;
+  base::be64 cookie;
+  base::be32 length_bytes;
+};
+static_assert(sizeof(NbdChunk) == 20 && alignof(NbdChunk) == 1);
+static_assert(offsetof(NbdChunk, flags) == 4 && offsetof(NbdChunk, type) == 6);
+static_assert(offsetof(NbdChunk, cookie) == 8 && offsetof(NbdChunk, length_bytes) == 16);
+static_assert(std::has_unique_object_representations_v<NbdChunk>);
+
+inline constexpr uint16_t kNbdChunkDone = 1 << 0;          // the last of its answer
+inline constexpr uint16_t kNbdChunkOffsetData = 1;         // offset (64 bits), data
+inline constexpr uint16_t kNbdChunkError = (1 << 15) + 1;  // error (32), length (16), words
+
+/// What a client and its server have agreed on, and the owner of the export wants.
+struct NbdTerms {
+  bool structured = false;  // reads and errors are answered by chunks
+  bool read_only = false;   // whatever the device allows
+};
+
 /// What to do about a request.
 struct NbdVerdict {
   enum class Kind : uint8_t {
@@ -79,13 +112,28 @@ struct NbdVerdict {
 
 /// Judges a request for a device, of which one transfer is at most `transfer_max_bytes`.
 NbdVerdict parse_nbd_request(std::span<const std::byte, sizeof(NbdRequest)> bytes,
-                             const BlockInfo& info, uint32_t transfer_max_bytes);
+                             const BlockInfo& info, uint32_t transfer_max_bytes,
+                             NbdTerms terms = {});
+
+/// All of an answer but the data of a read.
+struct NbdAnswerHead {
+  static constexpr size_t kMax = 192;
+  std::array<std::byte, kMax> bytes;
+  size_t length = 0;
+};
+/// Makes the head of the answer to a request; after that of a read without error its data follows.
+/// `error`: 0 or one of the protocol; `words` say why, for clients that take words.
+void make_nbd_answer(const NbdVerdict& verdict, uint32_t error, std::string_view words,
+                     bool structured, NbdAnswerHead& head);
 
 /// The error of a reply: one of the numbers that the protocol lists; what it has no number for is
 /// EIO.
 uint32_t nbd_error(base::Errc status);
 
-/// Transmission flags (NBD_FLAG_*) that a device deserves.
+/// Transmission flags (NBD_FLAG_*) that a device deserves, for the kernel.
 uint64_t nbd_transmission_flags(const BlockInfo& info, bool multi_conn);
+/// The same for the clients of a socket: several connections always, flush also where the device
+/// has no cache (it costs nothing, and clients that ask for it unasked exist), DF if structured.
+uint16_t nbd_export_flags(const BlockInfo& info, NbdTerms terms);
 
 }  // namespace braid::bnbd

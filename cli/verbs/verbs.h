@@ -47,6 +47,7 @@ void add_remap(CLI::App& app, Context& context);
 void add_resize(CLI::App& app, Context& context);
 void add_key(CLI::App& app, Context& context);
 void add_config(CLI::App& app, Context& context);
+void add_nbd(CLI::App& app, Context& context);
 
 /// --device, for commands that are a node.
 CLI::Option* add_device_option(CLI::App& app, Context& context);

@@ -12,6 +12,7 @@
 #include "cli/control.h"
 #include "cli/hcas.h"
 #include "cli/json_rpc.h"
+#include "cli/nbd_arguments.h"
 #include "cli/serve_arguments.h"
 #include "cli/target.h"
 #include "tests/fuzz/reached.h"
@@ -23,7 +24,7 @@ using nlohmann::json;
 
 braid::fuzz::Verdicts calls("call"), answers("answer"), statuses("status"), targets("target"),
     sizes("size"), durations("duration"), exports("NAME=SIZE"), devices("--device"),
-    nodes("node among sockets");
+    nodes("node among sockets"), nbd_targets("target of braid nbd");
 
 void require(bool condition) {
   if (!condition) std::abort();
@@ -63,6 +64,16 @@ void fuzz_target(const std::string& text) {
   }
   auto again = parse_target(paths_text(target->paths) + "/" + target->export_name);
   require(again.ok() && again->paths == target->paths && again->export_name == target->export_name);
+}
+
+void fuzz_nbd_target(const std::string& text) {
+  auto target = parse_nbd_target(text);
+  if (!nbd_targets.count(target.ok())) return;
+  require(braid::bnbd::check_device_name(target->name).ok());
+  if (!target->local) return require(parse_target(target->remote).ok());
+  require(target->local->name == target->name);
+  const bool file = target->local->kind == LocalNbdExport::Kind::kFile;
+  require(file ? target->local->path.starts_with('/') : target->local->size_bytes % 4096 == 0);
 }
 
 void fuzz_size(const std::string& text) {
@@ -127,6 +138,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       break;
     case 2:
       fuzz_target(text);
+      fuzz_nbd_target(text);
       break;
     case 4:
       fuzz_export(text);

@@ -40,10 +40,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size_bytes) {
   std::memcpy(bytes, data, size_bytes < sizeof(bytes) ? size_bytes : sizeof(bytes));
   const BlockInfo info = device(static_cast<uint8_t>(bytes[0]));
   const auto wire = std::span(bytes).subspan<1, sizeof(NbdRequest)>();
-  const NbdVerdict verdict = braid::bnbd::parse_nbd_request(wire, info, kTransferMax);
+  const braid::bnbd::NbdTerms terms{.structured = (static_cast<uint8_t>(bytes[0]) & 32) != 0,
+                                    .read_only = (static_cast<uint8_t>(bytes[0]) & 64) != 0};
+  const NbdVerdict verdict = braid::bnbd::parse_nbd_request(wire, info, kTransferMax, terms);
 
   if (verdict.kind == NbdVerdict::Kind::kRefuse && verdict.error == 0) std::abort();
   if (!requests.count(verdict.kind == NbdVerdict::Kind::kRun)) return 0;
+  const bool changes = verdict.op != BlockOp::kRead && verdict.op != BlockOp::kFlush;
+  if (changes && terms.read_only) std::abort();
   std::byte buffer = {};
   BlockRequest request;
   request.op = verdict.op;

@@ -1,4 +1,4 @@
-// The server of the NBD front end with the kernel's side of its streams in the input's hands:
+// The server of the NBD front end with the clients' side of its streams in the input's hands:
 // requests whole, in pieces, bent or rubbish, answers read slowly, connections closed at any time,
 // while a device completes in any order and with errors. On a stream that kept the rules each
 // request is answered exactly once, with the data of its place; the device gets nothing that
@@ -35,7 +35,8 @@ constexpr size_t kConnections = 2;
 constexpr size_t kUnsentMax = 256 << 10;
 
 braid::fuzz::Reached answered("a request is answered"), cut_off("who breaks the rules is cut off"),
-    said_goodbye("a stream ends by DISCONNECT");
+    said_goodbye("a stream ends by DISCONNECT"), chunked("a read is answered by a chunk"),
+    worded("an error has its words");
 
 /// What each byte of a place reads as, and is written as.
 std::byte byte_at(uint64_t offset) {
@@ -96,10 +97,10 @@ class HeldDisk final : public BlockDevice {
   BlockInfo info_;
 };
 
-/// The kernel's end of one stream.
+/// The client's end of one stream.
 class Stream {
  public:
-  explicit Stream(int fd) : socket_(fd) {}
+  Stream(int fd, bool structured) : socket_(fd), structured_(structured) {}
   bool open() const { return socket_.valid(); }
   bool keeps_rules() const { return keeps_rules_; }
   bool all_answered() const { return waiting_.empty(); }
@@ -176,9 +177,12 @@ class Stream {
     NbdReply reply;
     if (!keeps_rules_ || received_.size() < sizeof(reply)) return false;
     std::memcpy(&reply, received_.data(), sizeof(reply));
+    if (uint32_t{reply.magic} == kNbdChunkMagic) return take_chunk();
     require(uint32_t{reply.magic} == kNbdReplyMagic, "an answer begins where one is due");
     const auto asked = waiting_.find(uint64_t{reply.cookie});
     require(asked != waiting_.end(), "each answer is to a request, and the only one");
+    require(!structured_ || (asked->second.command != NbdCommand::kRead && reply.error == 0),
+            "reads and errors are chunks where that was agreed on");
     const bool data = asked->second.command == NbdCommand::kRead && uint32_t{reply.error} == 0;
     const size_t bytes = sizeof(reply) + (data ? asked->second.length_bytes : 0);
     if (received_.size() < bytes) return false;
@@ -191,7 +195,46 @@ class Stream {
     return true;
   }
 
+  /// The one chunk of an answer: a read's data, or an error.
+  bool take_chunk() {
+    require(structured_, "chunks are for who wants them");
+    NbdChunk chunk;
+    if (received_.size() < sizeof(chunk)) return false;
+    std::memcpy(&chunk, received_.data(), sizeof(chunk));
+    const size_t length = chunk.length_bytes;
+    if (received_.size() < sizeof(chunk) + length) return false;
+    const auto asked = waiting_.find(uint64_t{chunk.cookie});
+    require(asked != waiting_.end(), "each answer is to a request, and the only one");
+    require(chunk.flags == kNbdChunkDone, "an answer has one chunk");
+    const auto body = std::span<const std::byte>(received_).subspan(sizeof(chunk), length);
+    if (chunk.type == kNbdChunkOffsetData) {
+      require(asked->second.command == NbdCommand::kRead, "only reads have data");
+      base::be64 offset;
+      require(length == sizeof(offset) + asked->second.length_bytes, "a read brings all of it");
+      std::memcpy(&offset, body.data(), sizeof(offset));
+      require(offset == asked->second.offset_bytes, "a read brings its place");
+      require(as_its_place(body.subspan(sizeof(offset)), asked->second.offset_bytes),
+              "a read brings what is in its place");
+      chunked.count();
+    } else {
+      base::be32 error;
+      base::be16 words;
+      require(chunk.type == kNbdChunkError && length >= sizeof(error) + sizeof(words),
+              "there are two types of chunks");
+      std::memcpy(&error, body.data(), sizeof(error));
+      std::memcpy(&words, body.data() + sizeof(error), sizeof(words));
+      require(error != 0 && length == sizeof(error) + sizeof(words) + words, "an error is whole");
+      worded.count(words > 0);
+    }
+    received_.erase(received_.begin(),
+                    received_.begin() + static_cast<ptrdiff_t>(sizeof(chunk) + length));
+    waiting_.erase(asked);
+    answered.count();
+    return true;
+  }
+
   UniqueFd socket_;
+  const bool structured_;
   std::vector<std::byte> unsent_, received_;
   std::map<uint64_t, Asked> waiting_;  // by cookie
   uint64_t cookies_ = 0;
@@ -203,17 +246,28 @@ class Game {
   Game(base::Reactor& reactor, const Numbers& numbers) : reactor_(reactor), numbers_(numbers) {
     std::vector<UniqueFd> server_ends;
     const int small = numbers_.flag() ? 4096 : 64 << 10;
+    // Clients of a socket, which come one by one and share the slots, or the kernel's.
+    const bool clients = numbers_.flag();
+    NbdServerOptions options;
+    options.name = "fuzz";
+    options.connections_max = clients ? kConnections : 0;
     for (size_t i = 0; i < kConnections; ++i) {
       int ends[2];
       require(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0, "a pair of sockets");
       (void)::setsockopt(ends[1], SOL_SOCKET, SO_SNDBUF, &small, sizeof(small));
-      streams_.emplace_back(ends[0]);
+      streams_.emplace_back(ends[0], clients && i % 2 == 0);
       server_ends.emplace_back(ends[1]);
     }
     auto pool = SlotPool<NbdServer::Slot>::create(disk_, kSlots);
     pool_ = pool->get();
+    std::vector<UniqueFd> later;
+    if (clients) later = std::exchange(server_ends, {});
     server_ = std::move(
-        *NbdServer::create(reactor_, disk_, "fuzz", std::move(*pool), std::move(server_ends)));
+        *NbdServer::create(reactor_, disk_, options, std::move(*pool), std::move(server_ends)));
+    for (size_t i = 0; i < later.size(); ++i) {
+      const bool added = server_->add(std::move(later[i]), i % 2 == 0, {}).ok();
+      require(added, "there is room for each");
+    }
   }
   void play() {
     for (unsigned steps = 0; !numbers_.empty() && steps < 500; ++steps) step();

@@ -1,0 +1,299 @@
+// NbdServer: from a stream's bytes to requests of the device, and from its answers to bytes.
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "bnbd/frontend/nbd_server.h"
+
+namespace braid::bnbd {
+
+using base::Errc;
+
+namespace {
+
+constexpr int kRequestsPerRound = 64;
+constexpr size_t kPiecesMax = 128;  // of one sendmsg: 64 answers with data
+constexpr size_t kSendBytesMax = 1 << 20;
+// Answers of one turn go out together, unless there is so much that the client should have
+// something to do meanwhile.
+constexpr size_t kSendEarlyBytes = 256 << 10;
+// A write of more than this goes to its slot without a stay in the input.
+constexpr uint32_t kLongWriteBytes = 32 << 10;
+
+std::string_view words_for(Errc status) {
+  switch (status) {
+    case Errc::kOk:
+      return {};
+    case Errc::kNoSpace:
+      return "the device has no space left";
+    case Errc::kReadOnly:
+    case Errc::kPermission:
+      return "the device takes no writes";
+    case Errc::kOutOfRange:
+      return "past the end of the device";
+    case Errc::kTimedOut:
+    case Errc::kDisconnected:
+      return "the device's server is away";
+    case Errc::kCanceled:
+      return "the device is being taken away";
+    case Errc::kNotSupported:
+      return "the device cannot do that";
+    default:
+      return "the device failed";
+  }
+}
+
+}  // namespace
+
+bool NbdServer::receive(Connection& connection) {
+  connection.more = false;
+  if (!connection.socket.valid() || !connection.readable || !may_receive(connection)) return false;
+  struct iovec pieces[2];
+  int count = 0;
+  size_t asked = 0;
+  const auto add = [&](std::byte* to, size_t length) {
+    pieces[count++] = {to, length};
+    asked += length;
+  };
+  bool whole = true;  // what is to be received before the next request
+  if (Slot* const slot = connection.incoming) {
+    const bool skips = slot->verdict.kind != NbdVerdict::Kind::kRun;
+    const size_t left = slot->verdict.payload_bytes - connection.received_bytes;
+    // What is skipped may be longer than a payload: it is received over itself.
+    const size_t length = std::min<size_t>(left, pool_->payload_bytes());
+    add(slot->payload + (skips ? 0 : connection.received_bytes), length);
+    whole = length == left;
+  }
+  const size_t payload = asked;
+  if (whole) {
+    const std::span<std::byte> room = connection.input.room();
+    // After a long write comes another one, as a rule: its payload shall not stay in the input.
+    const bool head_only = connection.long_writes && connection.input.empty();
+    const size_t length = head_only ? sizeof(NbdRequest) : room.size();
+    if (length > 0) add(room.data(), length);
+  }
+  if (asked == 0) return false;
+  struct msghdr message = {};
+  message.msg_iov = pieces;
+  message.msg_iovlen = static_cast<size_t>(count);
+  const ssize_t result = ::recvmsg(connection.socket.get(), &message, MSG_DONTWAIT);
+  if (result <= 0) {
+    if (result < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+    // Many clients just go when they have all their answers. The kernel does not.
+    const bool owed = connection.slots > 0 || !connection.input.empty();
+    const bool rests = options_.connections_max > 0 && !owed;
+    end(connection, rests ? nullptr : "the client closed the connection");
+    return false;
+  }
+  const auto got = static_cast<size_t>(result);
+  connection.active_ns = reactor_.now_ns();
+  connection.more = got == asked;
+  connection.received_bytes += std::min(got, payload);
+  if (got > payload) connection.input.received(got - payload);
+  return true;
+}
+
+bool NbdServer::parse(Connection& connection) {
+  bool worked = false;
+  for (int i = 0; i < kRequestsPerRound && taking_ && connection.socket.valid(); ++i) {
+    const bool did =
+        connection.incoming != nullptr ? parse_payload(connection) : begin_request(connection);
+    if (!did) break;
+    worked = true;
+    if (connection.answer_bytes >= kSendEarlyBytes) (void)send(connection);
+  }
+  return worked;
+}
+
+/// True: the payload is whole.
+bool NbdServer::parse_payload(Connection& connection) {
+  Slot& slot = *connection.incoming;
+  const std::span<const std::byte> pending = connection.input.pending();
+  const size_t left = slot.verdict.payload_bytes - connection.received_bytes;
+  const size_t length = std::min(left, pending.size());
+  if (length > 0) {
+    if (slot.verdict.kind == NbdVerdict::Kind::kRun) {
+      std::memcpy(slot.payload + connection.received_bytes, pending.data(), length);
+    }
+    connection.input.consume(length);
+    connection.received_bytes += length;
+  }
+  if (length < left) return false;
+  payload_done(connection);
+  return true;
+}
+
+void NbdServer::payload_done(Connection& connection) {
+  Slot& slot = *std::exchange(connection.incoming, nullptr);
+  connection.received_bytes = 0;
+  if (slot.verdict.kind == NbdVerdict::Kind::kRun) {
+    run(slot);
+  } else {
+    answer(slot, slot.verdict.error, slot.verdict.reason);
+  }
+}
+
+/// A whole request is there, and a slot for it.
+bool NbdServer::may_begin(const Connection& connection) const {
+  if (connection.incoming != nullptr) return false;
+  if (connection.input.pending().size() < sizeof(NbdRequest)) return false;
+  const auto slots = static_cast<unsigned>(pool_->all().size());
+  return shares_.may_take(connection.slots, slots - pool_->in_use());
+}
+
+bool NbdServer::begin_request(Connection& connection) {
+  const std::span<const std::byte> pending = connection.input.pending();
+  if (pending.size() < sizeof(NbdRequest)) return false;
+  if (!may_begin(connection)) {
+    if (!std::exchange(connection.starved, true)) base::add_shared(statistics_.starved, 1);
+    return false;
+  }
+  connection.starved = false;
+  const NbdVerdict verdict = parse_nbd_request(pending.first<sizeof(NbdRequest)>(), device_.info(),
+                                               pool_->payload_bytes(), connection.terms);
+  if (verdict.kind == NbdVerdict::Kind::kBroken) return end(connection, verdict.reason), false;
+  if (verdict.kind == NbdVerdict::Kind::kDisconnect) return end(connection, nullptr), false;
+  connection.input.consume(sizeof(NbdRequest));
+  Slot& slot = *pool_->acquire();
+  shares_.take(connection.slots++);
+  base::add_shared(statistics_.requests, 1);
+  slot.connection = &connection;
+  slot.verdict = verdict;
+  const bool runs = verdict.kind == NbdVerdict::Kind::kRun;
+  if (!runs) base::add_shared(statistics_.refused, 1);
+  connection.long_writes = verdict.payload_bytes > kLongWriteBytes;
+  if (verdict.payload_bytes != 0) {
+    connection.incoming = &slot;
+  } else if (runs) {
+    run(slot);
+  } else {
+    answer(slot, verdict.error, verdict.reason);
+  }
+  return true;
+}
+
+void NbdServer::run(Slot& slot) {
+  DeviceOp& operation = slot.operation;
+  operation.op = slot.verdict.op;
+  operation.force_unit_access = slot.verdict.force_unit_access;
+  operation.no_unmap = slot.verdict.no_unmap;
+  operation.may_lend = slot.verdict.op == BlockOp::kRead;
+  slot.done_bytes = 0;
+  start(slot);
+}
+
+/// How much of a range a device clears inside one turn. A memory device does so inside submit().
+uint64_t NbdServer::range_max(BlockOp op) const {
+  const BlockInfo& info = device_.info();
+  uint64_t max = UINT64_MAX;
+  if (op == BlockOp::kDiscard) max = info.max_discard_bytes;
+  if (op == BlockOp::kWriteZeroes) max = info.max_write_zeroes_bytes;
+  max -= max % info.logical_block_bytes;
+  return max == 0 ? UINT64_MAX : max;
+}
+
+void NbdServer::start(Slot& slot) {
+  DeviceOp& operation = slot.operation;
+  operation.offset_bytes = slot.verdict.offset_bytes + slot.done_bytes;
+  operation.length_bytes =
+      std::min(slot.verdict.length_bytes - slot.done_bytes, range_max(operation.op));
+  operation.start(device_);
+}
+
+/// A part of each long range per turn.
+bool NbdServer::continue_ranges() {
+  if (ranges_.empty()) return false;
+  base::IntrusiveList<Slot> now;
+  now.take_all(ranges_);
+  while (Slot* const slot = now.pop_front()) start(*slot);
+  return true;
+}
+
+void NbdServer::operation_done(DeviceOp& operation, Errc status) {
+  auto& slot = *static_cast<Slot*>(operation.context);
+  NbdServer& self = *slot.server;
+  slot.done_bytes += operation.length_bytes;
+  const bool goes_on = status == Errc::kOk && slot.connection != nullptr && !self.stopped_ &&
+                       slot.done_bytes < slot.verdict.length_bytes;
+  if (goes_on) return self.ranges_.push_back(slot);
+  if (status != Errc::kOk) base::add_shared(self.statistics_.errors, 1);
+  if (operation.lent()) base::add_shared(self.statistics_.lent_reads, 1);
+  self.answer(slot, nbd_error(status), words_for(status));
+}
+
+void NbdServer::answer(Slot& slot, uint32_t error, std::string_view words) {
+  if (slot.connection == nullptr) return release(slot);
+  Connection& connection = *slot.connection;
+  const bool data = error == 0 && slot.verdict.op == BlockOp::kRead;
+  make_nbd_answer(slot.verdict, error, words, connection.terms.structured, slot.head);
+  slot.answer_bytes = slot.head.length + (data ? slot.verdict.length_bytes : 0);
+  slot.sent_bytes = 0;
+  connection.answer_bytes += slot.answer_bytes;
+  connection.answers.push_back(slot);
+}
+
+bool NbdServer::send(Connection& connection) {
+  bool worked = false;
+  while (connection.socket.valid() && !connection.blocked && !connection.answers.empty()) {
+    struct iovec pieces[kPiecesMax];
+    size_t count = 0;
+    size_t bytes = 0;
+    const auto add = [&](std::byte* from, size_t length) {
+      if (length == 0) return;
+      pieces[count++] = {from, length};
+      bytes += length;
+    };
+    for (Slot* slot = connection.answers.front();
+         slot != nullptr && count + 2 <= kPiecesMax && bytes < kSendBytesMax;
+         slot = connection.answers.next(*slot)) {
+      const size_t of_head = std::min(slot->sent_bytes, slot->head.length);
+      const size_t of_data = slot->sent_bytes - of_head;
+      const size_t data_bytes = slot->answer_bytes - slot->head.length;
+      add(slot->head.bytes.data() + of_head, slot->head.length - of_head);
+      add(data_bytes == 0 ? nullptr : slot->operation.data() + of_data, data_bytes - of_data);
+    }
+    struct msghdr message = {};
+    message.msg_iov = pieces;
+    message.msg_iovlen = count;
+    const ssize_t result =
+        ::sendmsg(connection.socket.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (result < 0) {
+      if (errno == EINTR) continue;
+      connection.blocked = true;
+      if (errno != EAGAIN) end(connection, "the client does not take answers any more");
+      return worked;
+    }
+    worked = true;
+    connection.active_ns = reactor_.now_ns();
+    connection.blocked = static_cast<size_t>(result) < bytes;
+    sent(connection, static_cast<size_t>(result));
+  }
+  return worked;
+}
+
+void NbdServer::sent(Connection& connection, size_t bytes) {
+  connection.answer_bytes -= bytes;
+  while (bytes > 0) {
+    Slot& slot = *connection.answers.front();
+    const size_t part = std::min(bytes, slot.answer_bytes - slot.sent_bytes);
+    bytes -= part;
+    slot.sent_bytes += part;
+    if (slot.sent_bytes < slot.answer_bytes) return;
+    slot.unlink();
+    release(slot);
+  }
+}
+
+void NbdServer::release(Slot& slot) {
+  if (Connection* const connection = std::exchange(slot.connection, nullptr)) {
+    shares_.give_back(--connection->slots);
+  }
+  pool_->release(slot);
+  if (pool_->in_use() != 0) return;
+  completed_.notify_all();
+  if (released_) delete this;
+}
+
+}  // namespace braid::bnbd
