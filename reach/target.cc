@@ -1,4 +1,4 @@
-#include "cli/target.h"
+#include "reach/target.h"
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
@@ -7,9 +7,9 @@
 #include <charconv>
 #include <cmath>
 
-#include "cli/resolve.h"
+#include "reach/resolve.h"
 
-namespace braid::cli {
+namespace braid::reach {
 
 using base::Errc;
 using base::Error;
@@ -239,4 +239,4 @@ std::string size_text(uint64_t bytes) {
   return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, kUnits[unit]);
 }
 
-}  // namespace braid::cli
+}  // namespace braid::reach
