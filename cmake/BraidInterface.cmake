@@ -27,6 +27,8 @@ write_basic_package_version_file(BraidConfigVersion.cmake COMPATIBILITY SameMino
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/BraidConfig.cmake
               ${CMAKE_CURRENT_BINARY_DIR}/BraidConfigVersion.cmake
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/Braid)
+# Wherever it is installed.
+file(RELATIVE_PATH to_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 configure_file(cmake/braid.pc.in braid.pc @ONLY)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/braid.pc
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

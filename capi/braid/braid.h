@@ -55,15 +55,15 @@ BRAID_API int braid_free(struct braid_context* context);
 /// has been opened: -EBUSY. -EINVAL for a name or value that there is not.
 ///   access         rw (default), ro, migration
 ///   key            file with the client's key, one line; empty (default): none
-///   give-up-after  so long may a device be away before what waits fails with -ETIMEDOUT: 30s, 1.5m,
-///                  never (default)
+///   give-up-after  so long may a device be away before what waits fails with -ETIMEDOUT: 500ms,
+///                  30s, never (default)
 ///   lost-after     so long may a server be away before its devices are lost for good: as above
-///   poll           how long a call spins before it sleeps: 50us (default), 2ms, 1s, 0, never sleeps:
-///                  always
+///   poll           how long a call spins before it sleeps: 50us (default), 2ms, 1s; 0: not at all;
+///                  never: it does not sleep
 ///   device (*)     the RDMA device, rdma for all, soft0 (default) for the software HCA; `braid
 ///                  devices` lists them
 ///   wire (*)       auto (default), tcp: TCP also to addresses of this machine
-///   queue-depth (*) requests that braid_submit() takes at once, 1 to 4096, 256 by default
+///   queue-depth (*)  requests that braid_submit() takes at once, 1 to 4096, 256 by default
 ///   name (*)       of this client, as the server's operator sees it: HOST.PROGRAM.PID by default
 ///   log (*)        off (default), error, warning, info, debug: lines on stderr
 BRAID_API int braid_set(struct braid_context* context, const char* name, const char* value);

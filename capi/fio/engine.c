@@ -51,7 +51,7 @@ static struct fio_option options[] = {
     STRING_OPTION("device", device, "the RDMA device, rdma for all, soft0 for the software HCA"),
     STRING_OPTION("wire", wire, "auto or tcp"),
     STRING_OPTION("key", key, "file with the client's key"),
-    STRING_OPTION("poll_budget", poll, "how long to spin before sleeping: 50us, 0, never sleep: never"),
+    STRING_OPTION("poll_budget", poll, "how long to spin before sleeping, 50us; never: no sleep"),
     STRING_OPTION("give_up_after", give_up_after, "how long I/O waits for a server that is away"),
     STRING_OPTION("braid_log", log, "off, error, warning, info or debug"),
     {.name = NULL},
@@ -150,6 +150,12 @@ static void engine_cleanup(struct thread_data* td) {
 
 /// In the process or thread of the job.
 static int engine_init(struct thread_data* td) {
+  // fio would find out later, and go on without any.
+  if (fio_option_is_set(&td->o, mem_type)) {
+    log_err("fio: braid: mem/iomem: buffers are the device's own memory; leave it out\n");
+    td_verror(td, EINVAL, "braid: mem");
+    return 1;
+  }
   struct engine* e = calloc(1, sizeof *e);
   if (e == NULL) {
     td_verror(td, ENOMEM, "braid");
