@@ -1,79 +1,15 @@
-// The devices that a node carries its data by: the software HCA, or RDMA devices, one or several.
-// A path goes by the device that has its source address, or that the kernel's routes leave by.
-//
-// Threads: all on the reactor, or before it runs.
+// The devices that a node carries its data by, by the names that the command line has for them
+// (reach/hcas.h).
 #pragma once
 
-#include <map>
-#include <memory>
-#include <string>
-#include <vector>
-
-#include "base/reactor.h"
-#include "base/result.h"
-#include "cli/device_events.h"
-#include "cli/node.h"
-#include "cli/target.h"
-#include "trs/server.h"
-#include "vhca/device.h"
+#include "reach/hcas.h"
 
 namespace braid::cli {
 
-/// `--device`: empty or kSoftDevice, kRdmaDevices, or names with commas between them.
-base::Result<std::vector<std::string>> parse_devices(const std::string& text);
-
-/// What this machine says of RDMA devices and routes; tests say other.
-struct RdmaMachine {
-  /// All that can be used now; an error tells why there is none.
-  std::function<base::Result<std::vector<std::string>>()> usable;
-  /// The RDMA device that has an IP address.
-  std::function<base::Result<std::string>(const std::string& ip)> device_with;
-  /// The address by which the kernel's routes lead to another one.
-  std::function<base::Result<std::string>(const std::string& ip)> source_to;
-  /// Opens one, which connects from `source` only if that is not empty.
-  std::function<base::Result<std::unique_ptr<vhca::Device>>(
-      base::Host& host, base::Reactor& reactor, const std::string& name, const std::string& source)>
-      open;
-};
-RdmaMachine this_machine();
-
-class Hcas {
- public:
-  static base::Result<std::unique_ptr<Hcas>> open(base::Host& host, base::Reactor& reactor,
-                                                  const NodeOptions& options,
-                                                  RdmaMachine machine = this_machine());
-
-  bool soft() const { return names_.empty(); }
-  /// The first, which stands for all where one has to.
-  vhca::Device& first() { return *devices_.front(); }
-  /// For people: "software HCA, ...", "RDMA devices mlx5_0, mlx5_1".
-  std::string text() const;
-  /// The device by which a path goes; it stays open. kNotFound, kInvalid: none of them can.
-  base::Result<vhca::Device*> for_path(const PathSpec& path);
-  /// Where a server listens: an address goes to the device that has it, a wildcard to all.
-  base::Result<std::vector<trs::ServerEndpoint>> endpoints(
-      const std::vector<vhca::Address>& listen);
-
- private:
-  Hcas(base::Host& host, base::Reactor& reactor, const NodeOptions& options, RdmaMachine machine)
-      : host_(host),
-        reactor_(reactor),
-        tcp_within_host_(options.tcp_within_host),
-        machine_(std::move(machine)) {}
-  void add(std::unique_ptr<vhca::Device> device);
-  base::Result<vhca::Device*> soft_for(const PathSpec& path);
-  base::Result<vhca::Device*> rdma_for(const PathSpec& path);
-  base::Result<size_t> index_with(const std::string& ip) const;
-  base::Result<vhca::Device*> bound_to(const std::string& name, const std::string& source);
-
-  base::Host& host_;
-  base::Reactor& reactor_;
-  const bool tcp_within_host_;
-  const RdmaMachine machine_;
-  std::vector<std::string> names_;  // of RDMA devices; empty: the software HCA
-  std::vector<std::unique_ptr<vhca::Device>> devices_;
-  std::map<std::string, std::unique_ptr<vhca::Device>> bound_;  // by the address they connect from
-  std::vector<std::unique_ptr<DeviceEvents>> events_;           // gone before these are
-};
+using reach::HcaOptions;
+using reach::Hcas;
+using reach::kRdmaDevices;
+using reach::kSoftDevice;
+using reach::parse_devices;
 
 }  // namespace braid::cli

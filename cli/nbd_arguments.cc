@@ -11,14 +11,6 @@ using base::Errc;
 using base::make_error;
 using base::Result;
 
-std::string default_device_name(const std::string& export_name) {
-  std::string name = export_name.substr(export_name.rfind('/') + 1).substr(0, bnbd::kDeviceNameMax);
-  for (char& c : name)
-    if (!bnbd::check_device_name(std::string("x") + c).ok()) c = '_';
-  if (name.starts_with('.')) name.front() = '_';
-  return name.empty() ? "disk" : name;
-}
-
 namespace {
 
 /// "memory:1G" is local, "memory:1234/disk" a host that is called so.

@@ -21,8 +21,4 @@ struct NbdTarget {
 /// target. A file's path is made absolute. kInvalid says what is wrong.
 base::Result<NbdTarget> parse_nbd_target(std::string_view text);
 
-/// What a device is called for want of a name: the last word of an export's name or a path, with
-/// what a name may not hold replaced.
-std::string default_device_name(const std::string& export_name);
-
 }  // namespace braid::cli

@@ -25,6 +25,14 @@ namespace {
 
 constexpr uint64_t kPortRetryNs = 50 * base::kMillisecond;
 
+HcaOptions hca_options(const NodeOptions& options) {
+  HcaOptions hcas;
+  hcas.device = options.device;
+  hcas.listen_tcp = options.serve && options.serve->listen_tcp;
+  hcas.tcp_within_host = options.tcp_within_host;
+  return hcas;
+}
+
 void log_what_is_missing(base::Logger& log, const std::vector<bnbd::IoProcessStep>& steps) {
   for (const bnbd::IoProcessStep& step : steps)
     if (!step.done)
@@ -168,7 +176,7 @@ class NodeImpl final : public Node {
     BRAID_CHECK(make_reactor());
     reactor_ = reactors_.front().get();
     // Until the threads run, this one stands in for them.
-    BRAID_TRY(hcas_, Hcas::open(*host_, *reactor_, options));
+    BRAID_TRY(hcas_, Hcas::open(*host_, *reactor_, hca_options(options)));
     const NodeState::Reactors some = [this](unsigned count) { return reactors(count); };
     state_ = std::make_unique<NodeState>(*host_, *reactor_, some, *hcas_, std::move(options),
                                          std::move(io_process));

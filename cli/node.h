@@ -17,6 +17,7 @@
 
 #include "base/result.h"
 #include "bnbd/kernel_device.h"
+#include "cli/hcas.h"
 #include "cli/key_file.h"
 #include "cli/resolve.h"
 #include "trs/server.h"
@@ -40,7 +41,7 @@ struct ServeOptions {
   std::vector<SyntheticExport> null;
   bool read_only = false;
   bool block_devices = false;  // also export block devices that lie beneath the root
-  /// Of the clients that are let in (cli/key_file.h); empty: everybody is.
+  /// Of the clients that are let in (reach/key_file.h); empty: everybody is.
   std::string keys_file;
   /// Threads that serve: the node's own one, the home, and further ones. Clients' I/O connections
   /// are spread over them; exports and their disks are the home's.
@@ -69,11 +70,6 @@ struct NbdOptions {
   bool read_only = false;
 };
 
-/// The device that a node uses if it is told none: no RDMA device is called so.
-inline constexpr const char* kSoftDevice = "soft0";
-/// All RDMA devices that can be used when the node starts.
-inline constexpr const char* kRdmaDevices = "rdma";
-
 /// Threads of a node, serving and mapping.
 inline constexpr unsigned kReactorsMax = 16;
 
@@ -88,11 +84,10 @@ struct WantedMap {
 
 struct NodeOptions {
   std::string name;  // of its control socket
-  /// The device to use: of list_ibv_devices(), several with commas between them, kRdmaDevices, or
-  /// kSoftDevice. Empty: kSoftDevice.
+  /// As HcaOptions::device.
   std::string device;
   std::string role;  // "daemon", "server", "device", "nbd"
-  /// The key of maps that name none (cli/key_file.h); empty: they have none.
+  /// The key of maps that name none (reach/key_file.h); empty: they have none.
   std::string key_file;
   std::optional<ServeOptions> serve;
   std::optional<NbdOptions> nbd;
@@ -133,7 +128,7 @@ struct NodeOptions {
   /// that takes longer keeps its worker; with two of those, no other name is looked up.
   LookUp look_up = look_up_host;
   uint64_t look_up_patience_ns = 10'000'000'000;
-  /// How a key file is read, on a worker thread: as cli/key_file.h does it, but in tests. So long
+  /// How a key file is read, on a worker thread: as reach/key_file.h does it, but in tests. So long
   /// may it take; one that takes longer keeps its worker, four of those hold up the next ones.
   std::function<base::Result<trs::KeyPtr>(const std::string& path)> read_key = cli::read_key;
   std::function<base::Result<std::shared_ptr<const trs::KeyRing>>(const std::string& path)>

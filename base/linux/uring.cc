@@ -8,6 +8,7 @@
 #include <cerrno>
 
 #include "base/linux/uring_ops.h"
+#include "base/linux_wait.h"
 
 namespace braid::base {
 namespace {
@@ -223,6 +224,20 @@ void UringQueue::wait(uint64_t deadline_ns) {
   wake_state_.exchange(WakeState::kAwake);
 }
 
+bool UringQueue::begin_wait() {
+  if (!refused_.empty()) return false;
+  prepare_pending();
+  arm_wake();
+  if (io_uring_sq_ready(&ring_) > 0) check_enter(io_uring_submit(&ring_));
+  const unsigned flags = IO_URING_READ_ONCE(*ring_.sq.kflags);
+  const bool more = (flags & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) != 0;
+  if (more || io_uring_sq_ready(&ring_) > 0 || io_uring_cq_ready(&ring_) > 0) return false;
+  WakeState awake = WakeState::kAwake;
+  if (wake_state_.compare_exchange_strong(awake, WakeState::kSleeping)) return true;
+  wake_state_.exchange(WakeState::kAwake);
+  return false;
+}
+
 void UringQueue::wake() {
   // Exchanged, not read: this orders all that the caller wrote before against the sleeper's look,
   // and at most one of several callers pays for the system call.
@@ -319,6 +334,20 @@ bool UringQueue::watch_done(uint64_t user_data, const io_uring_cqe& cqe) {
   WatchSlot& slot = watches_[index];
   if (slot.life == life && slot.watch == watch && !slot.armed) arm_watch(index);
   return true;
+}
+
+// --- base/linux_wait.h; all queues of a LinuxHost are of this kind
+
+int wait_descriptor(const IoQueue& queue) {
+  return static_cast<const UringQueue&>(queue).wait_descriptor();
+}
+
+bool begin_wait(IoQueue& queue) {
+  return static_cast<UringQueue&>(queue).begin_wait();
+}
+
+void end_wait(IoQueue& queue) {
+  static_cast<UringQueue&>(queue).end_wait();
 }
 
 }  // namespace braid::base

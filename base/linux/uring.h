@@ -35,6 +35,10 @@ class UringQueue : public IoQueue {
   unsigned in_flight() const override { return accepted_; }
   void wait(uint64_t deadline_ns) override;
   void wake() override;
+  // --- base/linux_wait.h
+  int wait_descriptor() const { return ring_.ring_fd; }
+  bool begin_wait();
+  void end_wait() { wake_state_.exchange(WakeState::kAwake); }
   void watch(Event& event, Watch& watch) override;
   void watch_readable(const Handle& handle, Watch& watch) override;
   void watch_writable(const Handle& handle, Watch& watch) override;

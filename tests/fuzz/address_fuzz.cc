@@ -8,14 +8,14 @@
 #include <cstring>
 #include <string>
 
-#include "cli/resolve.h"
-#include "cli/target.h"
+#include "reach/resolve.h"
+#include "reach/target.h"
 #include "tests/fuzz/reached.h"
 #include "tests/fuzz/two_party.h"
 
 namespace {
 
-using namespace braid::cli;  // NOLINT
+using namespace braid::reach;  // NOLINT
 using braid::fuzz::require;
 namespace vhca = braid::vhca;
 

@@ -10,16 +10,17 @@
 #include <vector>
 
 #include "cli/control.h"
-#include "cli/hcas.h"
 #include "cli/json_rpc.h"
 #include "cli/nbd_arguments.h"
 #include "cli/serve_arguments.h"
-#include "cli/target.h"
+#include "reach/hcas.h"
+#include "reach/target.h"
 #include "tests/fuzz/reached.h"
 
 namespace {
 
 using namespace braid::cli;
+using namespace braid::reach;
 using nlohmann::json;
 
 braid::fuzz::Verdicts calls("call"), answers("answer"), statuses("status"), targets("target"),

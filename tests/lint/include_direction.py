@@ -17,7 +17,9 @@ BELOW = {
     "bnbd": {"base", "vhca", "trs"},
     "rmr": {"base", "vhca", "trs"},
     "brmr": {"base", "vhca", "trs", "bnbd", "rmr"},
-    "cli": {"base", "vhca", "trs", "bnbd", "rmr", "brmr"},
+    "reach": {"base", "vhca", "trs", "bnbd", "rmr", "brmr"},
+    "cli": {"base", "vhca", "trs", "bnbd", "rmr", "brmr", "reach"},
+    "capi": {"base", "vhca", "trs", "bnbd", "rmr", "brmr", "reach"},
 }
 BESIDE = {"bench", "tests"}
 

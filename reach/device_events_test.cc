@@ -1,4 +1,4 @@
-#include "cli/device_events.h"
+#include "reach/device_events.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 #include "vhca/port_faults.h"
 #include "vhca/soft_device.h"
 
-namespace braid::cli {
+namespace braid::reach {
 namespace {
 
 class Lines : public base::LogSink {
@@ -57,4 +57,4 @@ TEST(DeviceEvents, a_port_that_loses_its_link_and_has_it_again_is_told) {
 }
 
 }  // namespace
-}  // namespace braid::cli
+}  // namespace braid::reach

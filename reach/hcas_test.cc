@@ -1,6 +1,6 @@
 // Which device a path or a listener goes by. The RDMA devices are TCP ones that lie under the
 // names, with what the machine says of addresses and routes made up.
-#include "cli/hcas.h"
+#include "reach/hcas.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "vhca/soft_device.h"
 
-namespace braid::cli {
+namespace braid::reach {
 namespace {
 
 using base::Errc;
@@ -47,7 +47,7 @@ class HcasTest : public testing::Test {
     return made;
   }
   Result<std::unique_ptr<Hcas>> open(const std::string& devices) {
-    NodeOptions options;
+    HcaOptions options;
     options.device = devices;
     return Hcas::open(*host_, *reactor_, options, machine());
   }
@@ -121,4 +121,4 @@ TEST_F(HcasTest, a_listener_is_where_its_address_is) {
 }
 
 }  // namespace
-}  // namespace braid::cli
+}  // namespace braid::reach

@@ -1,10 +1,10 @@
-#include "cli/resolve.h"
+#include "reach/resolve.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-namespace braid::cli {
+namespace braid::reach {
 namespace {
 
 TEST(Resolve, addresses_are_told_from_names) {
@@ -38,4 +38,4 @@ TEST(Resolve, a_host_that_is_not_there_is_named) {
 }
 
 }  // namespace
-}  // namespace braid::cli
+}  // namespace braid::reach

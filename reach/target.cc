@@ -1,4 +1,4 @@
-#include "cli/target.h"
+#include "reach/target.h"
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
@@ -8,9 +8,9 @@
 #include <cmath>
 
 #include "bnbd/kernel_device.h"
-#include "cli/resolve.h"
+#include "reach/resolve.h"
 
-namespace braid::cli {
+namespace braid::reach {
 
 using base::Errc;
 using base::Error;
@@ -248,4 +248,4 @@ std::string size_text(uint64_t bytes) {
   return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, kUnits[unit]);
 }
 
-}  // namespace braid::cli
+}  // namespace braid::reach

@@ -1,8 +1,8 @@
-#include "cli/device_events.h"
+#include "reach/device_events.h"
 
 #include <string_view>
 
-namespace braid::cli {
+namespace braid::reach {
 
 namespace {
 
@@ -67,4 +67,4 @@ void DeviceEvents::tell(const vhca::AsyncEvent& event) {
   }
 }
 
-}  // namespace braid::cli
+}  // namespace braid::reach

@@ -1,4 +1,4 @@
-#include "cli/resolve.h"
+#include "reach/resolve.h"
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
@@ -10,7 +10,7 @@
 #include <cerrno>
 #include <memory>
 
-namespace braid::cli {
+namespace braid::reach {
 
 using base::Errc;
 using base::make_error;
@@ -90,4 +90,4 @@ Result<std::string> source_to(const std::string& ip) {
   return ip_text(address);
 }
 
-}  // namespace braid::cli
+}  // namespace braid::reach

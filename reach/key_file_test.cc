@@ -1,15 +1,16 @@
 // Key files: who may read them is checked, and what is wrong is said without the secret.
-#include "cli/key_file.h"
+#include "reach/key_file.h"
 
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstring>
+#include <fstream>
 
-#include "cli/test_node.h"
+#include "base/linux_test_folder.h"
 
-namespace braid::cli {
+namespace braid::reach {
 namespace {
 
 using base::Errc;
@@ -22,7 +23,9 @@ constexpr const char* kLine = "vm7:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\
 class KeyFile : public ::testing::Test {
  protected:
   std::string file(const std::string& name, const std::string& text, mode_t mode = 0600) {
-    return write_file(folder, name, text, mode);
+    std::ofstream(folder / name) << text;
+    EXPECT_EQ(::chmod((folder / name).c_str(), mode), 0);
+    return folder / name;
   }
   const base::ScratchFolder folder;
 };
@@ -87,4 +90,4 @@ TEST_F(KeyFile, IsWrittenForItsOwnerOnlyAndOnce) {
 }
 
 }  // namespace
-}  // namespace braid::cli
+}  // namespace braid::reach

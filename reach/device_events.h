@@ -7,7 +7,7 @@
 #include "base/reactor.h"
 #include "vhca/device.h"
 
-namespace braid::cli {
+namespace braid::reach {
 
 class DeviceEvents {
  public:
@@ -27,4 +27,4 @@ class DeviceEvents {
   base::Watch watch_;
 };
 
-}  // namespace braid::cli
+}  // namespace braid::reach

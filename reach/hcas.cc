@@ -1,15 +1,15 @@
-#include "cli/hcas.h"
+#include "reach/hcas.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 
-#include "cli/resolve.h"
+#include "reach/resolve.h"
 #include "vhca/ibv_device.h"
 #include "vhca/soft_device.h"
 
-namespace braid::cli {
+namespace braid::reach {
 
 using base::Errc;
 using base::make_error;
@@ -76,11 +76,11 @@ Result<std::vector<std::string>> parse_devices(const std::string& text) {
 }
 
 Result<std::unique_ptr<Hcas>> Hcas::open(base::Host& host, base::Reactor& reactor,
-                                         const NodeOptions& options, RdmaMachine machine) {
+                                         const HcaOptions& options, RdmaMachine machine) {
   std::unique_ptr<Hcas> hcas(new Hcas(host, reactor, options, std::move(machine)));
   BRAID_TRY(std::vector<std::string> names, parse_devices(options.device));
   if (names.empty() || names.front() == kSoftDevice) {
-    const vhca::HostDeviceOptions soft{.listen_tcp = options.serve && options.serve->listen_tcp,
+    const vhca::HostDeviceOptions soft{.listen_tcp = options.listen_tcp,
                                        .tcp_within_host = options.tcp_within_host};
     BRAID_TRY(auto device, vhca::create_host_device(host, reactor, soft));
     hcas->add(std::move(device));
@@ -202,4 +202,4 @@ Result<std::vector<trs::ServerEndpoint>> Hcas::endpoints(const std::vector<vhca:
   return endpoints;
 }
 
-}  // namespace braid::cli
+}  // namespace braid::reach

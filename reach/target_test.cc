@@ -1,9 +1,9 @@
 // What people type is understood, or refused with a sentence that names it.
-#include "cli/target.h"
+#include "reach/target.h"
 
 #include <gtest/gtest.h>
 
-namespace braid::cli {
+namespace braid::reach {
 namespace {
 
 using base::Errc;
@@ -166,4 +166,4 @@ TEST(Duration, has_a_unit_or_is_never) {
 }
 
 }  // namespace
-}  // namespace braid::cli
+}  // namespace braid::reach

@@ -1,4 +1,4 @@
-#include "cli/key_file.h"
+#include "reach/key_file.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -8,9 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "cli/control_socket.h"
-
-namespace braid::cli {
+namespace braid::reach {
 
 using base::Errc;
 using base::make_error;
@@ -18,6 +16,21 @@ using base::Result;
 using base::Status;
 
 namespace {
+
+/// Owns a descriptor.
+class Fd {
+ public:
+  explicit Fd(int fd) : fd_(fd) {}
+  Fd(const Fd&) = delete;
+  Fd& operator=(const Fd&) = delete;
+  ~Fd() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  int get() const { return fd_; }
+
+ private:
+  const int fd_;
+};
 
 /// Text with secrets in it; wiped when it goes.
 struct SecretText {
@@ -110,4 +123,4 @@ Status write_key(const std::string& path, const trs::Key& key) {
   return {};
 }
 
-}  // namespace braid::cli
+}  // namespace braid::reach

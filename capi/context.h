@@ -1,0 +1,168 @@
+// What a context and a device of the C interface are (capi/braid/braid.h). Files by duty:
+// context.cc (life, settings), open.cc (opening and closing), io.cc (the data path), braid.cc (the
+// C functions: who may come in, and the words of errors).
+//
+// Threads: whoever is in the context (capi/turns.h): the program's thread or the keeper.
+#pragma once
+
+#include <list>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/reactor.h"
+#include "bnbd/device_op.h"
+#include "bnbd/remote.h"
+#include "capi/braid/braid.h"
+#include "capi/disk_name.h"
+#include "capi/keeper.h"
+#include "capi/regions.h"
+#include "capi/settings.h"
+#include "capi/turns.h"
+#include "reach/hcas.h"
+#include "trs/keys.h"
+
+namespace braid::capi {
+
+using Paths = std::vector<reach::PathSpec>;
+
+/// To one server, for the devices that name the same paths and key.
+struct Session {
+  Paths paths;
+  trs::KeyPtr key;  // null: none
+  std::unique_ptr<bnbd::RemoteSession> remote;
+  unsigned devices = 0;
+};
+
+/// A request of braid_submit(), in a slot, or one that a call waits for, on its stack.
+struct Request : base::ListNode {
+  bnbd::DeviceOp operation;
+  braid_device* device = nullptr;
+  uint64_t user_data = 0;
+  std::optional<base::Errc> ended;  // of one that a call waits for
+};
+
+/// Requests that ended and were not fetched: a ring, as long as there are slots.
+class Completions {
+ public:
+  explicit Completions(uint32_t slots) : ring_(slots) {}
+  bool empty() const { return count_ == 0; }
+  uint32_t count() const { return count_; }
+  void push(uint64_t user_data, int result) {
+    uint32_t at = first_ + count_++;
+    if (at >= ring_.size()) at -= static_cast<uint32_t>(ring_.size());
+    ring_[at] = {user_data, result, 0};
+  }
+  braid_completion pop() {
+    const uint32_t at = first_++;
+    if (first_ == ring_.size()) first_ = 0;
+    --count_;
+    return ring_[at];
+  }
+
+ private:
+  std::vector<braid_completion> ring_;
+  uint32_t first_ = 0, count_ = 0;
+};
+
+/// What a context has from its first device on.
+struct Engine {
+  explicit Engine(uint32_t slots) : requests(slots), completions(slots) {}
+  std::unique_ptr<base::Host> host;
+  std::unique_ptr<base::Reactor> reactor;
+  std::unique_ptr<reach::Hcas> hcas;
+  std::list<std::shared_ptr<Session>> sessions;
+  std::vector<Request> requests;
+  base::IntrusiveList<Request> free;
+  Completions completions;
+  uint32_t in_flight = 0;  // of `requests`
+};
+
+}  // namespace braid::capi
+
+struct braid_device {
+  braid_device(braid_context& owner, std::string_view name) : context(owner), target(name) {}
+  braid_context& context;
+  const std::string target;
+  std::shared_ptr<braid::capi::Session> session;      // null: it is of this process
+  std::unique_ptr<braid::bnbd::RemoteDevice> remote;  // likewise
+  std::unique_ptr<braid::bnbd::BlockDevice> local;
+  braid::bnbd::BlockDevice* block = nullptr;
+  uint32_t in_flight = 0;  // requests, of both kinds
+  std::string explanation;
+};
+
+struct braid_context {
+ public:
+  braid_context() = default;
+  ~braid_context();
+  braid_context(const braid_context&) = delete;
+  braid_context& operator=(const braid_context&) = delete;
+
+  braid::capi::Turns turns;
+  std::string error;
+
+  // --- context.cc
+  braid::base::Status set(std::string_view name, std::string_view value);
+  braid::base::Result<int> descriptor();
+  /// Whoever comes in: a thread that waits elsewhere does not any more.
+  void begin_turn() {
+    if (armed_) disarm();
+  }
+
+  // --- open.cc
+  braid::base::Result<braid_device*> open(std::string_view target);
+  void close(braid_device& device);
+
+  // --- io.cc
+  /// One request, and waits for its end.
+  braid::base::Errc run(braid_device& device, const braid_io& io);
+  /// As braid_submit(); `wrong`: why the next one is not taken.
+  unsigned submit(const braid_io* requests, unsigned count, braid::base::Status& wrong);
+  unsigned poll(braid_completion* completions, unsigned count, int64_t timeout_ns);
+  uint64_t keeper_rounds() const { return keeper_rounds_; }
+  braid::capi::Regions regions;
+
+ private:
+  // --- context.cc
+  braid::base::Status begin();
+  void arm();
+  void disarm();
+  void keeper_round();
+
+  // --- open.cc
+  braid::base::Status open_local(braid_device& device, const braid::capi::DiskName& name);
+  braid::base::Task<braid::base::Status> open_remote(braid_device& device,
+                                                     braid::reach::Target target);
+  braid::base::Task<braid::base::Result<std::vector<braid::capi::Paths>>> ways_to(
+      braid::capi::Paths paths);
+  braid::base::Task<braid::base::Status> join_one_of(braid_device& device,
+                                                     std::vector<braid::capi::Paths> ways,
+                                                     braid::trs::KeyPtr key);
+  braid::base::Task<braid::base::Status> join(braid_device& device, braid::capi::Paths paths,
+                                              braid::trs::KeyPtr key);
+  braid::base::Status session_options(const braid::capi::Paths& paths,
+                                      braid::bnbd::RemoteSessionOptions& options,
+                                      braid::vhca::Device*& first);
+  braid::base::Task<void> close_remote(braid_device& device);
+  braid::base::Task<void> leave(braid_device& device);
+
+  // --- io.cc
+  void fill(braid::capi::Request& request, const braid_io& io) const;
+  static void slot_done(braid::bnbd::DeviceOp& operation, braid::base::Errc status);
+  static void call_done(braid::bnbd::DeviceOp& operation, braid::base::Errc status);
+  template <typename Done>
+  void turn_until(Done done, uint64_t deadline_ns);
+
+  braid::capi::Settings settings_;
+  std::optional<braid::capi::Engine> engine_;
+  std::list<std::unique_ptr<braid_device>> devices_;
+  std::unique_ptr<braid::capi::Keeper> keeper_;  // of a context with sessions
+  uint64_t keeper_rounds_ = 0;
+  // For a program with a loop of its own; -1: it has none.
+  int descriptor_ = -1;       // epoll: of the next, and of the reactor's queue
+  int completed_event_ = -1;  // the keeper has completions
+  bool armed_ = false;        // nobody has come in since arm()
+};

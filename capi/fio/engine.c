@@ -1,0 +1,303 @@
+// fio's external engine "braid": jobs on a remote device, through Braid's C interface
+// (capi/braid/braid.h), without the kernel.
+//
+//   fio --name=x --ioengine=external:/usr/lib/.../braid-fio.so --target=10.0.0.1/disk.img --rw=...
+//
+// Each job has a context of its own, opened by the process or thread that runs it; the one that
+// starts the jobs opens the device for a moment, for its size. Buffers are the device's own memory,
+// so that nothing is copied on this side. The target is an option, as fio takes ':' in a filename
+// for a separator; the file is a name only.
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "braid/braid.h"
+#include "fio.h"
+#include "optgroup.h"
+
+struct engine_options {
+  void* padding;  // fio's
+  char* target;
+  char* access;
+  char* device;
+  char* wire;
+  char* key;
+  char* poll;
+  char* give_up_after;
+  char* log;
+};
+
+struct engine {
+  struct braid_context* context;
+  struct braid_device* device;
+  struct braid_io* queued;  // not yet submitted
+  unsigned queued_count;
+  struct braid_completion* completions;
+  unsigned depth;
+  uint32_t write_flags;
+};
+
+#define STRING_OPTION(option, member, text)                                                    \
+  {                                                                                            \
+    .name = option, .lname = option, .help = text, .category = FIO_OPT_C_ENGINE,               \
+    .group = FIO_OPT_G_INVALID, .type = FIO_OPT_STR_STORE,                                     \
+    .off1 = offsetof(struct engine_options, member),                                           \
+  }
+
+static struct fio_option options[] = {
+    STRING_OPTION("target", target, "HOST[:PORT][,HOST[:PORT]...]/EXPORT, or memory:SIZE, "
+                                    "file:/PATH, null:SIZE"),
+    STRING_OPTION("access", access, "rw, ro or migration; as the job needs it by default"),
+    STRING_OPTION("device", device, "the RDMA device, rdma for all, soft0 for the software HCA"),
+    STRING_OPTION("wire", wire, "auto or tcp"),
+    STRING_OPTION("key", key, "file with the client's key"),
+    STRING_OPTION("poll_budget", poll, "how long to spin before sleeping, 50us; never: no sleep"),
+    STRING_OPTION("give_up_after", give_up_after, "how long I/O waits for a server that is away"),
+    STRING_OPTION("braid_log", log, "off, error, warning, info or debug"),
+    {.name = NULL},
+};
+
+static int complain(struct thread_data* td, struct braid_context* context, int status) {
+  log_err("fio: braid: %s\n", braid_error(context));
+  td_verror(td, -status, "braid");
+  return 1;
+}
+
+static int set(struct braid_context* context, const char* name, const char* value) {
+  return value == NULL ? 0 : braid_set(context, name, value);
+}
+
+/// A context with the job's device. 0, or what was said and is fio's error.
+static int open_device(struct thread_data* td, const char* access, struct braid_context** context,
+                       struct braid_device** device) {
+  const struct engine_options* o = td->eo;
+  char depth[16];
+  int status = 0;
+
+  if (o->target == NULL) {
+    log_err("fio: braid: the job has no target; want target=HOST[:PORT]/EXPORT\n");
+    td_verror(td, EINVAL, "braid: target");
+    return 1;
+  }
+  *context = braid_new();
+  if (*context == NULL) {
+    td_verror(td, ENOMEM, "braid_new");
+    return 1;
+  }
+  snprintf(depth, sizeof depth, "%u", td->o.iodepth);
+  const char* const settings[][2] = {
+      {"access", access},     {"device", o->device}, {"wire", o->wire},
+      {"key", o->key},        {"poll", o->poll},     {"give-up-after", o->give_up_after},
+      {"log", o->log},        {"queue-depth", depth},
+  };
+  for (size_t i = 0; status == 0 && i < sizeof settings / sizeof settings[0]; ++i)
+    status = set(*context, settings[i][0], settings[i][1]);
+  if (status == 0) status = braid_open(*context, o->target, device);
+  if (status == 0) return 0;
+  complain(td, *context, status);
+  braid_free(*context);
+  *context = NULL;
+  return 1;
+}
+
+/// For the size only: jobs that write may have it already. What a process or file cannot open for
+/// reading only is its own.
+static const char* access_for_size(const struct engine_options* o) {
+  const bool made_new = o->target != NULL && (strncmp(o->target, "memory:", 7) == 0 ||
+                                              strncmp(o->target, "null:", 5) == 0);
+  return made_new ? "rw" : "ro";
+}
+
+static const char* access_for_job(const struct thread_data* td) {
+  const struct engine_options* o = td->eo;
+  if (o->access != NULL) return o->access;
+  return td_write(td) || td_trim(td) ? "rw" : access_for_size(o);
+}
+
+/// In the process that starts the jobs.
+static int engine_setup(struct thread_data* td) {
+  struct braid_context* context;
+  struct braid_device* device;
+  struct braid_info info = {.struct_bytes = sizeof info};
+  struct fio_file* file;
+  unsigned i;
+
+  if (!td->files_index) {
+    add_file(td, "braid", 0, 0);
+    td->o.nr_files = td->o.nr_files ?: 1;
+    td->o.open_files++;
+  }
+  if (open_device(td, access_for_size(td->eo), &context, &device) != 0) return 1;
+  const int status = braid_info(device, &info);
+  if (status != 0) complain(td, context, status);
+  braid_free(context);
+  for_each_file(td, file, i) {
+    file->real_file_size = info.size_bytes;
+    fio_file_set_size_known(file);
+  }
+  return status != 0;
+}
+
+static void engine_cleanup(struct thread_data* td) {
+  struct engine* e = td->io_ops_data;
+  if (e == NULL) return;
+  braid_free(e->context);
+  free(e->queued);
+  free(e->completions);
+  free(e);
+  td->io_ops_data = NULL;
+}
+
+/// In the process or thread of the job.
+static int engine_init(struct thread_data* td) {
+  // fio would find out later, and go on without any.
+  if (fio_option_is_set(&td->o, mem_type)) {
+    log_err("fio: braid: mem/iomem: buffers are the device's own memory; leave it out\n");
+    td_verror(td, EINVAL, "braid: mem");
+    return 1;
+  }
+  struct engine* e = calloc(1, sizeof *e);
+  if (e == NULL) {
+    td_verror(td, ENOMEM, "braid");
+    return 1;
+  }
+  td->io_ops_data = e;
+  e->depth = td->o.iodepth;
+  e->write_flags = td->o.sync_io != 0 ? BRAID_FUA : 0;
+  e->queued = calloc(e->depth, sizeof *e->queued);
+  e->completions = calloc(e->depth, sizeof *e->completions);
+  if (e->queued == NULL || e->completions == NULL) {
+    td_verror(td, ENOMEM, "braid");
+    return 1;
+  }
+  return open_device(td, access_for_job(td), &e->context, &e->device);
+}
+
+static enum fio_q_status engine_queue(struct thread_data* td, struct io_u* io_u) {
+  struct engine* e = td->io_ops_data;
+  struct braid_io* io = &e->queued[e->queued_count];
+
+  fio_ro_check(td, io_u);
+  if (e->queued_count == e->depth) return FIO_Q_BUSY;
+  io->flags = 0;
+  io->device = e->device;
+  io->buffer = NULL;
+  io->offset = io_u->offset;
+  io->length = io_u->xfer_buflen;
+  io->user_data = (uintptr_t)io_u;
+  switch (io_u->ddir) {
+    case DDIR_READ:
+      io->op = BRAID_OP_READ;
+      io->buffer = io_u->xfer_buf;
+      break;
+    case DDIR_WRITE:
+      io->op = BRAID_OP_WRITE;
+      io->flags = e->write_flags;
+      io->buffer = io_u->xfer_buf;
+      break;
+    case DDIR_TRIM:
+      io->op = BRAID_OP_DISCARD;
+      break;
+    case DDIR_SYNC:
+    case DDIR_DATASYNC:
+    case DDIR_SYNC_FILE_RANGE:
+      io->op = BRAID_OP_FLUSH;
+      io->offset = 0;
+      io->length = 0;
+      break;
+    default:
+      io_u->error = EINVAL;
+      td_verror(td, EINVAL, "braid: an operation that it does not know");
+      return FIO_Q_COMPLETED;
+  }
+  ++e->queued_count;
+  return FIO_Q_QUEUED;
+}
+
+static int engine_commit(struct thread_data* td) {
+  struct engine* e = td->io_ops_data;
+  if (e->queued_count == 0) return 0;
+  const int taken = braid_submit(e->context, e->queued, e->queued_count);
+  if (taken < 0) {
+    complain(td, e->context, taken);
+    return taken;
+  }
+  io_u_mark_submit(td, (unsigned)taken);
+  e->queued_count -= (unsigned)taken;
+  if (e->queued_count > 0)
+    memmove(e->queued, e->queued + taken, e->queued_count * sizeof *e->queued);
+  return 0;
+}
+
+static int engine_getevents(struct thread_data* td, unsigned int min, unsigned int max,
+                            const struct timespec* limit) {
+  struct engine* e = td->io_ops_data;
+  int64_t timeout_ns = -1;
+  unsigned count = 0;
+
+  if (min == 0) timeout_ns = 0;
+  if (min > 0 && limit != NULL) timeout_ns = limit->tv_sec * 1000000000LL + limit->tv_nsec;
+  if (max > e->depth) max = e->depth;
+  do {
+    const int more = braid_poll(e->context, e->completions + count, max - count, timeout_ns);
+    if (more < 0) return complain(td, e->context, more), more;
+    if (more == 0) break;
+    count += (unsigned)more;
+  } while (count < min);
+  return (int)count;
+}
+
+static struct io_u* engine_event(struct thread_data* td, int event) {
+  struct engine* e = td->io_ops_data;
+  const struct braid_completion* completion = &e->completions[event];
+  struct io_u* io_u = (struct io_u*)(uintptr_t)completion->user_data;
+
+  io_u->error = 0;
+  io_u->resid = 0;
+  if (completion->result < 0) {
+    io_u->error = (unsigned)-completion->result;
+    io_u->resid = io_u->xfer_buflen;
+    log_err("fio: braid: %s\n", braid_explain(e->device));
+  }
+  return io_u;
+}
+
+static int engine_iomem_alloc(struct thread_data* td, size_t bytes) {
+  struct engine* e = td->io_ops_data;
+  td->orig_buffer = braid_alloc(e->device, bytes);
+  if (td->orig_buffer == NULL) log_err("fio: braid: %s\n", braid_error(e->context));
+  return td->orig_buffer == NULL;
+}
+
+static void engine_iomem_free(struct thread_data* td) {
+  struct engine* e = td->io_ops_data;
+  if (e != NULL && td->orig_buffer != NULL) braid_dealloc(e->device, td->orig_buffer);
+}
+
+static int engine_file(struct thread_data* td, struct fio_file* file) {
+  (void)td;
+  (void)file;
+  return 0;
+}
+
+/// What fio looks up in the library.
+__attribute__((visibility("default"))) struct ioengine_ops ioengine = {
+    .name = "braid",
+    .version = FIO_IOOPS_VERSION,
+    .flags = FIO_DISKLESSIO | FIO_NOEXTEND | FIO_NODISKUTIL | FIO_RAWIO,
+    .setup = engine_setup,
+    .init = engine_init,
+    .cleanup = engine_cleanup,
+    .queue = engine_queue,
+    .commit = engine_commit,
+    .getevents = engine_getevents,
+    .event = engine_event,
+    .open_file = engine_file,
+    .close_file = engine_file,
+    .invalidate = engine_file,
+    .get_file_size = engine_file,
+    .iomem_alloc = engine_iomem_alloc,
+    .iomem_free = engine_iomem_free,
+    .option_struct_size = sizeof(struct engine_options),
+    .options = options,
+};

@@ -1,0 +1,161 @@
+// The data path: no allocation, lock or message; a system call only where a turn of the reactor
+// makes one (base/reactor.h).
+#include <algorithm>
+
+#include "capi/context.h"
+
+namespace bnbd = braid::bnbd;
+using braid::base::Errc;
+using braid::base::kNever;
+using braid::base::make_error;
+using braid::base::Status;
+using braid::capi::Request;
+
+namespace {
+
+// As a reactor's: with file operations in flight an answer is sure to come.
+constexpr uint64_t kInFlightBudgetFactor = 4;
+
+struct Rule {
+  bnbd::BlockOp op;
+  uint32_t flags;  // those that it may have
+  bool buffer;
+};
+constexpr Rule kRules[] = {
+    {bnbd::BlockOp::kRead, 0, true},
+    {bnbd::BlockOp::kWrite, BRAID_FUA, true},
+    {bnbd::BlockOp::kFlush, 0, false},
+    {bnbd::BlockOp::kDiscard, BRAID_FUA, false},
+    {bnbd::BlockOp::kWriteZeroes, BRAID_FUA | BRAID_NO_UNMAP, false},
+};
+
+bool well_formed(const braid_io& io) {
+  if (io.op >= std::size(kRules)) return false;
+  const Rule& rule = kRules[io.op];
+  return (io.flags & ~rule.flags) == 0 && (io.buffer != nullptr) == rule.buffer;
+}
+
+Status malformed(const braid_io& io) {
+  if (io.op >= std::size(kRules))
+    return make_error(Errc::kInvalid, "operation {}: want one of enum braid_op, 0 to {}", io.op,
+                      std::size(kRules) - 1);
+  const Rule& rule = kRules[io.op];
+  const std::string_view name = bnbd::to_string(rule.op);
+  if ((io.flags & ~rule.flags) != 0)
+    return make_error(Errc::kInvalid, "flags {:#x} of a {}: it takes {:#x} at most", io.flags, name,
+                      rule.flags);
+  return make_error(Errc::kInvalid, "the buffer of a {}: it has {}", name,
+                    rule.buffer ? "to be there" : "none");
+}
+
+}  // namespace
+
+void braid_context::fill(Request& request, const braid_io& io) const {
+  bnbd::DeviceOp& operation = request.operation;
+  operation.op = kRules[io.op].op;
+  operation.force_unit_access = (io.flags & BRAID_FUA) != 0;
+  operation.no_unmap = (io.flags & BRAID_NO_UNMAP) != 0;
+  operation.offset_bytes = io.offset;
+  operation.length_bytes = io.length;
+  operation.buffer.address = static_cast<std::byte*>(io.buffer);
+  operation.buffer.region = io.buffer != nullptr ? regions.find(io.buffer, io.length) : nullptr;
+  request.device = io.device;
+  request.user_data = io.user_data;
+}
+
+unsigned braid_context::submit(const braid_io* requests, unsigned count, Status& wrong) {
+  if (!engine_) {
+    if (count > 0) wrong = make_error(Errc::kInvalid, "the context has no device yet");
+    return 0;
+  }
+  auto& engine = *engine_;
+  unsigned taken = 0;
+  for (; taken < count; ++taken) {
+    const braid_io& io = requests[taken];
+    if (!well_formed(io)) {
+      wrong = malformed(io);
+      break;
+    }
+    if (io.device == nullptr || &io.device->context != this ||
+        (io.reserved[0] | io.reserved[1]) != 0) {
+      wrong =
+          make_error(Errc::kInvalid, "request {} of {}: {}", taken, count,
+                     (io.reserved[0] | io.reserved[1]) != 0 ? "its reserved words have to be 0"
+                                                            : "its device is none of this context");
+      break;
+    }
+    if (engine.in_flight + engine.completions.count() == engine.requests.size()) break;
+    Request& request = *engine.free.pop_front();
+    fill(request, io);
+    ++engine.in_flight;
+    ++io.device->in_flight;
+    request.operation.start(*io.device->block);
+  }
+  return taken;
+}
+
+void braid_context::slot_done(bnbd::DeviceOp& operation, Errc status) {
+  Request& request = *static_cast<Request*>(operation.context);
+  auto& engine = *request.device->context.engine_;
+  --request.device->in_flight;
+  --engine.in_flight;
+  engine.completions.push(request.user_data, -braid::base::errno_from_errc(status));
+  engine.free.push_front(request);  // the one that is warm
+}
+
+void braid_context::call_done(bnbd::DeviceOp& operation, Errc status) {
+  Request& request = *static_cast<Request*>(operation.context);
+  --request.device->in_flight;
+  request.ended = status;
+}
+
+/// Turns the reactor, which spins and sleeps as in any program, until it is so or late.
+template <typename Done>
+void braid_context::turn_until(Done done, uint64_t deadline_ns) {
+  braid::base::Reactor& reactor = *engine_->reactor;
+  uint64_t idle_since_ns = kNever;
+  while (!done()) {
+    if (reactor.turn()) {
+      idle_since_ns = kNever;
+      continue;
+    }
+    const uint64_t now_ns = reactor.now_ns();
+    if (now_ns >= deadline_ns) return;
+    if (idle_since_ns == kNever) idle_since_ns = now_ns;
+    uint64_t budget_ns = settings_.poll_budget_ns;
+    if (budget_ns != kNever && reactor.io().in_flight() > 0) budget_ns *= kInFlightBudgetFactor;
+    if (now_ns - idle_since_ns >= budget_ns && reactor.prepare_sleep()) {
+      reactor.io().wait(std::min(deadline_ns, reactor.next_deadline_ns()));
+    } else {
+      reactor.host().yield();
+    }
+  }
+}
+
+Errc braid_context::run(braid_device& device, const braid_io& io) {
+  Request request;
+  fill(request, io);
+  request.device = &device;
+  request.operation.context = &request;
+  request.operation.done = &braid_context::call_done;
+  ++device.in_flight;
+  request.operation.start(*device.block);
+  turn_until([&] { return request.ended.has_value(); }, kNever);
+  return *request.ended;
+}
+
+unsigned braid_context::poll(braid_completion* completions, unsigned count, int64_t timeout_ns) {
+  if (!engine_ || count == 0) return 0;
+  auto& engine = *engine_;
+  if (engine.completions.count() < count) engine.reactor->turn();
+  if (engine.completions.empty() && engine.in_flight > 0 && timeout_ns != 0) {
+    const uint64_t now_ns = engine.reactor->now_ns();
+    const auto limit_ns = static_cast<uint64_t>(timeout_ns);
+    const bool limited = timeout_ns > 0 && limit_ns < kNever - now_ns;
+    turn_until([&] { return !engine.completions.empty(); }, limited ? now_ns + limit_ns : kNever);
+  }
+  const unsigned ready = std::min(count, engine.completions.count());
+  for (unsigned i = 0; i < ready; ++i) completions[i] = engine.completions.pop();
+  if (ready == 0 && timeout_ns == 0 && descriptor_ >= 0) arm();
+  return ready;
+}

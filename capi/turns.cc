@@ -1,0 +1,65 @@
+#include "capi/turns.h"
+
+#include <sys/mman.h>
+
+#include <new>
+
+namespace braid::capi {
+namespace {
+
+constexpr size_t kPageBytes = 4096;
+
+}  // namespace
+
+Turns::Turns() {
+  void* const page =
+      ::mmap(nullptr, kPageBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED) return;
+  if (::madvise(page, kPageBytes, MADV_WIPEONFORK) != 0) {
+    ::munmap(page, kPageBytes);
+    return;
+  }
+  word_ = new (page) std::atomic<uint64_t>(kFree);
+}
+
+Turns::~Turns() {
+  if (word_ != nullptr) ::munmap(word_, kPageBytes);
+}
+
+Turns::Entry Turns::enter_slowly(uint64_t now) {
+  for (;;) {
+    switch (state(now)) {
+      case kFree:
+        if (word_->compare_exchange_strong(now, now + (kUser - kFree), std::memory_order_acquire,
+                                           std::memory_order_relaxed)) {
+          return Entry::kIn;
+        }
+        break;
+      case kKeeper:
+        word_->wait(now, std::memory_order_relaxed);
+        now = word_->load(std::memory_order_relaxed);
+        break;
+      case kUser:
+        return Entry::kBusy;
+      default:
+        return Entry::kForked;
+    }
+  }
+}
+
+bool Turns::enter_unused(uint64_t& seen) {
+  uint64_t now = word_->load(std::memory_order_relaxed);
+  const bool unused = now == seen && state(now) == kFree;
+  seen = now;
+  return unused &&
+         word_->compare_exchange_strong(now, now + (kKeeper - kFree), std::memory_order_acquire,
+                                        std::memory_order_relaxed);
+}
+
+void Turns::leave_unused() {
+  const uint64_t now = word_->load(std::memory_order_relaxed);
+  word_->store(now - (kKeeper - kFree), std::memory_order_release);
+  word_->notify_all();
+}
+
+}  // namespace braid::capi

@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# What is installed is what a program needs: built by pkg-config and by find_package from a copy
+# elsewhere, the example runs against a server. And the library exports what header and version
+# script say, no more.
+source "$(dirname "$0")/lib.sh"
+build=${BRAID_BUILD_DIR:-${BRAID_BIN_DIR%/bin}}
+sanitizers=$(sed -n 's/^BRAID_SANITIZE:[A-Z]*=//p' "$build/CMakeCache.txt")
+need cmake pkg-config nm cc
+root=$PWD
+prefix=$work/prefix
+cmake --install "$build" --prefix "$prefix" >"$work/install.log" ||
+  fail "the installation failed"
+library=$(find "$prefix" -name 'libbraid.so.*.*.*')
+[[ $library == */libbraid.so.0.1.0 ]] || fail "no libbraid.so.0.1.0 but \"$library\""
+lib=$(dirname "$library")
+for file in "$lib/libbraid.so" "$lib/libbraid.so.0" "$prefix/include/braid/braid.h" \
+  "$prefix/bin/braid" "$prefix/bin/braidd"; do
+  [[ -e $file ]] || fail "$file was not installed"
+done
+
+# --- symbols
+words() { grep -oE '\bbraid_[a-z_]+' "$@" | sort -u; }
+exported=$(nm -D --defined-only --with-symbol-versions "$library" |
+  awk '$2 != "A" && $3 !~ /^__(asan|odr|tsan|ubsan)/ {print $3}' | sort)
+header=$(grep -oE '^BRAID_API .*' "$prefix/include/braid/braid.h" |
+  grep -oE '\bbraid_[a-z_]+\(' | tr -d '(' | sort -u)
+script=$(words capi/braid.map)
+versioned=${header//$'\n'/@@BRAID_0.1$'\n'}@@BRAID_0.1
+[[ $exported == "$versioned" ]] ||
+  fail "the library exports other than the header declares: $exported / $header"
+[[ $script == "$header" ]] || fail "capi/braid.map names other than the header: $script"
+if objdump -T "$library" | grep -E '\.text.*_ZN'; then fail "C++ is exported"; fi
+
+# --- a program of somebody else's
+# A library with a sanitizer needs it in the program, too.
+flags=${sanitizers:+-fsanitize=$sanitizers}
+export PKG_CONFIG_PATH=$lib/pkgconfig
+[[ $(pkg-config --modversion braid) == 0.1.0 ]] || fail "pkg-config tells another version"
+# shellcheck disable=SC2046,SC2086 # several words each
+cc $flags -std=c11 -Wall -Wextra -Werror -pedantic -Wno-strict-prototypes \
+  "$root/examples/check.c" $(pkg-config --cflags --libs braid) -Wl,-rpath,"$lib" -o "$work/check"
+cmake -S "$root/examples" -B "$work/cmake" -DCMAKE_PREFIX_PATH="$prefix" \
+  -DCMAKE_C_FLAGS="$flags" >"$work/cmake.log" || fail "find_package does not find it"
+cmake --build "$work/cmake" >>"$work/cmake.log" || fail "the example does not build by find_package"
+# The header is C++, too.
+echo '#include <braid/braid.h>' | c++ -x c++ -Wall -Wextra -Werror -fsyntax-only \
+  -I"$prefix/include" - || fail "the header is no C++"
+
+start_server --memory ram=1M
+for program in "$work/check" "$work/cmake/check"; do
+  said=$("$program" "127.0.0.1:$port/ram" 2>&1) || fail "$program: $said"
+  [[ $said == *"read 8 blocks as they were written"* ]] || fail "$program said: $said"
+  said=$("$program" "127.0.0.1:$port/gone" 2>&1) && fail "there is no such disk: $said"
+  [[ $said == *gone* ]] || fail "the refusal does not name the disk: $said"
+done

@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# fio's engine against a server: data that is verified, at depth and one at a time, by processes and
+# by threads, with flushes, FUA and trims; a server that is killed and comes back; and words for
+# what is wrong.
+source "$(dirname "$0")/lib.sh"
+need fio
+build=${BRAID_BIN_DIR%/bin}
+engine=$build/lib/braid-fio.so
+sanitizers=$(sed -n 's/^BRAID_SANITIZE:[A-Z]*=//p' "$build/CMakeCache.txt" 2>/dev/null || true)
+[[ -e $engine ]] || skip "the engine was not built: fio's source is not there (./run setup)"
+[[ $sanitizers != *thread* ]] || skip "fio itself is not built with the thread sanitizer"
+if [[ $sanitizers ]]; then
+  # fio is built without it, and does not free what it has at its end.
+  preload=$(gcc -print-file-name=libasan.so):$(gcc -print-file-name=libubsan.so)
+  export ASAN_OPTIONS=detect_leaks=0
+fi
+job() {
+  cd "$work"  # fio leaves notes where it is
+  LD_PRELOAD=${preload:-} fio --name=job --ioengine="external:$engine" --output="$work/fio.log" \
+    ${target:+--target="$target"} --size=4M --bs=4k --randrepeat=0 --verify_fatal=1 "$@"
+}
+works() { job "$@" >"$work/out.log" 2>&1 || fail "fio $*"; }
+refused() {
+  local words=$1
+  shift
+  if job "$@" >"$work/out.log" 2>&1; then fail "fio did not refuse: $*"; fi
+  cat "$work/fio.log" >>"$work/out.log"
+  grep -qF -- "$words" "$work/out.log" || fail "fio $*: said nothing of \"$words\""
+}
+
+mkdir "$work/root"
+truncate -s 8M "$work/root/disk.img" "$work/root/other.img"
+start_server "$work/root" --memory ram=8M
+target=127.0.0.1:$port/ram
+for depth in 1 32; do
+  works --rw=randwrite --verify=crc32c --iodepth=$depth
+  works --rw=randrw --verify=crc32c --iodepth=$depth --fsync=16 --bsrange=512-64k
+  works --rw=write --verify=crc32c --iodepth=$depth --sync=dsync
+done
+works --rw=write --bs=2M --verify=crc32c --iodepth=4
+# A trim and what is written between trims.
+works --rw=randtrim --iodepth=8
+works --rw=trimwrite --iodepth=1
+# Readers by processes and by threads, each with a session of its own.
+works --rw=randread --iodepth=8 --numjobs=3
+works --rw=randread --iodepth=8 --numjobs=3 --thread=1
+works --rw=randwrite --iodepth=8 --thread=1 --verify=crc32c
+# Two writers, each with a disk of its own.
+target=127.0.0.1:$port/disk.img
+works --rw=randwrite --verify=crc32c --iodepth=4 --name=second --ioengine="external:$engine" \
+  --target="127.0.0.1:$port/other.img" --rw=randwrite --size=4M --bs=4k --verify=crc32c --iodepth=4
+target=file:$work/root/disk.img works --rw=read
+for kind in memory:8M null:8M; do target=$kind works --rw=randwrite --iodepth=8; done
+
+target='' refused "want target=HOST"
+target=127.0.0.1:$port/gone refused gone --rw=read
+refused "want rw, ro or migration" --rw=read --access=any
+refused "leave it out" --rw=read --mem=mmap
+refused nothere --rw=read --device=nothere
+
+# --- the server is killed under fio, and comes back
+target=127.0.0.1:$port/disk.img
+job --rw=randwrite --verify=crc32c --iodepth=8 --rate_iops=400 --size=4M >"$work/out.log" 2>&1 &
+fio_pid=$!
+written() {
+  grep -qE '"writes": ?[1-9]' <<<"$("$braid" list --json --control "serve.$server_pid")"
+}
+wait_for 60 "fio's first write" written
+kill_server
+start_server "$work/root"
+wait "$fio_pid" || fail "fio did not survive the server's restart"
