@@ -17,7 +17,6 @@ target_link_options(libbraid PRIVATE -Wl,--version-script=${script})
 set_target_properties(libbraid PROPERTIES LINK_DEPENDS ${script})
 
 install(TARGETS libbraid EXPORT BraidTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(TARGETS braid braidd RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(FILES capi/braid/braid.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/braid)
 install(EXPORT BraidTargets NAMESPACE Braid:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/Braid)
 configure_package_config_file(cmake/BraidConfig.cmake.in BraidConfig.cmake

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 
 namespace braid::bench {
 namespace {
@@ -16,6 +17,26 @@ std::filesystem::path engine_file() {
   std::error_code error;
   const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
   return self.parent_path().parent_path() / "lib" / "braid-fio.so";
+}
+
+/// fio is built without the sanitizers of this build, which want to be loaded first.
+std::vector<std::string> sanitizer_environment() {
+#ifdef __SANITIZE_ADDRESS__
+  std::string libraries;
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    const size_t path = line.find('/');
+    if (path == std::string::npos) continue;
+    const std::string file = line.substr(path);
+    const bool sanitizer =
+        file.find("/libasan.") != std::string::npos || file.find("/libubsan.") != std::string::npos;
+    if (!sanitizer || libraries.find(file) != std::string::npos) continue;
+    libraries += (libraries.empty() ? "" : ":") + file;
+  }
+  return {"LD_PRELOAD=" + libraries, "ASAN_OPTIONS=detect_leaks=0"};
+#else
+  return {};
+#endif
 }
 
 class BraidEngine : public FioTarget {
@@ -59,6 +80,7 @@ class BraidEngine : public FioTarget {
             fmt::format("--wire={}", way_.wire == Wire::kTcp ? "tcp" : "auto"),
             fmt::format("--poll_budget={}us", way_.poll_budget_ns / base::kMicrosecond)};
   }
+  std::vector<std::string> environment() const override { return sanitizer_environment(); }
   std::vector<pid_t> servers() const override { return {server_->pid()}; }
 
  private:

@@ -59,6 +59,7 @@ class FioJob : public Candidate {
     Command command{
         .arguments = {"fio", "--name=job", fmt::format("--size={}", store_bytes),
                       "--group_reporting", "--output-format=json", "--output=" + result(bench)},
+        .environment = target_->environment(),
         .cpu = bench.cpus.client,
         .output_file = bench.scratch.path("fio.out")};
     for (const auto& more : {target_->engine(), workload}) {

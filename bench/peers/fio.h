@@ -23,6 +23,8 @@ class FioTarget {
   virtual base::Status start(Bench& bench, uint64_t store_bytes) = 0;
   /// fio's arguments, once the server is there: engine, where it is, and what else a job needs.
   virtual std::vector<std::string> engine() const = 0;
+  /// "NAME=value", added to fio's environment.
+  virtual std::vector<std::string> environment() const { return {}; }
   /// Whose CPU time counts beside fio's.
   virtual std::vector<pid_t> servers() const { return {}; }
 };

@@ -1,0 +1,54 @@
+#include "bench/block/braid_program.h"
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+namespace braid::bench {
+namespace {
+
+constexpr int kStartMs = 60'000;
+constexpr int kLookMs = 5;
+
+}  // namespace
+
+std::string braid_program() {
+  std::error_code error;
+  const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
+  const auto program = self.parent_path() / "braid";
+  return std::filesystem::exists(program, error) ? program.string() : std::string();
+}
+
+nlohmann::json last_object(const std::string& text) {
+  const size_t end = text.rfind("\n}");
+  if (end == std::string::npos) return nullptr;
+  const size_t line = text.rfind("\n{", end);
+  const size_t begin = line == std::string::npos ? 0 : line + 1;
+  auto object = nlohmann::json::parse(text.substr(begin, end + 2 - begin), nullptr, false);
+  return object.is_object() ? object : nlohmann::json();
+}
+
+base::Result<BraidProgram> start_braid(Bench& bench, int cpu, std::vector<std::string> arguments) {
+  const std::string program = braid_program();
+  if (program.empty()) return base::make_error(base::Errc::kNotFound, "braid: not built");
+  const std::string output = bench.scratch.path("braid-" + arguments.front() + ".out");
+  Command command{.arguments = {program}, .cpu = cpu, .output_file = output};
+  command.arguments.insert(command.arguments.end(), arguments.begin(), arguments.end());
+  command.arguments.emplace_back("--json");
+  std::filesystem::remove(output);
+  BRAID_TRY(Process process, Process::run(bench.interrupts, command));
+  for (int waited_ms = 0;; waited_ms += kLookMs) {
+    std::ifstream in(output);
+    std::ostringstream text;
+    text << in.rdbuf();
+    if (nlohmann::json ready = last_object(text.str()); !ready.is_null())
+      return BraidProgram{std::move(process), std::move(ready)};
+    if (waited_ms >= kStartMs || !process.running()) {
+      return base::make_error(base::Errc::kTimedOut, "braid {} is not ready: {}", arguments.front(),
+                              last_lines(output));
+    }
+    BRAID_CHECK(bench.interrupts.pause_ms(kLookMs));
+  }
+}
+
+}  // namespace braid::bench

@@ -1,0 +1,31 @@
+// Programs of Braid's as sides of the block rows: as a user starts them, with what they say when
+// they are ready.
+//
+// Main thread.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "bench/process.h"
+#include "bench/rounds.h"
+
+namespace braid::bench {
+
+/// Where the `braid` of this build lies: beside this program. Empty if it is not there.
+std::string braid_program();
+
+/// The last JSON object in what a program printed, behind lines of its log. Null: none that is
+/// whole yet.
+nlohmann::json last_object(const std::string& text);
+
+/// `braid ARGUMENTS --json`, running, and the JSON object that it printed when it was ready.
+struct BraidProgram {
+  Process process;
+  nlohmann::json ready;
+};
+/// kNotFound: it was not built; kTimedOut with its last lines.
+base::Result<BraidProgram> start_braid(Bench& bench, int cpu, std::vector<std::string> arguments);
+
+}  // namespace braid::bench

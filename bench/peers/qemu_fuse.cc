@@ -1,0 +1,89 @@
+#include "bench/peers/qemu_fuse.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+namespace braid::bench {
+namespace {
+
+constexpr int kStartMs = 10'000;
+constexpr int kLookMs = 5;
+
+/// A program's first line of output, once it has ended well.
+base::Result<std::string> line_of(Bench& bench, std::vector<std::string> arguments) {
+  const Command command{.arguments = std::move(arguments),
+                        .cpu = bench.cpus.server,
+                        .output_file = bench.scratch.path("losetup.out")};
+  BRAID_TRY(Process process, Process::run(bench.interrupts, command));
+  const base::Status status = process.wait(kStartMs);
+  if (!status.ok()) {
+    return status.error().with("{}: {}", command.arguments.front(),
+                               last_lines(command.output_file));
+  }
+  std::ifstream in(command.output_file);
+  std::string line;
+  std::getline(in, line);
+  return line;
+}
+
+class QemuFuseLoop : public FioTarget {
+ public:
+  ~QemuFuseLoop() override {
+    if (!device_.empty()) (void)line_of(*bench_, {"losetup", "-d", device_});
+    daemon_.reset();  // unmounts
+    std::error_code error;
+    if (!image_.empty()) std::filesystem::remove(image_, error);
+  }
+  std::string name() const override {
+    return "fio io_uring on loop on qemu-storage-daemon's FUSE file, image in /dev/shm";
+  }
+  std::string threads() const override { return "the daemon's and the kernel's; all sleep"; }
+
+  base::Status start(Bench& bench, uint64_t store_bytes) override {
+    bench_ = &bench;
+    image_ = fmt::format("/dev/shm/braid-bench-{}.img", ::getpid());
+    std::ofstream(image_).close();
+    std::error_code error;
+    std::filesystem::resize_file(image_, store_bytes, error);
+    if (error) return base::make_error(base::Errc::kIo, "{}: {}", image_, error.message());
+    const std::string file = bench.scratch.path("qemu-export");
+    std::ofstream(file).close();
+    const Command command{
+        .arguments = {"qemu-storage-daemon", "--blockdev",
+                      "driver=file,node-name=image,filename=" + image_, "--export",
+                      "type=fuse,id=image,node-name=image,mountpoint=" + file + ",writable=on"},
+        .cpu = bench.cpus.server,
+        .output_file = bench.scratch.path("qemu.out")};
+    BRAID_TRY(daemon_, Process::run(bench.interrupts, command));
+    // It is there once the file has the image's size.
+    for (int waited_ms = 0; std::filesystem::file_size(file, error) != store_bytes;
+         waited_ms += kLookMs) {
+      if (waited_ms >= kStartMs || !daemon_->running()) {
+        return base::make_error(base::Errc::kTimedOut, "qemu-storage-daemon did not start: {}",
+                                last_lines(command.output_file));
+      }
+      BRAID_CHECK(bench.interrupts.pause_ms(kLookMs));
+    }
+    BRAID_TRY(device_, line_of(bench, {"losetup", "-f", "--show", "--direct-io=on", file}));
+    return base::ok_status();
+  }
+  std::vector<std::string> engine() const override {
+    return {"--ioengine=io_uring", "--direct=1", "--filename=" + device_};
+  }
+  std::vector<pid_t> servers() const override { return {daemon_->pid()}; }
+
+ private:
+  Bench* bench_ = nullptr;
+  std::string image_, device_;
+  std::optional<Process> daemon_;
+};
+
+}  // namespace
+
+std::unique_ptr<FioTarget> qemu_fuse_loop() {
+  return std::make_unique<QemuFuseLoop>();
+}
+
+}  // namespace braid::bench
