@@ -18,6 +18,26 @@ constexpr int kAcceptsMax = 16;  // of one listener in one look
 // Until one tries again to accept when there are no descriptors left.
 constexpr uint64_t kPauseNs = 100 * base::kMillisecond;
 constexpr uint32_t kInput = EPOLLIN | EPOLLRDHUP;
+// What a unix socket holds on its way to the client: an answer of 1 MiB goes out by one system call
+// instead of five. Of others than root the system takes a fifth. TCP finds its size by itself.
+constexpr int kSendBufferBytes = 1 << 20;
+
+void set_options(const UniqueFd& socket) {
+  const auto set = [&](int level, int name, int value) {
+    return ::setsockopt(socket.get(), level, name, &value, sizeof value) == 0;
+  };
+  int domain = 0;
+  socklen_t length = sizeof domain;
+  (void)::getsockopt(socket.get(), SOL_SOCKET, SO_DOMAIN, &domain, &length);
+  if (domain == AF_UNIX) {
+    if (!set(SOL_SOCKET, SO_SNDBUFFORCE, kSendBufferBytes)) {
+      (void)set(SOL_SOCKET, SO_SNDBUF, kSendBufferBytes);
+    }
+    return;
+  }
+  (void)set(IPPROTO_TCP, TCP_NODELAY, 1);
+  (void)set(SOL_SOCKET, SO_KEEPALIVE, 1);
+}
 
 }  // namespace
 
@@ -133,10 +153,7 @@ void NbdDoor::take(UniqueFd socket) {
   if (status_.half_open >= options_.half_open_max) {
     dismiss(*candidates_.front(), "too many clients are in the handshake, and it was the first");
   }
-  const int on = 1;
-  // Fails for unix sockets, which send at once anyway.
-  (void)::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  (void)::setsockopt(socket.get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  set_options(socket);
   auto candidate =
       std::make_unique<Candidate>(std::move(socket), offers_, &NbdDoor::too_slow, *this);
   struct epoll_event event = {};

@@ -172,7 +172,9 @@ bool NbdServer::serve(Connection& connection) {
   bool worked = false;
   // A client that has just been slow to take answers may take more now.
   if (connection.blocked && is_hot(connection)) connection.blocked = false;
-  if (connection.blocked) set_interest(connection);
+  // Whom epoll is to tell of, it must watch for what is wanted now.
+  if (connection.blocked || !connection.readable) set_interest(connection);
+  if (!connection.socket.valid()) return true;
   for (int round = 0; round < kRoundsPerPoll; ++round) {
     const bool received = receive(connection);
     const bool parsed = parse(connection);
