@@ -17,6 +17,7 @@
 namespace braid::cli {
 
 using base::Errc;
+using base::Result;
 using base::Status;
 using nlohmann::json;
 
@@ -26,6 +27,13 @@ namespace {
 /// there would wait for the process that dies.
 void leave_working_directory() {
   [[maybe_unused]] const int failed = ::chdir("/");
+}
+
+Result<std::unique_ptr<Node>> start(const Context& context, NodeOptions options) {
+  if (!context.metrics.empty()) {
+    BRAID_TRY(options.metrics, parse_metrics(context.metrics, "--metrics"));
+  }
+  return Node::start(std::move(options));
 }
 
 /// A stop of the node that is under way.
@@ -126,7 +134,7 @@ int run_node(Context& context, NodeOptions options, const std::function<void(con
   // The daemon has no terminal that it belongs to.
   const EndingSignals signals(/*hangup=*/options.role != "daemon");
   options.device = context.device;
-  auto node = Node::start(std::move(options));
+  auto node = start(context, std::move(options));
   if (!node.ok()) {
     report(context, node.error());
     return context.exit_code;
@@ -146,7 +154,7 @@ int map_in_foreground(Context& context, const json& params, bool tcp_within_host
   leave_working_directory();
   const EndingSignals signals(/*hangup=*/true);
   options.device = context.device;
-  auto node = Node::start(std::move(options));
+  auto node = start(context, std::move(options));
   if (!node.ok()) {
     report(context, node.error());
     return context.exit_code;

@@ -331,6 +331,7 @@ json NodeState::status() const {
           {"pid", getpid()},
           {"version", BRAID_VERSION},
           {"hca", hcas_.text()},
+          {"metrics", metrics_url_.empty() ? json(nullptr) : json(metrics_url_)},
           {"server", server_status()},
           {"exports", exports},
           {"devices", devices},
