@@ -106,14 +106,16 @@ void Terminal::show(const std::string& page) {
   write_all(out + "\x1b[J");
 }
 
-TerminalEvent Terminal::wait_ms(int timeout_ms, char& key) {
-  pollfd look[2] = {{signals_.fd(), POLLIN, 0}, {raw_ ? STDIN_FILENO : -1, POLLIN, 0}};
-  if (::poll(look, 2, timeout_ms) <= 0) return TerminalEvent::kTimeout;
+TerminalEvent Terminal::wait_ms(int timeout_ms, int other_fd, char& key) {
+  pollfd look[3] = {
+      {signals_.fd(), POLLIN, 0}, {raw_ ? STDIN_FILENO : -1, POLLIN, 0}, {other_fd, POLLIN, 0}};
+  if (::poll(look, 3, timeout_ms) <= 0) return TerminalEvent::kTimeout;
   if (look[0].revents != 0) {
     const int signal = signals_.take();
     if (signal == SIGWINCH) return TerminalEvent::kResized;
     return signal != 0 ? TerminalEvent::kEnd : TerminalEvent::kTimeout;
   }
+  if (look[1].revents == 0) return TerminalEvent::kReady;
   char bytes[16];
   const ssize_t n = ::read(STDIN_FILENO, bytes, sizeof bytes);
   if (n <= 0) return TerminalEvent::kEnd;

@@ -13,7 +13,7 @@
 namespace braid::cli {
 
 /// What has happened while a page was shown.
-enum class TerminalEvent : uint8_t { kTimeout, kKey, kUp, kDown, kResized, kEnd };
+enum class TerminalEvent : uint8_t { kTimeout, kKey, kUp, kDown, kResized, kReady, kEnd };
 
 /// Signals that end a program, and waiting for them: without a terminal, too. Make it before other
 /// threads start: they are to leave these signals alone.
@@ -46,8 +46,9 @@ class Terminal {
   size_t width() const;
   size_t height() const;
   void show(const std::string& page);
-  /// kEnd: a signal to end, or the terminal has gone. kKey: `key` is it.
-  TerminalEvent wait_ms(int timeout_ms, char& key);
+  /// kEnd: a signal to end, or the terminal has gone. kKey: `key` is it. kReady: there is something
+  /// to read from `other_fd`.
+  TerminalEvent wait_ms(int timeout_ms, int other_fd, char& key);
 
  private:
   static void write_all(const std::string& text);

@@ -62,11 +62,12 @@ namespace {
 constexpr auto kPatience = std::chrono::seconds(5);
 constexpr size_t kAskedAtOnceMax = 64;
 
-/// Asks each node, many at once and all within kPatience; in the order of `names`.
+/// Asks each node, many at once and all within `patience`; in the order of `names`.
 /// `call(name, timeout_ms)`.
 template <typename T, typename Call>
-std::vector<Result<T>> ask_all(const std::vector<std::string>& names, Call call) {
-  const auto end = std::chrono::steady_clock::now() + kPatience;
+std::vector<Result<T>> ask_all(const std::vector<std::string>& names,
+                               std::chrono::milliseconds patience, Call call) {
+  const auto end = std::chrono::steady_clock::now() + patience;
   std::vector<Result<T>> answers(names.size(), Error(Errc::kTimedOut, "not asked in time"));
   std::atomic<size_t> next{0};
   const auto ask = [&] {
@@ -90,16 +91,17 @@ std::vector<Result<T>> ask_all(const std::vector<std::string>& names, Call call)
 /// `call(name, timeout_ms, any_user)`. An error if the one that was named does not answer.
 template <typename T, typename Call>
 base::Status ask_whom_context_names(const Context& context, std::vector<T>& answered,
-                                    std::vector<Error>& silent, Call call) {
+                                    std::vector<Error>& silent, std::chrono::milliseconds patience,
+                                    Call call) {
   const bool named = !context.node_to_ask().empty();
   std::vector<std::string> names{context.node_to_ask()};
   if (!named) {
     BRAID_TRY(names, running_nodes());
   }
   const bool any_user = named && geteuid() == 0;
-  std::vector<Result<T>> answers = ask_all<T>(names, [&](const std::string& name, int timeout_ms) {
-    return call(name, timeout_ms, any_user);
-  });
+  std::vector<Result<T>> answers = ask_all<T>(
+      names, patience,
+      [&](const std::string& name, int timeout_ms) { return call(name, timeout_ms, any_user); });
   for (size_t i = 0; i < names.size(); ++i) {
     Result<T>& answer = answers[i];
     if (answer.ok())
@@ -120,13 +122,14 @@ Result<Nodes> ask_nodes(const Context& context) {
     return call_node(name, "status", json::object(),
                      {.timeout_ms = timeout_ms, .any_user = any_user});
   };
-  BRAID_CHECK(ask_whom_context_names(context, nodes.answered, nodes.silent, call));
+  BRAID_CHECK(ask_whom_context_names(context, nodes.answered, nodes.silent, kPatience, call));
   return nodes;
 }
 
-Result<SampledNodes> sample_nodes(const Context& context) {
+Result<SampledNodes> sample_nodes(const Context& context, int patience_ms) {
   SampledNodes nodes;
-  BRAID_CHECK(ask_whom_context_names(context, nodes.nodes, nodes.silent, ask_sample));
+  BRAID_CHECK(ask_whom_context_names(context, nodes.nodes, nodes.silent,
+                                     std::chrono::milliseconds(patience_ms), ask_sample));
   return nodes;
 }
 

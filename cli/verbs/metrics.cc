@@ -32,8 +32,10 @@ void print_metrics_url(const json& status) {
 
 namespace {
 
+constexpr int kPatienceMs = 5'000;
+
 void metrics(Context& context) {
-  auto sampled = sample_nodes(context);
+  auto sampled = sample_nodes(context, kPatienceMs);
   if (!sampled.ok()) return report(context, sampled.error());
   if (context.json) {
     json all = json::array();

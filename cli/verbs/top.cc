@@ -29,6 +29,7 @@ namespace {
 
 constexpr uint64_t kIntervalMinNs = 100 * base::kMillisecond;
 constexpr uint64_t kIntervalMaxNs = 3600 * base::kSecond;
+constexpr int kPatienceMs = 1'000;  // with a node that does not answer: it delays each look
 
 struct TopArguments {
   std::string interval = "1s";
@@ -64,7 +65,8 @@ class Top {
 
   /// False: whom --control names was never there.
   bool first_look() {
-    auto sampled = sample_nodes(context_);
+    next_ = Clock::now() + interval_;
+    auto sampled = sample_nodes(context_, kPatienceMs);
     if (!sampled.ok()) {
       report(context_, sampled.error());
       return false;
@@ -76,7 +78,8 @@ class Top {
   void batch(const TopSignals& signals) {
     for (uint64_t done = 0; arguments_.count == 0 || done < arguments_.count; ++done) {
       if (signals.wait_ms(left_ms()) != 0) return;
-      look();
+      next_ = Clock::now() + interval_;
+      keep(sample_nodes(context_, kPatienceMs));
       if (context_.json)
         std::cout << to_json(view_).dump(-1, ' ', false, json::error_handler_t::replace) << "\n";
       else
@@ -86,6 +89,7 @@ class Top {
   }
 
   void on(Terminal& terminal) {
+    LaterSample later(context_, kPatienceMs);
     for (;;) {
       ScreenOptions page = page_;
       page.width = terminal.width();
@@ -97,10 +101,14 @@ class Top {
       page.first = page_.first = std::min(page_.first, last_first_);
       terminal.show(screen_text(view_, page));
       char key = 0;
-      const TerminalEvent event = terminal.wait_ms(page_.paused ? -1 : left_ms(), key);
+      const bool idle = page_.paused || later.under_way();
+      const TerminalEvent event = terminal.wait_ms(idle ? -1 : left_ms(), later.fd(), key);
       if (event == TerminalEvent::kEnd || (event == TerminalEvent::kKey && key == 'q')) return;
       take(event, key);
-      if (!page_.paused && left_ms() == 0) look();
+      if (auto sampled = later.take(); sampled && !page_.paused) keep(std::move(*sampled));
+      if (page_.paused || later.under_way() || left_ms() > 0) continue;
+      next_ = Clock::now() + interval_;
+      later.begin();
     }
   }
 
@@ -121,8 +129,7 @@ class Top {
     return static_cast<int>(std::max<int64_t>(left.count(), 0));
   }
 
-  void look() {
-    auto sampled = sample_nodes(context_);
+  void keep(Result<SampledNodes> sampled) {
     if (sampled.ok()) return keep(std::move(*sampled));
     SampledNodes none;  // the one that was named: it may come back
     none.silent.push_back(sampled.error().with("node \"{}\"", context_.node_to_ask()));
@@ -135,7 +142,6 @@ class Top {
     view_ = looks_.take(std::move(sampled.nodes), std::move(silent), order_);
     view_.time = time_of_day();
     view_.interval_s = interval_s_;
-    next_ = Clock::now() + interval_;
   }
 
   Context& context_;

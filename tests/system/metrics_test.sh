@@ -75,7 +75,7 @@ for wrong in "--interval 1ms" "--interval x" "--count 0" "--sort size"; do
 done
 
 # A node that is stopped, goes on, and is killed: top lives, and says so.
-"$braid" --control "$node.server" top --interval 100ms --count 100000 >"$work/watch.txt" 2>&1 &
+"$braid" --control "$node.server" top --interval 100ms --count 100000 >>"$work/watch.txt" 2>&1 &
 top_pid=$!
 wait_for_line 60 "a first table" "$work/watch.txt" '^export ' "$top_pid"
 kill_server
