@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <chrono>  // lint: allow(os) the type of a time, no clock
 
+#include "base/plain_text.h"
+
 namespace braid::base {
 namespace {
 
@@ -110,25 +112,6 @@ unsigned char byte(char c) {
   return static_cast<unsigned char>(c);
 }
 
-/// Bytes of the character that begins there; 0: it is a control character, of which UTF-8 has some
-/// in two bytes, or no UTF-8.
-size_t character_bytes(const char* at, const char* end) {
-  const unsigned char first = byte(*at);
-  if (first < 0x80) return first < 0x20 || first == 0x7f ? 0 : 1;
-  const size_t bytes = first < 0xc2   ? 0
-                       : first < 0xe0 ? 2
-                       : first < 0xf0 ? 3
-                       : first < 0xf5 ? 4
-                                      : 0;
-  if (bytes == 0 || static_cast<size_t>(end - at) < bytes) return 0;
-  for (size_t i = 1; i < bytes; ++i)
-    if ((byte(at[i]) & 0xc0) != 0x80) return 0;
-  const unsigned char second = byte(at[1]);
-  const bool control = first == 0xc2 && second < 0xa0;
-  const bool too_long = (first == 0xe0 && second < 0xa0) || (first == 0xf0 && second < 0x90);
-  return control || too_long ? 0 : bytes;
-}
-
 bool is_plain(char c) {
   return byte(c) >= 0x20 && byte(c) < 0x7f;
 }
@@ -137,7 +120,7 @@ bool is_plain(char c) {
 Line escaped(const Line& line) {
   Line safe;
   for (const char* at = line.begin(); at != line.end();) {
-    if (const size_t bytes = character_bytes(at, line.end()); bytes > 0) {
+    if (const size_t bytes = plain_character_bytes(at, line.end()); bytes > 0) {
       safe.append(at, at + bytes);
       at += bytes;
     } else {

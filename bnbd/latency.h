@@ -24,22 +24,25 @@ class LatencyHistogram {
   void reset() { *this = LatencyHistogram(); }
 
   uint64_t count() const { return count_; }
+  uint64_t sum_ns() const { return sum_ns_; }
   uint64_t max_ns() const { return max_ns_; }
   uint64_t mean_ns() const { return count_ == 0 ? 0 : sum_ns_ / count_; }
   /// The latency that `percent` of all are not above, as the upper end of its bucket; 0 if empty.
   uint64_t percentile_ns(double percent) const;
 
- private:
   static constexpr unsigned kSubBits = 4;
   static constexpr unsigned kSub = 1u << kSubBits;
   static constexpr size_t kBuckets = (64 - kSubBits + 1) * kSub;
+  /// How many each bucket counts. Bucket i ends where upper_end_ns(i) says, that included.
+  const std::array<uint64_t, kBuckets>& buckets() const { return buckets_; }
+  static uint64_t upper_end_ns(size_t index);
 
+ private:
   static size_t index_of(uint64_t ns) {
     if (ns < kSub) return static_cast<size_t>(ns);
     const unsigned shift = static_cast<unsigned>(std::bit_width(ns)) - 1 - kSubBits;
     return (size_t{shift} + 1) * kSub + static_cast<size_t>((ns >> shift) & (kSub - 1));
   }
-  static uint64_t upper_end_ns(size_t index);
 
   std::array<uint64_t, kBuckets> buckets_{};
   uint64_t count_ = 0;

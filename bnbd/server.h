@@ -76,6 +76,7 @@ struct SessionStatus {
     bool ending = false;     // closed; its disk has not answered its last requests yet
     BlockStatistics statistics;
   };
+  uint64_t number = 0;  // of the sessions that this server has had; names may be there twice
   std::string name;
   std::string peer;
   std::vector<std::string> path_peers;    // from where each of its paths comes

@@ -45,6 +45,8 @@ int run(braid::cli::Context& context, int argc, char** argv) {
   add_key(app, context);
   add_config(app, context);
   add_nbd(app, context);
+  add_metrics(app, context);
+  add_top(app, context);
   app.footer("See also: braidd --help (the daemon), braid VERB --help (with examples).");
   try {
     app.parse(argc, argv);

@@ -106,6 +106,7 @@ int run(braid::cli::Context& context, int argc, char** argv) {
       ->check(CLI::Range(1U, kReactorsMax))
       ->capture_default_str();
   add_device_option(app, context);
+  add_metrics_option(app, context);
   app.footer(
       "It stays in the foreground; Ctrl-C unmaps all and ends it.\n"
       "Examples:\n"
@@ -148,6 +149,7 @@ int run(braid::cli::Context& context, int argc, char** argv) {
   return run_node(context, std::move(*options), [&](const nlohmann::json& status) {
     if (context.json) return print_json(status);
     std::cout << "braidd is ready: braid map HOST/EXPORT\n" << std::flush;
+    print_metrics_url(status);
     if (!status.at("server").is_null()) print_serving(context, status);
   });
 }

@@ -18,6 +18,7 @@
 namespace braid::cli {
 
 using base::Errc;
+using base::Result;
 using base::Status;
 using nlohmann::json;
 
@@ -27,6 +28,13 @@ namespace {
 /// there would wait for the process that dies.
 void leave_working_directory() {
   [[maybe_unused]] const int failed = ::chdir("/");
+}
+
+Result<std::unique_ptr<Node>> start(const Context& context, NodeOptions options) {
+  if (!context.metrics.empty()) {
+    BRAID_TRY(options.metrics, parse_metrics(context.metrics, "--metrics"));
+  }
+  return Node::start(std::move(options));
 }
 
 /// A stop of the node that is under way.
@@ -181,7 +189,7 @@ int run_node(Context& context, NodeOptions options, const std::function<void(con
     options.still_wanted = [&told](const std::vector<std::string>& waiting) {
       [[maybe_unused]] const bool ok = told.tell("STATUS=" + status_words(waiting)).ok();
     };
-  auto node = Node::start(std::move(options));
+  auto node = start(context, std::move(options));
   if (!node.ok()) {
     [[maybe_unused]] const bool ok = told.tell("STATUS=" + one_line(node.error().message())).ok();
     report(context, node.error());
@@ -208,7 +216,7 @@ int map_in_foreground(Context& context, const json& params, bool tcp_within_host
   leave_working_directory();
   const EndingSignals signals(/*hangup=*/true);
   options.device = context.device;
-  auto node = Node::start(std::move(options));
+  auto node = start(context, std::move(options));
   if (!node.ok()) {
     report(context, node.error());
     return context.exit_code;
@@ -230,7 +238,7 @@ int run_nbd(Context& context, NodeOptions options, const std::vector<json>& remo
   leave_working_directory();
   const EndingSignals signals(/*hangup=*/true);
   options.device = context.device;
-  auto node = Node::start(std::move(options));
+  auto node = start(context, std::move(options));
   if (!node.ok()) {
     report(context, node.error());
     return context.exit_code;
@@ -246,7 +254,8 @@ int run_nbd(Context& context, NodeOptions options, const std::vector<json>& remo
   signals.block();
   auto status = (*node)->call("status", json::object());
   if (status.ok()) ready(*status);
-  return stay(context, **node, signals);
+  auto nobody = Manager::at("");
+  return stay(context, **node, signals, **nobody);
 }
 
 }  // namespace braid::cli

@@ -9,6 +9,7 @@
 
 #include "base/linux_host.h"
 #include "cli/key_file.h"
+#include "cli/metrics/metrics_server.h"
 #include "cli/node_state.h"
 
 namespace braid::cli {
@@ -122,10 +123,11 @@ Task<Result<json>> NodeState::call(std::string method, json params, CallerGone g
   if (method == "close") co_return close_exports(params);
   if (method == "resize") co_return co_await resize_export(std::move(params));
   if (method == "reload_keys") co_return co_await reload_keys();
-  co_return make_error(Errc::kNotSupported,
-                       "unknown method \"{}\": want status, map, unmap, remap, path, close, "
-                       "resize or reload_keys",
-                       method);
+  co_return make_error(
+      Errc::kNotSupported,
+      "unknown method \"{}\": want status, sample, map, unmap, remap, path, close, "
+      "resize or reload_keys",
+      method);
 }
 
 namespace {
@@ -153,6 +155,7 @@ class NodeImpl final : public Node {
  public:
   ~NodeImpl() override {
     control_.reset();  // no more calls
+    metrics_.reset();
     if (thread_) end_by_force();
     for (auto& reactor : reactors_) reactor->stop();
     thread_.reset();  // joins
@@ -177,9 +180,11 @@ class NodeImpl final : public Node {
     reactor_ = reactors_.front().get();
     // Until the threads run, this one stands in for them.
     BRAID_TRY(hcas_, Hcas::open(*host_, *reactor_, hca_options(options)));
+    const std::optional<MetricsOptions> metrics = options.metrics;
     const NodeState::Reactors some = [this](unsigned count) { return reactors(count); };
     state_ = std::make_unique<NodeState>(*host_, *reactor_, some, *hcas_, std::move(options),
                                          std::move(io_process));
+    if (metrics) BRAID_CHECK(start_metrics(*metrics));
     if (state_->wants_server()) BRAID_CHECK(reactor_->run_until_done(state_->start_server()));
     if (state_->wants_nbd()) BRAID_CHECK(reactor_->run_until_done(state_->start_nbd()));
     // The home's last: the node ends by it.
@@ -189,9 +194,14 @@ class NodeImpl final : public Node {
   }
 
   Result<json> call(std::string_view method, const json& params) override {
+    if (method == "sample") return call_sample(params);
     return on_reactor<Result<json>>([this, method = std::string(method), params] {
       return state_->call(method, params, CallerGone());
     });
+  }
+
+  void sample(std::function<void(NodeSample)> done) override {
+    reactor_->post([this, done = std::move(done)] { reactor_->spawn(tell_sample(*state_, done)); });
   }
 
   void stop(bool force, std::function<void(const Status&)> done) override {
@@ -242,16 +252,38 @@ class NodeImpl final : public Node {
     for (unsigned i = 0; i < count; ++i) first.push_back(reactors_[i].get());
     return first;
   }
+  /// Others reach it as soon as the reactor runs; until then they wait.
+  Status start_metrics(const MetricsOptions& options) {
+    BRAID_TRY(metrics_, MetricsServer::start(options, [this](std::function<void(NodeSample)> done) {
+                sample(std::move(done));
+              }));
+    state_->set_metrics_url(metrics_->url());
+    if (!is_loopback(options.listen.ip))
+      host_->log().warning("whoever can reach {} reads this node's metrics: there is no key to it",
+                           metrics_->url());
+    return {};
+  }
   void end_by_force() {
     const Status ended = on_reactor<Status>([this] { return state_->stop(/*force=*/true); });
     if (!ended.ok()) host_->log().warning("{}", ended.error().message());
     if (ended.code() == Errc::kTimedOut) std::_Exit(EXIT_FAILURE);
+  }
+  Result<json> call_sample(const json& params) {
+    auto outcome = std::make_shared<std::promise<Result<json>>>();
+    std::future<Result<json>> value = outcome->get_future();
+    auto answer = [outcome](Result<json> result) { outcome->set_value(std::move(result)); };
+    reactor_->post([this, params, answer] { reactor_->spawn(state_->sample_for(params, answer)); });
+    return value.get();
   }
   /// A call from the control socket; on its thread.
   void take(std::shared_ptr<ControlCall> call) {
     auto params = parse_json(call->rpc().params);
     if (!params.ok()) return call->answer(params.error());
     reactor_->post([this, call = std::move(call), params = std::move(*params)] {
+      if (call->rpc().method == "sample") {
+        auto answer = [call](Result<json> result) { call->answer(std::move(result)); };
+        return reactor_->spawn(state_->sample_for(params, std::move(answer)));
+      }
       const CallerGone gone = [call] { return call->caller_gone(); };
       reactor_->spawn(answer(state_->call(call->rpc().method, params, gone), call));
     });
@@ -259,6 +291,10 @@ class NodeImpl final : public Node {
   static Task<void> tell(Task<Status> work, std::function<void(const Status&)> done) {
     const Status outcome = co_await std::move(work);
     done(outcome);
+  }
+  static Task<void> tell_sample(NodeState& state, std::function<void(NodeSample)> done) {
+    NodeSample sampled = co_await state.sample(SampleRange());
+    done(std::move(sampled));
   }
   static Task<void> answer(Task<Result<json>> work, std::shared_ptr<ControlCall> call) {
     auto result = co_await std::move(work);
@@ -287,6 +323,7 @@ class NodeImpl final : public Node {
   std::unique_ptr<base::Thread> thread_;  // of the home
   std::vector<std::unique_ptr<base::Thread>> further_threads_;
   std::unique_ptr<ControlServer> control_;
+  std::unique_ptr<MetricsServer> metrics_;
 };
 
 }  // namespace

@@ -19,6 +19,7 @@
 #include "bnbd/kernel_device.h"
 #include "cli/hcas.h"
 #include "cli/key_file.h"
+#include "cli/metrics/options.h"
 #include "cli/resolve.h"
 #include "trs/server.h"
 #include "vhca/device.h"
@@ -91,6 +92,7 @@ struct NodeOptions {
   std::string key_file;
   std::optional<ServeOptions> serve;
   std::optional<NbdOptions> nbd;
+  std::optional<MetricsOptions> metrics;  // none: nobody is told by HTTP
   /// Of maps that name no number: threads that carry a device's requests, the home and further
   /// ones, which are started when they are needed.
   unsigned map_reactors = 1;
@@ -140,14 +142,18 @@ struct NodeOptions {
       attach = bnbd::attach;
 };
 
+struct NodeSample;  // cli/metrics/sample.h
+
 class Node {
  public:
   /// All that can fail at the start does: a taken name or port, a root that is no directory.
   static base::Result<std::unique_ptr<Node>> start(NodeOptions options);
   virtual ~Node() = default;  // stops by force what has not been stopped
 
-  /// A control call: "status", "map", "unmap", "remap", "path"; of a server "close", "resize",
-  /// "reload_keys". Blocks until it is done.
+  /// All that it counts: `done` is called on the reactor's thread. Does not block.
+  virtual void sample(std::function<void(NodeSample)> done) = 0;
+  /// A control call: "status", "sample" (a part of what sample() gives), "map", "unmap", "remap",
+  /// "path"; of a server "close", "resize", "reload_keys". Blocks until it is done.
   virtual base::Result<nlohmann::json> call(std::string_view method,
                                             const nlohmann::json& params) = 0;
   /// Unmaps every device and closes every session; `done` is called on the reactor's thread.

@@ -2,61 +2,14 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
-#include <optional>
 
-#include "base/reactor.h"
+#include "cli/test_attach.h"
 #include "cli/test_node.h"
 
 namespace braid::cli {
 namespace {
 
-using base::Errc;
-using base::Result;
-using base::Task;
-using bnbd::BlockOp;
 using nlohmann::json;
-using KernelPtr = std::unique_ptr<bnbd::KernelDevice>;
-
-constexpr uint64_t kReads = 20, kWrites = 5;
-constexpr uint32_t kReadBytes = 4096, kWriteBytes = 16384;
-
-struct Ended {
-  explicit Ended(base::Reactor& reactor) : changed(reactor) {}
-  base::Signal changed;
-  std::optional<Errc> status;
-};
-
-Task<Errc> transfer(base::Reactor& home, bnbd::BlockDevice& device, const bnbd::Region& region,
-                    BlockOp op, uint32_t bytes) {
-  Ended ended(home);
-  bnbd::BlockRequest request;
-  request.op = op;
-  request.length_bytes = bytes;
-  request.buffer = {&region, region.data()};
-  request.context = &ended;
-  request.done = [](bnbd::BlockRequest& done, Errc how) {
-    auto& waits = *static_cast<Ended*>(done.context);
-    waits.status = how;
-    waits.changed.notify_all();
-  };
-  device.submit(request);
-  while (!ended.status) co_await ended.changed.wait();
-  co_return *ended.status;
-}
-
-/// A kernel that has used the device by the time it has it.
-Task<Result<KernelPtr>> attach_and_use(base::Reactor& home, bnbd::BlockDevice& device,
-                                       bnbd::KernelDeviceOptions) {
-  BRAID_CO_TRY(const auto region, device.create_region(kWriteBytes));
-  for (uint64_t i = 0; i < kReads + kWrites; ++i) {
-    const bool read = i < kReads;
-    const Errc how =
-        co_await transfer(home, device, *region, read ? BlockOp::kRead : BlockOp::kWrite,
-                          read ? kReadBytes : kWriteBytes);
-    EXPECT_EQ(how, Errc::kOk);
-  }
-  co_return KernelPtr(std::make_unique<IdleKernelDevice>());
-}
 
 /// Of a path or a connection, at either end.
 void expect_counts(const json& counts, bool all) {

@@ -152,6 +152,7 @@ Task<Result<SessionPtr>> NodeState::open_session(std::vector<PathSpec> paths, tr
   const auto shared = std::make_shared<SharedSession>(address_text(paths.front().server),
                                                       std::move(key), kind, reactor_);
   for (const PathSpec& path : paths) shared->paths.push_back({path, shared->paths.size()});
+  shared->number = ++sessions_numbered_;
   shared->users = 1;
   sessions_.push_back(shared);
   auto session = co_await bnbd::RemoteSession::open(*device, std::move(options));

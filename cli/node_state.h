@@ -23,6 +23,7 @@
 #include "bnbd/server.h"
 #include "cli/control.h"
 #include "cli/hcas.h"
+#include "cli/metrics/sample.h"
 #include "cli/node.h"
 #include "cli/target.h"
 
@@ -52,6 +53,7 @@ struct SharedSession {
     if (!key || !other) return !key && !other;
     return key->name() == other->name() && key->same_secret(*other);
   }
+  uint64_t number = 0;       // of those that the node has had
   const std::string server;  // "ip:port" of its first path
   const trs::KeyPtr key;     // null: none
   const SessionKind kind;
@@ -152,7 +154,18 @@ class NodeState {
                                                 CallerGone gone);
   base::Task<base::Status> stop(bool force);
 
+  // node_sample.cc
+  base::Task<NodeSample> sample(SampleRange range);
+  /// The call "sample": its answer is made and given on a worker thread.
+  base::Task<void> sample_for(nlohmann::json params,
+                              std::function<void(base::Result<nlohmann::json>)> answer);
+  /// For "status"; empty: there is none. Before the reactor runs.
+  void set_metrics_url(std::string url) { metrics_url_ = std::move(url); }
+
  private:
+  SessionSample sample_session(const SharedSession& shared) const;
+  void sample_rest(NodeSample& sample) const;
+
   // node.cc
   base::Result<vhca::Device*> server_options(bnbd::ExportServerOptions& server);
   base::Task<base::Status> listen(vhca::Device& first, bnbd::ExportServerOptions server);
@@ -258,6 +271,8 @@ class NodeState {
   Hcas& hcas_;
   const NodeOptions options_;
   const std::vector<bnbd::IoProcessStep> io_process_;
+  std::string metrics_url_;
+  uint64_t sessions_numbered_ = 0;
   std::unique_ptr<bnbd::ExportServer> server_;
   std::unique_ptr<bnbd::NbdService> nbd_;
   std::list<LocalExport> locals_;  // of nbd_, which goes after them

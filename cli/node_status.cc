@@ -380,6 +380,7 @@ json NodeState::status() const {
           {"pid", getpid()},
           {"version", BRAID_VERSION},
           {"hca", hcas_.text()},
+          {"metrics", metrics_url_.empty() ? json(nullptr) : json(metrics_url_)},
           {"server", server_status()},
           {"nbd", nbd_status()},
           {"exports", exports},

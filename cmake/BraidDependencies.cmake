@@ -12,6 +12,7 @@ find_path(BRAID_TOMLPLUSPLUS toml++/toml.h REQUIRED)
 pkg_check_modules(uring REQUIRED IMPORTED_TARGET liburing)
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(fuse3 REQUIRED IMPORTED_TARGET fuse3)
+pkg_check_modules(httplib REQUIRED IMPORTED_TARGET cpp-httplib)
 
 if(BRAID_TESTS)
   find_package(GTest REQUIRED)

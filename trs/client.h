@@ -255,7 +255,8 @@ struct ConnectionStatistics {
   /// not below half of it; the last one all that took longer.
   static constexpr size_t kLatencyBuckets = 24;
   std::array<uint64_t, kLatencyBuckets> latency{};
-  uint64_t errors = 0;  // answered with a refusal
+  uint64_t latency_sum_ns = 0;  // of all that `latency` counts
+  uint64_t errors = 0;          // answered with a refusal
   /// Whose answer was taken on another processor than that from which it was last sent.
   uint64_t moved = 0;
 };

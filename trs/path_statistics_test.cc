@@ -112,6 +112,7 @@ TEST(LatencyBuckets, CountWhatTookLessThanTheirBoundAndNotLessThanHalfOfIt) {
     lane.count_latency(ns);
     const ConnectionStatistics after = lane.read();
     EXPECT_EQ(answers_counted(after), answers_counted(before) + 1);
+    EXPECT_EQ(after.latency_sum_ns, before.latency_sum_ns + ns);
     size_t bucket = 0;
     while (bucket < after.latency.size() && after.latency[bucket] == before.latency[bucket])
       ++bucket;

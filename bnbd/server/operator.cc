@@ -33,6 +33,7 @@ void ExportTable::forgive(const Export& from, const std::string& session) {
 
 SessionStatus ServerImpl::describe(Session& session) {
   SessionStatus status;
+  status.number = session.number;
   status.name = session.name();
   status.peer = session.peer();
   status.path_peers = session.transport().path_peers();

@@ -89,6 +89,7 @@ std::string ServerImpl::unanswered() const {
 void ServerImpl::session_opened(trs::ServerSession& session) {
   sessions_.push_back(std::make_unique<Session>(*this, session, options_.transport.reactors,
                                                 door_.place_of(session.client())));
+  sessions_.back()->number = ++sessions_numbered_;
   session.context = sessions_.back().get();
   door_.set_sessions(sessions_.size());
   comings_.of(session.client())

@@ -92,6 +92,7 @@ class ServerImpl final : public ExportServer, private trs::ServerUser, private D
   ExportServerStatistics statistics_;
   ExportTable exports_;
   Door door_;
+  uint64_t sessions_numbered_ = 0;
   std::vector<std::unique_ptr<Session>> sessions_;  // goes before exports_: it holds them
   std::unique_ptr<trs::Server> transport_;          // goes before the others: it calls us
 };

@@ -144,6 +144,7 @@ class Session {
   wire::NewsList news_since(uint64_t seen);
 
   const uint64_t opened_ns;
+  uint64_t number = 0;  // of those that the server has had
   uint8_t version = 0;  // of the client's SESS_INFO; 0: none came yet
 
  private:

@@ -5,6 +5,7 @@
 
 #include "cli/config/config.h"
 #include "cli/hcas.h"
+#include "cli/metrics/options.h"
 #include "cli/serve_arguments.h"
 #include "cli/target.h"
 
@@ -155,6 +156,9 @@ Result<NodeOptions> node_options(const Config& config) {
   options.key_file = node.text("key");
   options.map_reactors = node.count("map_reactors", 1);
   options.tcp_within_host = node.text("wire", "auto") == "tcp";
+  if (const std::string listen = config.group("metrics").text("listen"); !listen.empty()) {
+    BRAID_TRY(options.metrics, parse_metrics(listen, "[metrics] listen"));
+  }
   options.io_process = true;
   if (config.group("serve").find("root") != nullptr || !config.all("export").empty()) {
     BRAID_TRY(options.serve, serve_options(config));

@@ -14,6 +14,7 @@ namespace {
 constexpr ConfigGroup kGroups[] = {
     {"node", false, "the daemon itself"},
     {"serve", false, "how it exports, and the files beneath a directory"},
+    {"metrics", false, "what it counts, for Prometheus"},
     {"export", true, "an export with a name of its own"},
     {"map", true, "a remote disk that this host is given as a block device when the daemon starts"},
 };
@@ -34,6 +35,8 @@ constexpr ConfigKey kKeys[] = {
      "threads that carry the requests of a mapped device that names no number", "", 1,
      kReactorsMax},
 
+    {"metrics", "listen", kMetrics, "--metrics", "",
+     "the address at which its metrics are told by HTTP, without a key"},
     {"serve", "root", kPath, "--serve", "",
      "export the files beneath this directory by their names; with `/%SESSNAME%` at its end each "
      "client has the directory of its name, with keys that of its key's name"},

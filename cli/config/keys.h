@@ -29,6 +29,7 @@ enum class KeyKind : uint8_t {
   kTarget,      // "10.0.0.1/disk.img"
   kDeviceName,  // of a block device of this host
   kTexts,       // text, or a list of texts
+  kMetrics,     // "127.0.0.1:9943"
   kFilters,     // "delay:read=1ms", or a list of such
 };
 

@@ -6,6 +6,7 @@
 #include "bnbd/filters.h"
 #include "bnbd/kernel_device.h"
 #include "cli/config/keys.h"
+#include "cli/metrics/options.h"
 #include "cli/target.h"
 #include "trs/keys.h"
 
@@ -80,6 +81,8 @@ std::optional<std::string> wrong_text(const ConfigKey& key, const std::string& t
       return why(parse_target(text));
     case KeyKind::kDeviceName:
       return why(bnbd::check_device_name(text));
+    case KeyKind::kMetrics:
+      return why(parse_metrics(text, "here"));
     case KeyKind::kFilters:
       return why(bnbd::parse_filter(text));
     default:
@@ -159,6 +162,8 @@ std::string wanted_by(const ConfigKey& key) {
       return "a target, for example \"10.0.0.1/disk.img\"";
     case KeyKind::kTexts:
       return "a text, or a list of texts";
+    case KeyKind::kMetrics:
+      return "an IP address and a port, for example \"127.0.0.1:9943\"";
     case KeyKind::kFilters:
       return "a filter, for example \"delay:read=1ms\", or a list of them, the one nearest to the "
              "user first";

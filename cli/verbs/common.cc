@@ -9,7 +9,9 @@
 #include <thread>
 
 #include "cli/control.h"
+#include "cli/metrics/sample.h"
 #include "cli/table.h"
+#include "cli/verbs/sampled.h"
 #include "cli/verbs/verbs.h"
 
 namespace braid::cli {
@@ -60,18 +62,20 @@ namespace {
 constexpr auto kPatience = std::chrono::seconds(5);
 constexpr size_t kAskedAtOnceMax = 64;
 
-/// Asks each node for its status, many at once and all within kPatience; in the order of `names`.
-std::vector<Result<json>> ask_all(const std::vector<std::string>& names, bool any_user) {
-  const auto end = std::chrono::steady_clock::now() + kPatience;
-  std::vector<Result<json>> answers(names.size(), Error(Errc::kTimedOut, "not asked in time"));
+/// Asks each node, many at once and all within `patience`; in the order of `names`.
+/// `call(name, timeout_ms)`.
+template <typename T, typename Call>
+std::vector<Result<T>> ask_all(const std::vector<std::string>& names,
+                               std::chrono::milliseconds patience, Call call) {
+  const auto end = std::chrono::steady_clock::now() + patience;
+  std::vector<Result<T>> answers(names.size(), Error(Errc::kTimedOut, "not asked in time"));
   std::atomic<size_t> next{0};
   const auto ask = [&] {
     for (size_t i = next++; i < names.size(); i = next++) {
       const auto left =
           std::chrono::ceil<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
       if (left.count() <= 0) return;
-      answers[i] = call_node(names[i], "status", json::object(),
-                             {.timeout_ms = static_cast<int>(left.count()), .any_user = any_user});
+      answers[i] = call(names[i], static_cast<int>(left.count()));
     }
   };
   std::vector<std::thread> helpers;
@@ -84,25 +88,48 @@ std::vector<Result<json>> ask_all(const std::vector<std::string>& names, bool an
   return answers;
 }
 
-}  // namespace
-
-Result<Nodes> ask_nodes(const Context& context) {
+/// `call(name, timeout_ms, any_user)`. An error if the one that was named does not answer.
+template <typename T, typename Call>
+base::Status ask_whom_context_names(const Context& context, std::vector<T>& answered,
+                                    std::vector<Error>& silent, std::chrono::milliseconds patience,
+                                    Call call) {
   const bool named = !context.node_to_ask().empty();
   std::vector<std::string> names{context.node_to_ask()};
   if (!named) {
     BRAID_TRY(names, running_nodes());
   }
-  std::vector<Result<json>> answers = ask_all(names, named && geteuid() == 0);
-  Nodes nodes;
+  const bool any_user = named && geteuid() == 0;
+  std::vector<Result<T>> answers = ask_all<T>(
+      names, patience,
+      [&](const std::string& name, int timeout_ms) { return call(name, timeout_ms, any_user); });
   for (size_t i = 0; i < names.size(); ++i) {
-    Result<json>& status = answers[i];
-    if (status.ok())
-      nodes.answered.push_back(std::move(*status));
+    Result<T>& answer = answers[i];
+    if (answer.ok())
+      answered.push_back(std::move(*answer));
     else if (named)
-      return status.error();
-    else if (status.code() != Errc::kNotFound && status.code() != Errc::kDisconnected)
-      nodes.silent.push_back(status.error().with("node \"{}\"", names[i]));
+      return answer.error();
+    else if (answer.code() != Errc::kNotFound && answer.code() != Errc::kDisconnected)
+      silent.push_back(answer.error().with("node \"{}\"", names[i]));
   }
+  return {};
+}
+
+}  // namespace
+
+Result<Nodes> ask_nodes(const Context& context) {
+  Nodes nodes;
+  const auto call = [](const std::string& name, int timeout_ms, bool any_user) {
+    return call_node(name, "status", json::object(),
+                     {.timeout_ms = timeout_ms, .any_user = any_user});
+  };
+  BRAID_CHECK(ask_whom_context_names(context, nodes.answered, nodes.silent, kPatience, call));
+  return nodes;
+}
+
+Result<SampledNodes> sample_nodes(const Context& context, int patience_ms) {
+  SampledNodes nodes;
+  BRAID_CHECK(ask_whom_context_names(context, nodes.nodes, nodes.silent,
+                                     std::chrono::milliseconds(patience_ms), ask_sample));
   return nodes;
 }
 

@@ -197,6 +197,7 @@ void add_map(CLI::App& app, Context& context) {
   verb->add_option("--node-name", context.node_name,
                    "with --foreground: this node's name (default: map.PID)");
   add_device_option(*verb, context);
+  add_metrics_option(*verb, context);
   verb->footer(
       "Examples:\n"
       "  braid map 10.0.0.1/disk.img              /dev/loop0 or /dev/nbd0, as the kernel can\n"

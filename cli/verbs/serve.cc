@@ -25,6 +25,7 @@ void print_serving(const Context& context, const json& status) {
             << " through " << server.at("hca").get<std::string>()
             << (guard == "open" ? "" : ", chunks guarded by " + guard) << "; Ctrl-C ends it\n"
             << std::flush;
+  if (status.value("role", "") != "daemon") print_metrics_url(status);
 }
 
 void add_serve(CLI::App& app, Context& context) {
@@ -38,6 +39,7 @@ void add_serve(CLI::App& app, Context& context) {
   verb->add_option("--node-name", context.node_name, "this node's name (default: serve.PID)");
   arguments->add_to(*verb);
   add_device_option(*verb, context);
+  add_metrics_option(*verb, context);
   verb->footer(
       "Examples:\n"
       "  braid serve /srv/disks                        then: braid map HOST/disk.img\n"

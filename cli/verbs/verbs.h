@@ -22,6 +22,7 @@ struct Context {
   std::string control_of_environment;  // BRAID_CONTROL: where --control is not given
   std::string node_name;  // --node-name: of a node that this process is; empty: the role's default
   std::string device;     // --device: what a node that this process is uses; empty: kSoftDevice
+  std::string metrics;    // --metrics: where such a node tells its metrics; empty: nowhere
   bool json = false;      // --json
   int exit_code = 0;      // 0 done, 1 failed, 2 usage
 
@@ -48,9 +49,13 @@ void add_resize(CLI::App& app, Context& context);
 void add_key(CLI::App& app, Context& context);
 void add_config(CLI::App& app, Context& context);
 void add_nbd(CLI::App& app, Context& context);
+void add_metrics(CLI::App& app, Context& context);
+void add_top(CLI::App& app, Context& context);
 
 /// --device, for commands that are a node.
 CLI::Option* add_device_option(CLI::App& app, Context& context);
+/// --metrics, for the same.
+void add_metrics_option(CLI::App& app, Context& context);
 
 inline constexpr int kFailed = 1;  // exit code: what was asked for could not be done
 inline constexpr int kUsage = 2;   // exit code: what was typed makes no sense
@@ -63,6 +68,9 @@ base::Error is_a_node_itself();
 
 /// "serving DIR on ADDRESS ...": what a node with exports says when it is ready.
 void print_serving(const Context& context, const nlohmann::json& status);
+
+/// "metrics: http://127.0.0.1:9943/metrics", if the node of this status tells any.
+void print_metrics_url(const nlohmann::json& status);
 
 /// A JSON value for people, without control characters.
 std::string text_of(const nlohmann::json& value);

@@ -31,10 +31,12 @@ struct LaneStatistics {
   Counter moved;
   Counter failed_over;  // requests that went by another path in the end
   std::array<Counter, ConnectionStatistics::kLatencyBuckets> latency;
+  Counter latency_sum_ns;
 
   void count_latency(uint64_t ns) {
     const auto bucket = static_cast<size_t>(std::bit_width(ns / base::kMicrosecond));
     latency[std::min(bucket, latency.size() - 1)].add(1);
+    latency_sum_ns.add(ns);
   }
   void add_to(ClientStatistics& sum) const {
     sum.reads += reads.get();
@@ -48,6 +50,7 @@ struct LaneStatistics {
     ConnectionStatistics out{reads.get(),     read_bytes.get(), writes.get(),  write_bytes.get(),
                              in_flight.get(), sent.get(),       received.get()};
     for (size_t i = 0; i < latency.size(); ++i) out.latency[i] = latency[i].get();
+    out.latency_sum_ns = latency_sum_ns.get();
     out.errors = errors.get();
     out.moved = moved.get();
     return out;

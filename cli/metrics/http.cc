@@ -1,0 +1,201 @@
+#include "cli/metrics/http.h"
+
+#include <fcntl.h>
+#include <httplib.h>
+#include <netdb.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+
+#include <chrono>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "cli/control_socket.h"
+#include "cli/target.h"
+
+namespace braid::cli {
+
+using base::Errc;
+using base::make_error;
+using base::Result;
+using base::Status;
+using base::sys_error;
+using Clock = std::chrono::steady_clock;
+
+namespace {
+
+/// One caller's connection, which ends at its deadline, or when the server does.
+class TimedStream final : public httplib::Stream {
+ public:
+  TimedStream(int fd, int ends_fd, Clock::time_point deadline)
+      : fd_(fd), ends_fd_(ends_fd), deadline_(deadline) {}
+
+  bool is_readable() const override { return wait_for(POLLIN); }
+  bool is_writable() const override { return wait_for(POLLOUT); }
+  /// In pieces: the library asks for one byte after the other.
+  ssize_t read(char* to, size_t size) override {
+    if (at_ == filled_) {
+      if (!is_readable()) return -1;
+      const ssize_t n = ::recv(fd_, buffer_, sizeof buffer_, MSG_DONTWAIT);
+      if (n <= 0) return n;
+      at_ = 0;
+      filled_ = static_cast<size_t>(n);
+    }
+    const size_t n = std::min(size, filled_ - at_);
+    std::copy_n(buffer_ + at_, n, to);
+    at_ += n;
+    return static_cast<ssize_t>(n);
+  }
+  ssize_t write(const char* from, size_t size) override {
+    if (!is_writable()) return -1;
+    return ::send(fd_, from, size, MSG_NOSIGNAL | MSG_DONTWAIT);
+  }
+  void get_remote_ip_and_port(std::string&, int&) const override {}  // nobody asks
+  void get_local_ip_and_port(std::string&, int&) const override {}
+  socket_t socket() const override { return fd_; }
+
+ private:
+  bool wait_for(short events) const {
+    for (;;) {
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline_ - Clock::now());
+      if (left.count() <= 0) return false;
+      pollfd look[2] = {{fd_, events, 0}, {ends_fd_, POLLIN, 0}};
+      const int ready = ::poll(look, 2, static_cast<int>(left.count()));
+      if (ready < 0 && errno == EINTR) continue;
+      return ready > 0 && look[1].revents == 0;
+    }
+  }
+  const int fd_, ends_fd_;
+  const Clock::time_point deadline_;
+  char buffer_[4096];
+  size_t at_ = 0, filled_ = 0;
+};
+
+/// The library's parser and router, for connections that are not the library's.
+class Router : public httplib::Server {
+ public:
+  explicit Router(HttpServer::Get get) {
+    Get(".*", [get = std::move(get)](const httplib::Request& request, httplib::Response& response) {
+      HttpAnswer answer = get(request.path);
+      response.status = answer.status;
+      response.set_content(std::move(answer.body), answer.content_type);
+    });
+    set_payload_max_length(0);  // of a request
+    set_keep_alive_max_count(1);
+  }
+  void serve(httplib::Stream& stream) {
+    bool closed = false;
+    // Packing it would take longer than sending it does.
+    process_request(stream, /*close_connection=*/true, closed,
+                    [](httplib::Request& request) { request.headers.erase("Accept-Encoding"); });
+  }
+};
+
+class Server final : public HttpServer {
+ public:
+  Server(const HttpOptions& options, Get get, Fd listener, Fd ends, vhca::Address address)
+      : options_(options),
+        router_(std::move(get)),
+        listener_(std::move(listener)),
+        ends_(std::move(ends)),
+        address_(std::move(address)) {}
+  ~Server() override {
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t n = ::write(ends_.get(), &one, sizeof one);
+    for (std::thread& thread : threads_) thread.join();
+  }
+  vhca::Address address() const override { return address_; }
+
+  Status run() {
+    try {
+      while (threads_.size() < options_.threads) threads_.emplace_back([this] { accept_all(); });
+    } catch (const std::system_error& failed) {
+      return make_error(Errc::kBusy, "starting a thread for {}: {}", address_text(address_),
+                        failed.what());
+    }
+    return {};
+  }
+
+ private:
+  void accept_all() {
+    bool pause = false;
+    for (;;) {
+      // Paused: there was no descriptor for another connection, and poll would tell of it for ever.
+      pollfd look[2] = {{pause ? -1 : listener_.get(), POLLIN, 0}, {ends_.get(), POLLIN, 0}};
+      if (::poll(look, 2, pause ? kPauseMs : -1) < 0 && errno != EINTR) return;
+      if (look[1].revents != 0) return;
+      pause = false;
+      // Another thread may have been faster.
+      const Fd caller(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+      if (caller.get() < 0) {
+        pause = errno != EAGAIN && errno != EINTR && errno != ECONNABORTED;
+        continue;
+      }
+      TimedStream stream(caller.get(), ends_.get(),
+                         Clock::now() + std::chrono::nanoseconds(options_.patience_ns));
+      router_.serve(stream);
+      ::shutdown(caller.get(), SHUT_WR);
+    }
+  }
+
+  static constexpr int kPauseMs = 500;
+  const HttpOptions options_;
+  Router router_;
+  const Fd listener_;
+  const Fd ends_;
+  const vhca::Address address_;
+  std::vector<std::thread> threads_;
+};
+
+Result<Fd> listen_at(const vhca::Address& where, int backlog) {
+  addrinfo hints{};
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int failed =
+      ::getaddrinfo(where.ip.c_str(), std::to_string(where.port).c_str(), &hints, &found);
+  if (failed != 0)
+    return make_error(Errc::kInvalid, "\"{}\" is no IP address: {}", where.ip,
+                      ::gai_strerror(failed));
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
+  Fd fd(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (fd.get() < 0) return sys_error(errno, "a socket");
+  const int on = 1;
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (::bind(fd.get(), found->ai_addr, found->ai_addrlen) != 0 ||
+      ::listen(fd.get(), backlog) != 0) {
+    if (errno == EADDRINUSE)
+      return make_error(Errc::kExists, "another program listens at {} already",
+                        address_text(where));
+    if (errno == EADDRNOTAVAIL)
+      return make_error(Errc::kInvalid, "{} is no address of this machine", where.ip);
+    return sys_error(errno, "listening at " + address_text(where));
+  }
+  return fd;
+}
+
+uint16_t port_of(int fd) {
+  sockaddr_storage bound{};
+  socklen_t length = sizeof bound;
+  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&bound), &length) != 0) return 0;
+  const bool v6 = bound.ss_family == AF_INET6;
+  return ntohs(v6 ? reinterpret_cast<const sockaddr_in6&>(bound).sin6_port
+                  : reinterpret_cast<const sockaddr_in&>(bound).sin_port);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<HttpServer>> HttpServer::start(const HttpOptions& options, Get get) {
+  BRAID_TRY(Fd listener, listen_at(options.listen, options.backlog));
+  Fd ends(::eventfd(0, EFD_CLOEXEC));
+  if (ends.get() < 0) return sys_error(errno, "eventfd");
+  vhca::Address address = options.listen;
+  address.port = port_of(listener.get());
+  auto server = std::make_unique<Server>(options, std::move(get), std::move(listener),
+                                         std::move(ends), std::move(address));
+  BRAID_CHECK(server->run());
+  return std::unique_ptr<HttpServer>(std::move(server));
+}
+
+}  // namespace braid::cli
