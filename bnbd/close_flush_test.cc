@@ -106,6 +106,22 @@ TEST_F(CloseFlush, is_not_needed_where_no_cache_is) {
   EXPECT_EQ(disk->counters().operations, before);
 }
 
+TEST_F(CloseFlush, is_of_files_that_are_said_to_be_in_the_kernels_cache) {
+  log->awaited = "through the kernel's cache";
+  start();
+  open(*client);
+  EXPECT_TRUE(server->exports().at(0).cached);
+  EXPECT_EQ(log->found, 1u);
+}
+
+TEST_F(CloseFlush, is_not_of_files_that_go_past_it) {
+  log->awaited = "through the kernel's cache";
+  start(/*direct=*/true);
+  open(*client);
+  EXPECT_FALSE(server->exports().at(0).cached);
+  EXPECT_EQ(log->found, 0u);
+}
+
 /// By what a client has its writes made durable while the file is flushed to be closed.
 class CloseFlushBeside : public CloseFlush, public testing::WithParamInterface<BlockOp> {};
 INSTANTIATE_TEST_SUITE_P(Ops, CloseFlushBeside,

@@ -237,8 +237,9 @@ base::Task<Status> ExportTable::open_file(Export& made) {
   }
   const BlockInfo& info = made.device->info();
   made.flushes_failed = &flushes_failed_[info.identity];
-  comings_.info("{}: opened, {} bytes in blocks of {}, {}", made.name, info.size_bytes,
-                info.logical_block_bytes, info.identity);
+  comings_.info("{}: opened, {} bytes in blocks of {}, {}{}", made.name, info.size_bytes,
+                info.logical_block_bytes, info.identity,
+                is_cached(*made.device) ? ", through the kernel's cache (no O_DIRECT there)" : "");
   co_return base::ok_status();
 }
 

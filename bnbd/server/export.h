@@ -155,6 +155,8 @@ class ExportTable {
   uint64_t process_ = 0;                            // random; 0: no incarnation has needed it
 };
 
+/// Whether what is written stays in the kernel's cache, which writes it when it likes.
+bool is_cached(const BlockDevice& device);
 /// Who has an export open, from where, how and since when, for people who want it too.
 std::string holder_text(const SessionDevice& holder);
 

@@ -13,18 +13,17 @@ using base::Errc;
 
 namespace {
 
-/// Whether what is written stays in the kernel's cache, which writes it when it likes.
-bool is_cached(const BlockDevice& device) {
-  const std::shared_ptr<base::File> file = device.file();
-  return file && !file->info().direct;
-}
-
 uint64_t changes_of(const BlockDevice& device) {
   const BlockStatistics done = device.statistics();
   return done.writes + done.discards + done.write_zeroes;
 }
 
 }  // namespace
+
+bool is_cached(const BlockDevice& device) {
+  const std::shared_ptr<base::File> file = device.file();
+  return file && !file->info().direct;
+}
 
 Errc ExportTable::settle_flush(const RequestSlot& slot, Errc status) {
   SessionDevice& holder = *slot.device;

@@ -126,6 +126,7 @@ std::vector<ExportStatus> ServerImpl::exports() const {
     status.kind = exported->kind;
     status.info = exported->device->info();
     status.statistics = exported->device->statistics();
+    status.cached = is_cached(*exported->device);
     for (const SessionDevice* holder : exported->holders) {
       HolderStatus user;
       user.session = holder->session.name();
