@@ -98,6 +98,18 @@ bool ExportTable::holds_back(RequestSlot& slot, Errc status) {
   return true;
 }
 
+/// Memory ends with its process, and who comes back finds another disk.
+void ExportTable::tell_failures() {
+  for (const auto& [identity, failures] : failures_) {
+    if (!failures.is_file || failures.flushes == 0) continue;
+    log_.error(
+        "{}: {} flushes have failed since this server was started, and the next one does not know: "
+        "a client that is away now, or has not seen its answer, may not hear that what it wrote "
+        "before is lost",
+        failures.name, failures.flushes);
+  }
+}
+
 base::Task<bool> ExportTable::all_flushed() {
   const std::shared_ptr<base::Signal> flushed = flushed_;
   while (!flushing().empty()) co_await flushed->wait();
