@@ -106,6 +106,47 @@ TEST_F(CloseFlush, is_not_needed_where_no_cache_is) {
   EXPECT_EQ(disk->counters().operations, before);
 }
 
+TEST_F(CloseFlush, is_of_files_that_are_said_to_be_in_the_kernels_cache) {
+  log->awaited = "through the kernel's cache";
+  start();
+  open(*client);
+  EXPECT_TRUE(server->exports().at(0).cached);
+  EXPECT_EQ(log->found, 1u);
+}
+
+TEST_F(CloseFlush, is_not_of_files_that_go_past_it) {
+  log->awaited = "through the kernel's cache";
+  start(/*direct=*/true);
+  open(*client);
+  EXPECT_FALSE(server->exports().at(0).cached);
+  EXPECT_EQ(log->found, 0u);
+}
+
+/// The next process does not know: whoever was away has to be told by people.
+TEST_F(CloseFlush, that_failed_is_named_by_a_server_that_stops) {
+  log->awaited = "disk.img: 1 flushes have failed";
+  start();
+  RemoteDevice& device = open(*client);
+  ASSERT_EQ(write(*client, device, 0, 4096, 1), Errc::kOk);
+  disk_fails(true);
+  send_away(device);
+  ASSERT_TRUE(until([&] { return closed(); }));
+  disk_fails(false);
+  EXPECT_TRUE(await(*server_node, server->stop()).ok());
+  EXPECT_EQ(log->found, 1u);
+}
+
+TEST_F(CloseFlush, that_went_well_needs_no_word_of_a_server_that_stops) {
+  log->awaited = "flushes have failed";
+  start();
+  RemoteDevice& device = open(*client);
+  ASSERT_EQ(write(*client, device, 0, 4096, 1), Errc::kOk);
+  send_away(device);
+  ASSERT_TRUE(until([&] { return closed(); }));
+  EXPECT_TRUE(await(*server_node, server->stop()).ok());
+  EXPECT_EQ(log->found, 0u);
+}
+
 /// By what a client has its writes made durable while the file is flushed to be closed.
 class CloseFlushBeside : public CloseFlush, public testing::WithParamInterface<BlockOp> {};
 INSTANTIATE_TEST_SUITE_P(Ops, CloseFlushBeside,

@@ -2,7 +2,7 @@
 // closed in that turn.
 #include <gtest/gtest.h>
 
-#include "bnbd/test_rig.h"
+#include "bnbd/test_fake_server.h"
 
 namespace braid::bnbd {
 namespace {
@@ -58,6 +58,48 @@ TEST_F(ReopenTurn, who_is_closed_before_its_end_is_closed_at_the_server) {
   await(*client, device.close());
   EXPECT_TRUE(until([&] { return !held("other.img"); }));
   EXPECT_TRUE(try_open(add_client("second"), {.name = "other.img"}).ok());
+}
+
+/// By two paths, with a server that tells no numbers, as Linux's: what is asked on a path ends with
+/// it.
+class Remap : public test::FakeRig {
+ protected:
+  Remap() {
+    exports.transport.features = 0;
+    restart_fake();
+    client_paths = 2;
+    client = &add_client();
+  }
+  ClientNode* client = nullptr;
+};
+
+TEST_F(Remap, whose_path_is_lost_while_another_stays_is_tried_again) {
+  RemoteDevice& device = open(*client, "disk");
+  script.device.size_bytes /= 2;
+  restart_fake();
+  ASSERT_TRUE(until([&] { return device.state() == RemoteState::kReplaced; }));
+  const auto both_up = [&] {
+    for (const trs::PathStatus& path : client->session->paths())
+      if (!path.connected) return false;
+    return true;
+  };
+  ASSERT_TRUE(until(both_up));
+  script.hang_open = "disk";
+  const unsigned opens = script.opens;
+  std::optional<base::Status> remapped;
+  client->home().post([&] {
+    client->home().spawn(
+        [](RemoteDevice& its, std::optional<base::Status>& end) -> base::Task<void> {
+          end = co_await its.remap();
+        }(device, remapped));
+  });
+  ASSERT_TRUE(until([&] { return script.opens > opens; }));
+  world.fabric().set_port_up("10.0.1.1", false);
+  ASSERT_TRUE(until([&] { return remapped.has_value(); }));
+  ASSERT_EQ(remapped->code(), Errc::kDisconnected);
+  ASSERT_EQ(device.state(), RemoteState::kUnavailable) << "the other path is up";
+  fake->home().post([this] { fake->release_opens(); });
+  EXPECT_TRUE(until([&] { return device.state() == RemoteState::kOpen; })) << device.explain();
 }
 
 }  // namespace

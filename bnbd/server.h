@@ -63,6 +63,7 @@ struct ExportStatus {
   std::string kind;  // "file", "memory", "null"
   BlockInfo info;
   BlockStatistics statistics;  // of the backend
+  bool cached = false;         // a file of which the kernel caches what is written (no O_DIRECT)
   std::vector<HolderStatus> holders;
 };
 

@@ -138,8 +138,13 @@ class Process {
 /// Counts the lines of all processes' logs.
 class LineCounter : public base::LogSink {
  public:
-  void write(base::LogLevel, std::string_view, std::string_view) override { ++lines; }
+  void write(base::LogLevel, std::string_view, std::string_view line) override {
+    ++lines;
+    if (!awaited.empty() && line.find(awaited) != std::string_view::npos) ++found;
+  }
   uint64_t lines = 0;
+  std::string awaited;  // words
+  uint64_t found = 0;   // lines with these
 };
 
 inline base::sim::SimWorldOptions calm(uint64_t seed = 1,

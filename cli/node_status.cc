@@ -95,6 +95,7 @@ json export_status(const bnbd::ExportStatus& exported, const std::string& server
           {"open_by", open_by},
           {"holders", holders},
           {"limits", to_json(exported.info)},
+          {"kernel_cache", exported.cached},
           {"statistics", block_statistics(exported.statistics)},
           {"why", {exported.holders.empty() ? "nobody has it open" : "open by " + open_by}}};
 }

@@ -388,8 +388,12 @@ TEST_F(NodeDevices, a_node_destroyed_without_a_stop_closes_what_it_has) {
   daemon_.reset();
   auto status = server_->call("status", json::object());
   ASSERT_TRUE(status.ok());
-  for (const json& exported : (*status)["exports"])
+  for (const json& exported : (*status)["exports"]) {
     EXPECT_EQ(exported["state"], "free") << exported;
+    if (exported["kind"] != "file") {
+      EXPECT_EQ(exported["kernel_cache"], false) << exported;
+    }
+  }
 }
 
 }  // namespace

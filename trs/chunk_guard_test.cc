@@ -1,5 +1,6 @@
 // A client that writes into a chunk again after its request has arrived (docs/chunk-keys.md), and
 // what guarded chunks cost one that does not.
+#include "base/test_lines.h"
 #include "trs/hostile_client_rig.h"
 #include "trs/multipath_rig.h"
 
@@ -326,6 +327,24 @@ TEST_P(GuardedPaths, ReadsThatMoveGetTheirData) {
     EXPECT_TRUE(std::equal(all[i]->buffer.begin(), all[i]->buffer.end(),
                            store.bytes.begin() + static_cast<ptrdiff_t>(i * 4096)));
   }
+}
+
+struct Said {
+  std::shared_ptr<base::TestLines> lines = std::make_shared<base::TestLines>();
+};
+
+/// Of two I/O connections that lend each other permits.
+class LentChunks : protected Said, public SessionRig {
+ protected:
+  LentChunks() : SessionRig(2, 1, {}, lines) {
+    adjust_server = [](ServerOptions& options) { options.guard = ChunkGuard::kWindows; };
+  }
+};
+
+TEST_F(LentChunks, ThatAreCopiedWhereWindowsWereAskedForAreTold) {
+  connect();
+  ASSERT_EQ(server->server->sessions()[0]->path_guards(), std::vector{ChunkGuard::kCopy});
+  EXPECT_EQ(lines->with("chunks are copied instead of closed: its I/O connections lend"), 1u);
 }
 
 INSTANTIATE_TEST_SUITE_P(Guards, GuardedPaths,

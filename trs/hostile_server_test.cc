@@ -403,6 +403,28 @@ TEST_F(HostileServer, ThatIsNotBraidsAndComesBackAsBraidsIsKnownAsThat) {
   EXPECT_TRUE(client->session->limits().braid_peer);
 }
 
+// Whoever has the address of one path may accept there: what the session knows of its server comes
+// from the path that began it.
+TEST_F(HostileServer, WhoAnswersAtAnotherPathChangesNothingOfTheSession) {
+  constexpr const char* kOtherIp = "10.1.0.1";
+  world.fabric().add_port(*server_machine, kOtherIp);
+  world.fabric().add_port(*client_machine, "10.1.1.1");
+  raw->listen(kOtherIp);
+  raw->answer.braid_features = wire::kFeatureNotices;
+  client->more_paths = {client->add_port("10.1.1.1", kOtherIp)};
+  client->open();
+  ASSERT_TRUE(
+      until([&] { return raw->accepted.size() == 2 && !received(*raw->accepted[0]).empty(); }));
+  raw->answer.braid_magic = raw->answer.braid_features = 0u;
+  raw->send(*raw->accepted[0], raw->info());
+  ASSERT_TRUE(until([&] { return client->opened && raw->accepted.size() > 3; }));
+  EXPECT_EQ(client->disconnected_calls, 0u);
+  const SessionLimits limits = client->session->limits();
+  EXPECT_TRUE(limits.braid_peer);
+  EXPECT_TRUE(limits.notices);
+  EXPECT_EQ(limits.features, uint32_t{wire::kFeatureNotices});
+}
+
 TEST_F(HostileServer, EveryErrnoComesThrough) {
   open_with_write_in_flight();
   answer(*raw->accepted[1], encode_answer({1, 511}));

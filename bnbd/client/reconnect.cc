@@ -134,6 +134,8 @@ base::Task<base::Status> SessionImpl::reopen_alone(uint64_t serial) {
     path = co_await reopen(serial);
   }
   opening_ended();
+  // The path of the question was lost while another stays: no answer has said when to ask again.
+  if (!path.ok() && path_up_) reopen_later(options_.reopen_delay_ns);
   serve();
   co_return path;
 }

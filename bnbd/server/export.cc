@@ -125,7 +125,7 @@ Status ExportTable::create_one(const NamedExport& named) {
     made->kind = "null";
     made->device = std::move(device).value();
   }
-  made->flushes_failed = &flushes_failed_[made->device->info().identity];
+  made->flushes_failed = &failures_[made->device->info().identity].flushes;
   exports_.push_back(std::move(made));
   return {};
 }
@@ -236,9 +236,13 @@ base::Task<Status> ExportTable::open_file(Export& made) {
     reactor_.schedule_after(look_timer_, options_.size_look_ns);
   }
   const BlockInfo& info = made.device->info();
-  made.flushes_failed = &flushes_failed_[info.identity];
-  comings_.info("{}: opened, {} bytes in blocks of {}, {}", made.name, info.size_bytes,
-                info.logical_block_bytes, info.identity);
+  Failures& failures = failures_[info.identity];
+  failures.name = made.name;
+  failures.is_file = true;
+  made.flushes_failed = &failures.flushes;
+  comings_.info("{}: opened, {} bytes in blocks of {}, {}{}", made.name, info.size_bytes,
+                info.logical_block_bytes, info.identity,
+                is_cached(*made.device) ? ", through the kernel's cache (no O_DIRECT there)" : "");
   co_return base::ok_status();
 }
 

@@ -113,6 +113,8 @@ class ExportTable {
   /// A flush, or a FUA write, that ended well while the export's own flush is under way, which may
   /// have been told what the kernel owed to both. True: it ends again, behind the other.
   bool holds_back(RequestSlot& slot, base::Errc status);
+  /// To the log: the failed flushes that end with this process.
+  void tell_failures();
   /// What is being flushed, for people; empty: nothing.
   std::string flushing() const;
 
@@ -149,12 +151,19 @@ class ExportTable {
   bool stopping_ = false;
   std::shared_ptr<base::Signal> flushed_;  // before it was closed, one file was; shared with tasks
   uint64_t resized_ = 0;
-  Revocations revoked_;                             // by identity
-  Revocations revoked_names_;                       // by the export's name
-  std::map<std::string, uint64_t> flushes_failed_;  // by identity; stays when the file is closed
-  uint64_t process_ = 0;                            // random; 0: no incarnation has needed it
+  Revocations revoked_;        // by identity
+  Revocations revoked_names_;  // by the export's name
+  struct Failures {
+    uint64_t flushes = 0;
+    std::string name;  // of the export, when it was opened last
+    bool is_file = false;
+  };
+  std::map<std::string, Failures> failures_;  // by identity; stays when the file is closed
+  uint64_t process_ = 0;                      // random; 0: no incarnation has needed it
 };
 
+/// Whether what is written stays in the kernel's cache, which writes it when it likes.
+bool is_cached(const BlockDevice& device);
 /// Who has an export open, from where, how and since when, for people who want it too.
 std::string holder_text(const SessionDevice& holder);
 

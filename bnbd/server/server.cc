@@ -60,7 +60,10 @@ base::Task<base::Status> ServerImpl::stop() {
     co_await home_.with_timeout(std::move(flushed), left_ns);
   }
   const std::string at_disks = unanswered();
-  if (ended.ok() && at_disks.empty()) co_return ended;
+  if (ended.ok() && at_disks.empty()) {
+    exports_.tell_failures();
+    co_return ended;
+  }
   if (at_disks.empty()) {
     co_return base::make_error(base::Errc::kTimedOut, "the server cannot stop: {}",
                                ended.error().message());
@@ -127,6 +130,7 @@ std::vector<ExportStatus> ServerImpl::exports() const {
     status.kind = exported->kind;
     status.info = exported->device->info();
     status.statistics = exported->device->statistics();
+    status.cached = is_cached(*exported->device);
     for (const SessionDevice* holder : exported->holders) {
       HolderStatus user;
       user.session = holder->session.name();

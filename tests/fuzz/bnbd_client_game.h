@@ -12,10 +12,11 @@ namespace braid::bnbd::two_party {
 
 class ServerNode final : public Node {
  public:
-  explicit ServerNode(base::sim::SimHost& process)
+  ServerNode(base::sim::SimHost& process, bool direct)
       : Node(process, kServerIp, 2, {.registrations_max = kRegistrationsMax}) {
     ExportServerOptions options;
     options.root = "/exports";
+    options.direct = direct;
     options.named = {{NamedExport::Kind::kMemory, "ram", 64 << 10}};
     options.transport.listen = {kServerIp, kPort};
     options.transport.reactors = reactor_list();
@@ -27,31 +28,36 @@ class ServerNode final : public Node {
   std::unique_ptr<ExportServer> server;
 };
 
-/// Hears of writers beside the honest one: its data is theirs, too, from then on.
+/// Hears of writers beside the honest one: its data is theirs, too, from then on. And of files that
+/// could not be flushed before they were closed.
 class WritersLog final : public base::LogSink {
  public:
   void write(base::LogLevel, std::string_view, std::string_view line) override {
     const bool opened = line.find(" opened 'honest' in mode ") != std::string_view::npos;
     const bool honest = line.find(std::string(" from ") + kHonestIp) != std::string_view::npos;
     heard |= opened && !honest && !line.ends_with(" ro");
+    close_failed |= line.find(" cannot be made durable ") != std::string_view::npos;
   }
   bool heard = false;
+  bool close_failed = false;
 };
 
 inline fuzz::Reached hostile_opened("a hostile client opens a device"),
     let_in_beside("another writer is let in beside the honest one"),
-    flush_failed("a flush of the honest one fails");
+    flush_failed("a flush of the honest one fails"),
+    close_failed("a file cannot be flushed before it is closed");
 
 class ClientGame {
  public:
-  explicit ClientGame(const Numbers& numbers)
+  /// `cached`: the server's files are in its kernel's cache.
+  ClientGame(const Numbers& numbers, bool cached)
       : world_({.log_sink = writers_}), numbers_(numbers), hostile_(world_, numbers_) {
     base::sim::SimMachine& machine = world_.add_machine("server");
     world_.fabric().add_port(machine, kServerIp);
     disk_ = &machine.add_disk("/exports/honest", {.size_bytes = kDiskBytes});
     other_disk_ = &machine.add_disk("/exports/other", {.size_bytes = kDiskBytes});
     base::sim::SimHost& host = machine.start_process("server");
-    auto node = std::make_unique<ServerNode>(host);
+    auto node = std::make_unique<ServerNode>(host, !cached);
     server_ = node.get();
     host.run(std::move(node));
     honest_ = start<HonestClient>(world_, "honest", kHonestIp, numbers_.flag() ? 2 : 1);
@@ -252,6 +258,13 @@ class ClientGame {
       return holders <= 1;
     };
     require(world_.run_until(one_holder, 20 * kSecond), "and what it held");
+    const auto none_is_left = [this] {  // as a disk that hangs may still flush it to be closed
+      for (const ExportStatus& each : server_->server->exports())
+        if (each.kind == "file" && each.holders.empty()) return false;
+      return true;
+    };
+    require(world_.run_until(none_is_left, 20 * kSecond), "what nobody has is closed");
+    close_failed.count(writers_->close_failed);
     const auto memory_is_back = [this] {
       const size_t now = server_->host.segments();
       return now == segments_ || (gone() && now < segments_);

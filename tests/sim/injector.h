@@ -74,7 +74,10 @@ class Injector {
            base::Logger log);
 
   /// Faults happen from now on.
-  void start() { schedule_next(); }
+  void start() {
+    schedule_next();
+    plan_errors_at_close();
+  }
   /// No new ones; those that last are ended, what is down is started.
   void stop_and_heal();
   const FaultCounts& counts() const { return counts_; }
@@ -120,6 +123,9 @@ class Injector {
   bool kill_all();
   bool fail_adapter(FaultKind kind, const Target& target);
   void start_later(bool of_server, size_t index, uint64_t down_ms);
+  void disk_error(size_t device, const std::string& key, uint64_t duration_ns);
+  void plan_errors_at_close();
+  void fail_at_close(size_t device);
   bool disk_short(base::sim::SimDisk& disk, const std::string& key, uint64_t duration_ns);
   bool disk_lies(size_t device, const std::string& key, uint64_t duration_ns);
   bool disk_fault(FaultKind kind, size_t device);

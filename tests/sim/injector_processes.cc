@@ -202,16 +202,7 @@ bool Injector::disk_fault(FaultKind kind, size_t device) {
   const auto& counters = disk->counters();
   switch (kind) {
     case FaultKind::kDiskError:
-      disk->faults.errors_per_million = static_cast<uint32_t>(random_.between(50'000, 1'000'000));
-      disk->faults.sets_undurably = disk->faults.errors_per_million % 2 != 0;
-      victims_.disk_may_fail(device, true);
-      for_a_while(
-          kind, key, duration_ns,
-          [this, disk, device] {
-            disk->faults.errors_per_million = 0;
-            victims_.disk_may_fail(device, false);
-          },
-          [&counters] { return counters.errors; });
+      disk_error(device, key, duration_ns);
       break;
     case FaultKind::kDiskFull:
       disk->faults.full = true;
@@ -241,6 +232,52 @@ bool Injector::disk_fault(FaultKind kind, size_t device) {
           kind, key, duration_ns, [] {}, [&counters] { return counters.stalled; });
   }
   return true;
+}
+
+void Injector::disk_error(size_t device, const std::string& key, uint64_t duration_ns) {
+  base::sim::SimDisk* const disk = victims_.disk(device);
+  disk->faults.errors_per_million = static_cast<uint32_t>(random_.between(50'000, 1'000'000));
+  disk->faults.sets_undurably = disk->faults.errors_per_million % 2 != 0;
+  victims_.disk_may_fail(device, true);
+  for_a_while(
+      FaultKind::kDiskError, key, duration_ns,
+      [this, disk, device] {
+        disk->faults.errors_per_million = 0;
+        victims_.disk_may_fail(device, false);
+      },
+      [disk] { return disk->counters().errors; });
+}
+
+/// What is in the kernel's cache is flushed before the file is closed, and that is when all are
+/// away: a disk that fails for a while seldom meets it by itself.
+void Injector::plan_errors_at_close() {
+  if (plan_.gentle) return;
+  for (size_t i = 0; i < plan_.devices.size(); ++i) {
+    if (plan_.devices[i].memory || plan_.servers[plan_.devices[i].server].direct) continue;
+    world_.after(random_.between(1, 1500) * kMillisecond, [this, i] { fail_at_close(i); });
+  }
+}
+
+/// Its users come back when the disk is well. What they were not told shows when the power goes.
+void Injector::fail_at_close(size_t device) {
+  const std::string key = fmt::format("disk {}", device);
+  if (!active_ || victims_.disk(device) == nullptr || !begin(key)) return;
+  const size_t server = plan_.devices[device].server;
+  std::vector<PathEnds> paths;
+  for (size_t c = 0; c < plan_.clients.size(); ++c)
+    if (plan_.devices[device].used_by(c))
+      std::ranges::copy(all_paths(c, server), std::back_inserter(paths));
+  const uint64_t away_ns = random_.between(800, 1300) * kMillisecond;
+  cut_paths(FaultKind::kPartition, paths, away_ns);
+  // When what was under way has been done.
+  world_.after(20 * kMillisecond, [this, device, key, away_ns] {
+    if (active_) disk_error(device, key, away_ns - 40 * kMillisecond);
+  });
+  world_.after(away_ns + random_.between(300, 1000) * kMillisecond, [this, server] {
+    if (!active_ || victims_.server(server) == nullptr) return;
+    victims_.kill_server(server, true);
+    start_later(true, server, random_.between(1, 1000));
+  });
 }
 
 bool Injector::disk_short(base::sim::SimDisk& disk, const std::string& key, uint64_t duration_ns) {

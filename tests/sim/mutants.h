@@ -51,6 +51,7 @@ inline constexpr std::array kMutants = {
     Mutant{"acknowledged-before-flush", "no order of these explains", 4001},
     Mutant{"disk-error-hidden", "no order of these explains", 6001},
     Mutant{"failed-flush-hidden", "no order of these explains", 6500},
+    Mutant{"close-flush-hidden", "no order of these explains", 1001},
     Mutant{"give-up-ignored", "has not given up", 6510},
     Mutant{"wakeup-lost", "while no fault was active", 2001},
     Mutant{"rnr-fatal", "that the hardware bridges", 12},

@@ -77,6 +77,12 @@ DevicePlan draw_device(SimRandom& random, size_t index, const Plan& plan) {
   return device;
 }
 
+/// A third of the servers have their files in the kernel's cache. By a copy of the stream: what
+/// else a seed decides stays what it was.
+void draw_caches(SimRandom random, Plan& plan) {
+  for (ServerPlan& server : plan.servers) server.direct = !random.one_in(3);
+}
+
 }  // namespace
 
 trs::KeyPtr key_of(const std::string& client) {
@@ -101,6 +107,7 @@ Plan Plan::draw(SimRandom& random, uint64_t fault_phase_ns) {
   plan.fault_phase_ns = fault_phase_ns;
   plan.fault_gap_max_ns = random.between(40, 400) * kMillisecond;
   plan.gentle = random.one_in(8);
+  draw_caches(random, plan);
   return plan;
 }
 

@@ -28,6 +28,7 @@ struct ServerPlan {
   bool tcp = false, second_tcp = false;   // the wire of its ports
   uint32_t features = trs::kAllFeatures;  // of its first process; fewer: an older version
   bool upgraded = false;                  // the next ones are of the present version
+  bool direct = true;                     // its files go past the cache of the kernel
 
   /// Half of the servers let in only clients with a key. Not drawn: a seed's round stays what it
   /// was.

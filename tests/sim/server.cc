@@ -25,6 +25,7 @@ bnbd::ExportServerOptions export_options(const Plan& plan, size_t server,
   const ServerPlan& me = plan.servers[server];
   bnbd::ExportServerOptions options;
   options.root = kExportRoot;
+  options.direct = me.direct;
   for (const DevicePlan& device : plan.devices) {
     if (!device.memory || device.server != server) continue;
     bnbd::NamedExport named;

@@ -62,7 +62,7 @@ base::Task<base::Status> Path::make_connections(bool begins, uint64_t deadline_n
       granted_ = outcome.granted;
       base::Status status;
       if (session_.key() != nullptr) status = co_await prove(deadline_ns);
-      if (status.ok()) status = session_.accept_limits(granted_);
+      if (status.ok()) status = session_.accept_limits(granted_, begins);
       if (status.ok()) {
         const SessionLimits limits = session_.limits();
         const PermitPlan plan{limits.queue_depth, limits.admin_permits};

@@ -211,8 +211,10 @@ PermitPlan Session::permit_plan(const wire::ConnRsp& granted) const {
   return plan;
 }
 
-/// The limits of the first connect hold for good: requests are held that were made for them.
-base::Status Session::accept_limits(const wire::ConnRsp& granted) {
+/// The limits of the first connect hold for good: requests are held that were made for them. What
+/// the server is and can holds for an incarnation: who answers a path that only joins may be
+/// anybody.
+base::Status Session::accept_limits(const wire::ConnRsp& granted, bool begins) {
   const uint32_t features = shared_features(granted);
   const uint32_t admin_now = admin_permits(granted, features);
   const uint32_t for_admin = limits_known_ ? limits_.admin_permits : admin_now;
@@ -228,9 +230,11 @@ base::Status Session::accept_limits(const wire::ConnRsp& granted) {
                       "session of {} reactors may have lent some",
                       options_.reactors.size());
   }
-  limits_.braid_peer = granted.braid_magic == wire::kBraidMagic;
-  limits_.features = features;
-  limits_.notices = (features & wire::kFeatureNotices) != 0;
+  if (begins) {
+    limits_.braid_peer = granted.braid_magic == wire::kBraidMagic;
+    limits_.features = features;
+    limits_.notices = (features & wire::kFeatureNotices) != 0;
+  }
   if (!limits_known_) {
     limits_.queue_depth = granted.queue_depth;
     limits_.admin_permits = for_admin;

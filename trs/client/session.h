@@ -72,7 +72,7 @@ class Session final : public ClientSession {
   bool known_to_server() const { return known_to_server_; }
   void set_known_to_server(bool known) { known_to_server_ = known; }
   PermitPlan permit_plan(const wire::ConnRsp& granted) const;
-  base::Status accept_limits(const wire::ConnRsp& granted);
+  base::Status accept_limits(const wire::ConnRsp& granted, bool begins);
   wire::InfoReq info_request(const wire::ConnRsp& granted, size_t device) const;
   void set_incarnation(const PathMap& map);
   uint32_t epoch() const { return epoch_; }

@@ -75,8 +75,16 @@ const LentMemory* Path::not_borrowed() const {
   return nullptr;
 }
 
-/// What a device that has windows cannot give is done without them, and told.
+/// What is done without windows, though they were asked for, is told.
 base::Task<base::Status> Path::make_landing() {
+  if (guard_ == ChunkGuard::kCopy && session_.server().options().guard == ChunkGuard::kWindows) {
+    session_.server().say_of(
+        peer_text_, base::LogLevel::kInfo,
+        "session '{}' from {}: chunks are copied instead of closed: {}", session_.name(),
+        peer_text_,
+        session_.lends() ? "its I/O connections lend each other permits, and a window is of one"
+                         : "its client does not know keys that change");
+  }
   auto made = co_await create_landing();
   if (!made.ok() && guard_ == ChunkGuard::kWindows && bringing_up()) {
     session_.server().complain(
