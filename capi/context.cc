@@ -9,7 +9,6 @@
 #include "base/linux_host.h"
 #include "base/linux_wait.h"
 
-using braid::base::Errc;
 using braid::base::Result;
 using braid::base::Status;
 

@@ -10,7 +10,6 @@ namespace braid::capi {
 
 using base::Errc;
 using base::make_error;
-using base::Result;
 using base::Status;
 
 namespace {

@@ -59,6 +59,8 @@ refused "leave it out" --rw=read --mem=mmap
 refused nothere --rw=read --device=nothere
 
 # --- the server is killed under fio, and comes back
+stop_process "$server_pid"
+start_server "$work/root"  # one that has not written anything yet
 target=127.0.0.1:$port/disk.img
 job --rw=randwrite --verify=crc32c --iodepth=8 --rate_iops=400 --size=4M >"$work/out.log" 2>&1 &
 fio_pid=$!
