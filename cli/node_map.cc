@@ -279,9 +279,9 @@ Task<Status> NodeState::give_to_kernel(DevicePtr device, std::vector<Paths> ways
   Attached kernel = co_await std::move(attaching);
   const Status wanted = given_up(*device);
   if (!kernel.ok() && wanted.ok())
-    co_return kernel.error().with("giving \"{}\" to {}", device->name,
-                                  kind == bnbd::KernelDeviceKind::kNbdServer ? "NBD clients"
-                                                                             : "the kernel");
+    co_return kernel.error().with(
+        "giving \"{}\" to {}", device->name,
+        kind == bnbd::KernelDeviceKind::kNbdServer ? "NBD clients" : "the kernel");
   if (kernel.ok()) {
     device->kernel = std::move(*kernel);
     device->path = device->kernel->path();
