@@ -74,7 +74,8 @@ nbdinfo --list "$(uri '')" >"$work/list"
 for name in ram disk.img null; do
   grep -q "export=\"$name\"" "$work/list" || fail "--list has no $name: $(cat "$work/list")"
 done
-expect 1 'there is no export "other"; there are: "ram", "disk.img", "null"' qemu-img info "$(uri other)"
+expect 1 'there is no export "other"; there are: "ram", "disk.img", "null"' \
+  qemu-img info "$(uri other)"
 expect 0 "nbd+unix:///ram?socket=$sock" "$braid" list
 
 # in and out, by several connections
@@ -106,7 +107,8 @@ qemu-io -f raw -c 'write -P 1 0 64k' -c 'write -f -P 2 64k 64k' -c 'write -z 128
 verify() {
   fio --name=x --ioengine=nbd --uri="$1" --rw=randwrite --bsrange=512-1M --blockalign=512 \
     --size=24M --iodepth=16 --verify=crc32c --verify_backlog=128 --fsync=32 --output="$work/fio" \
-    --randrepeat=0 >"$work/fio.out" 2>&1 || fail "fio on $1: $(cat "$work/fio.out" "$work/fio")"
+    --randrepeat=0 --verify_state_save=0 >"$work/fio.out" 2>&1 ||
+    fail "fio on $1: $(cat "$work/fio.out" "$work/fio")"
 }
 verify "$(uri disk.img)"
 verify "$(tcp_uri ram)"
@@ -130,7 +132,8 @@ start_nbd "vm=127.0.0.1:$port/remote.img" ram=memory:1M --unix "$sock"
 expect 0 "export-size: 67108864" nbdinfo "$(uri '')"
 nbdcopy "$work/random" "$(uri vm)" || fail "nbdcopy to the remote device"
 fio --name=x --ioengine=nbd --uri="$(uri vm)" --rw=randwrite --bs=4k --size=64M --iodepth=16 \
-  --verify=crc32c --do_verify=1 --number_ios=8000 --rate_iops=4000 --output="$work/fio" \
+  --verify=crc32c --do_verify=1 --verify_state_save=0 \
+  --number_ios=8000 --rate_iops=4000 --output="$work/fio" \
   >"$work/fio.out" 2>&1 &
 fio_pid=$!
 is_written() { (($(ctl_show writes) > 2000)); }
@@ -139,7 +142,8 @@ import json, sys
 print(json.load(sys.stdin)["statistics"][sys.argv[1]])' "$1"; }
 wait_for 60 "the first writes" is_written
 kill_server
-is_away() { ! grep -q '"state": "open"' <<<"$("$braid" --control "nbd.$nbd_pid" show vm --json)"; }
+vm_status() { "$braid" --control "nbd.$nbd_pid" show vm --json; }
+is_away() { ! grep -q '"state": "open"' <<<"$(vm_status)"; }
 wait_for 60 "the news that the server is away" is_away
 running "$fio_pid" || fail "fio ended when the server went: $(cat "$work/fio.out" "$work/fio")"
 start_server "$work/root"
@@ -152,8 +156,10 @@ kill_server
 wait_for 60 "the news that the server is away" is_away
 qemu-io -f raw -c 'write 0 4k' "$(uri vm)" >"$work/qemu.out" 2>&1 &
 qemu_pid=$!
-is_waiting() { "$braid" --control "nbd.$nbd_pid" show vm --json |
-  python3 -c 'import json,sys; r = json.load(sys.stdin)["requests"]; sys.exit(r["waiting"] + r["in_progress"] == 0)'; }
+is_waiting() { vm_status | python3 -c '
+import json, sys
+requests = json.load(sys.stdin)["requests"]
+sys.exit(requests["waiting"] + requests["in_progress"] == 0)'; }
 wait_for 60 "a request that waits" is_waiting
 kill -INT "$nbd_pid"
 wait_for_line 60 "the words about what waits" "$work/nbd.log" 'end this process again' "$nbd_pid"
