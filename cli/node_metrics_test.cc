@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
 
 #include "cli/metrics/metrics_text.h"
 #include "cli/metrics/test_http.h"
@@ -13,7 +15,6 @@ namespace {
 
 using base::Errc;
 using nlohmann::json;
-using testing::HasSubstr;
 
 NodeOptions with_metrics(const char* role) {
   NodeOptions options;
@@ -128,6 +129,40 @@ TEST(NodeMetrics, ComeBySampleInParts) {
   EXPECT_EQ(rest->sessions.size(), 0u) << "they are in the first part";
   expect_refused(both.daemon->call("sample", {{"from", "x"}}), Errc::kInvalid, "\"from\"");
   EXPECT_TRUE(stop(*both.daemon, /*force=*/true).ok());
+}
+
+TEST(NodeMetrics, OfMoreDevicesThanFitIntoOnePartAreAllThere) {
+  constexpr uint64_t kDevices = kDevicesPerSample + 6;
+  NodeOptions serving;
+  serving.role = "server";
+  serving.serve.emplace();
+  serving.serve->listen = {"127.0.0.1", 0};
+  for (uint64_t i = 0; i < kDevices; ++i)
+    serving.serve->null.push_back({"n" + std::to_string(i), 1 << 20});
+  const auto server = start_node(std::move(serving));
+  NodeOptions mapping = with_metrics("daemon");
+  mapping.attach = attach_nothing;
+  const auto daemon = start_node(std::move(mapping));
+  ASSERT_TRUE(server && daemon);
+  const json status = *server->call("status", json::object());
+  const std::string at = status["server"]["listen"];
+  for (uint64_t i = 0; i < kDevices; ++i) {
+    auto mapped = daemon->call("map", {{"target", at + "/n" + std::to_string(i)}});
+    ASSERT_TRUE(mapped.ok()) << mapped.error().message();
+  }
+  EXPECT_EQ(values_of(metrics_of(*daemon), "braid_device_info", "").size(), kDevices);
+  const std::string node = (*daemon->call("status", json::object()))["node"];
+  auto first = sample_of(*daemon->call("sample", json::object()));
+  ASSERT_TRUE(first.ok()) << first.error().message();
+  EXPECT_EQ(first->devices.size(), kDevicesPerSample);
+  EXPECT_EQ(first->more_from, kDevicesPerSample);
+  auto all = ask_sample(node, 60'000, false);
+  ASSERT_TRUE(all.ok()) << all.error().message();
+  std::set<std::string> names;
+  for (const DeviceSample& device : all->devices) names.insert(device.name);
+  EXPECT_EQ(names.size(), kDevices);
+  EXPECT_EQ(all->devices.size(), kDevices) << "one is there twice";
+  EXPECT_TRUE(stop(*daemon, /*force=*/true).ok());
 }
 
 TEST(NodeMetrics, APortThatIsTakenEndsTheStart) {

@@ -76,12 +76,12 @@ constexpr unsigned kFirstBit = 10;
 constexpr size_t kBounds = 24;
 
 const std::array<std::string, kBounds>& bound_texts() {
-  static const std::array<std::string, kBounds> texts = [] {
+  static const std::array<std::string, kBounds> kTexts = [] {
     std::array<std::string, kBounds> made;
     for (size_t i = 0; i < kBounds; ++i) made[i] = seconds_text(uint64_t{1} << (kFirstBit + i));
     return made;
   }();
-  return texts;
+  return kTexts;
 }
 
 void write_latency(Exposition& text, const Labels& labels, const HistogramSample& histogram) {

@@ -77,9 +77,9 @@ class Router : public httplib::Server {
  public:
   explicit Router(HttpServer::Get get) {
     Get(".*", [get = std::move(get)](const httplib::Request& request, httplib::Response& response) {
-      HttpAnswer answer = get(request.path);
+      const HttpAnswer answer = get(request.path);
       response.status = answer.status;
-      response.set_content(std::move(answer.body), answer.content_type);
+      response.set_content(answer.body, answer.content_type);
     });
     set_payload_max_length(0);  // of a request
     set_keep_alive_max_count(1);

@@ -146,7 +146,8 @@ struct SampleRange {
   uint64_t from = 0;
   uint64_t at_most = UINT64_MAX;
 };
-/// One answer of the control socket (kRpcLineMax) has room for so many, were all their buckets used.
+/// One answer of the control socket (kRpcLineMax) has room for so many devices, were all their
+/// buckets in use.
 inline constexpr uint64_t kDevicesPerSample = 64;
 
 nlohmann::json to_json_of(const NodeSample& sample);

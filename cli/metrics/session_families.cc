@@ -77,12 +77,12 @@ constexpr Family<C> kConnection[] = {
 constexpr size_t kBounds = C::kLatencyBuckets - 1;  // the last bucket has none
 
 const std::array<std::string, kBounds>& bound_texts() {
-  static const std::array<std::string, kBounds> texts = [] {
+  static const std::array<std::string, kBounds> kTexts = [] {
     std::array<std::string, kBounds> made;
     for (size_t i = 0; i < kBounds; ++i) made[i] = seconds_text(trs::latency_bound_us(i) * 1000);
     return made;
   }();
-  return texts;
+  return kTexts;
 }
 
 void write_latency(Exposition& text, const Labels& labels, const C& io) {

@@ -26,7 +26,8 @@ TopView Looks::take(std::vector<NodeSample> nodes, std::vector<std::string> sile
   view.nodes = nodes.size();
   view.silent = std::move(silent);
   for (const NodeSample& node : nodes) missing_.erase(node.node);
-  for (const auto& [name, sample] : last_) {
+  for (const auto& last : last_) {
+    const std::string& name = last.first;
     const bool answers = std::any_of(nodes.begin(), nodes.end(),
                                      [&](const NodeSample& node) { return node.node == name; });
     if (!answers && !tells_of(view.silent, name)) missing_.try_emplace(name, kMourned);

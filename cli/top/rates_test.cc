@@ -11,11 +11,11 @@ namespace {
 constexpr uint64_t kSecondNs = 1'000'000'000;
 
 const TopRow& row_of(const std::vector<TopRow>& rows, RowKind kind) {
-  static const TopRow none;
+  static const TopRow kNone;
   for (const TopRow& row : rows)
     if (row.kind == kind) return row;
   ADD_FAILURE() << "no row of a " << to_string(kind);
-  return none;
+  return kNone;
 }
 
 /// Two seconds later: 10 reads of 100 us each, 6 writes.

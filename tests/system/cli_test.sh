@@ -11,7 +11,8 @@ expect() {
   grep -qF -- "$text" "$work/out" || fail "\"$*\" did not say \"$text\": $(cat "$work/out")"
 }
 
-for verb in serve map unmap list show why sessions close close-session remap resize path metrics top; do
+for verb in serve map unmap list show why sessions close close-session remap resize path metrics \
+  top; do
   expect 0 "Examples:" "$braid" "$verb" --help
 done
 expect 2 "subcommand" "$braid"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Whether standard input is Prometheus' text format 0.0.4, checked by the format's description and by
-nothing of Braid: lines, names, escapes, numbers, families in one piece, series that are there once,
-histograms whose buckets rise to their count. Also what `promtool check metrics` asks of names.
+"""Whether standard input is Prometheus' text format 0.0.4, checked by the format's description and
+by nothing of Braid: lines, names, escapes, numbers, families in one piece, series that are there
+once, histograms whose buckets rise to their count, counters that end in _total.
 
 exit code 0: it is; 1: what is wrong, a line each."""
 
@@ -73,8 +73,8 @@ def check_line(number, line, family, names):
             complain(number, line, "a family that is there twice, or has no name")
         if len(line.split(" ", 3)) < 4:
             complain(number, line, "no help")
-        if family:
-            family.check_histograms(number) if family.type == "histogram" else None
+        if family and family.type == "histogram":
+            family.check_histograms(number)
         names.add(name)
         return Family(name)
     if line.startswith("# TYPE "):

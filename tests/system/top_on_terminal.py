@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""usage: top_on_terminal.py BRAID NODE: `braid top` on a terminal, as a person has it: it takes another
-screen, shows the node's things, fits a terminal that changes its size, pauses, sorts, and ends by q,
-Ctrl-C and SIGTERM with the terminal as it was."""
+"""usage: top_on_terminal.py BRAID NODE: `braid top` on a terminal, as a person has it: it takes
+another screen, shows the node's things, fits a terminal that changes its size, pauses, sorts, and
+ends by q, Ctrl-C and SIGTERM with the terminal as it was."""
 
 import fcntl
 import os
