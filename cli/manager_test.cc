@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/linux_test_folder.h"
+#include "cli/metrics/sample.h"
 #include "cli/test_node.h"
 
 namespace braid::cli {
@@ -89,6 +90,7 @@ class StandInNode : public Node {
     return nlohmann::json();
   }
   void stop(bool, std::function<void(const base::Status&)>) override {}
+  void sample(std::function<void(NodeSample)>) override {}
   void look_alive(std::function<void()> done) override {
     if (++asked == 3) {
       stuck = std::move(done);
