@@ -23,15 +23,13 @@ std::filesystem::path engine_file() {
 std::vector<std::string> sanitizer_environment() {
 #ifdef __SANITIZE_ADDRESS__
   std::string libraries;
-  std::ifstream maps("/proc/self/maps");
-  for (std::string line; std::getline(maps, line);) {
-    const size_t path = line.find('/');
-    if (path == std::string::npos) continue;
-    const std::string file = line.substr(path);
-    const bool sanitizer =
-        file.find("/libasan.") != std::string::npos || file.find("/libubsan.") != std::string::npos;
-    if (!sanitizer || libraries.find(file) != std::string::npos) continue;
-    libraries += (libraries.empty() ? "" : ":") + file;
+  for (const char* name : {"/libasan.", "/libubsan."}) {  // in this order
+    std::ifstream maps("/proc/self/maps");
+    for (std::string line; std::getline(maps, line);) {
+      if (line.find(name) == std::string::npos) continue;
+      libraries += (libraries.empty() ? "" : ":") + line.substr(line.find('/'));
+      break;
+    }
   }
   return {"LD_PRELOAD=" + libraries, "ASAN_OPTIONS=detect_leaks=0"};
 #else

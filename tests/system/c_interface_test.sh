@@ -14,7 +14,7 @@ library=$(find "$prefix" -name 'libbraid.so.*.*.*')
 [[ $library == */libbraid.so.0.1.0 ]] || fail "no libbraid.so.0.1.0 but \"$library\""
 lib=$(dirname "$library")
 for file in "$lib/libbraid.so" "$lib/libbraid.so.0" "$prefix/include/braid/braid.h" \
-  "$prefix/bin/braid" "$prefix/bin/braidd"; do
+  "$prefix/bin/braid" "$prefix/sbin/braidd"; do
   [[ -e $file ]] || fail "$file was not installed"
 done
 

@@ -33,7 +33,7 @@ refused 'with access migration' ctl map "$target" --filter checksum --access mig
 
 device=$(ctl map "$target" --json --filter checksum --filter delay:write=1us-500us,percent=10 |
   json 'd["device"]')
-fio --ioengine=libaio --direct=1 --iodepth=8 --rw=randrw --bs=4k-64k --verify=crc32c \
+fio --ioengine=libaio --direct=1 --iodepth=8 --rw=randwrite --bs=16k --verify=crc32c \
   --verify_fatal=1 --verify_state_save=0 --size=16m --randrepeat=0 --name=one \
   --filename="$device" >"$work/fio.log" 2>&1 || fail "fio: $(cat "$work/fio.log")"
 dd if=/dev/urandom of="$device" bs=64k seek=256 count=64 oflag=direct status=none

@@ -1,6 +1,7 @@
 // Atomics between processes: adders at one word lose nothing, CMP_SWP makes a lock that works, also
 // when processes die at it. The owner of the word makes no call.
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "vhca/soft/inhost/party_test.h"
 
@@ -249,14 +250,18 @@ TEST(InHostAtomicTest, AWordThatTheKernelCannotReachIsARemoteOperationError) {
     const std::optional<Wc> wc = party.next();
     return wc && wc->status == IBV_WC_REM_OP_ERR ? 0 : 4;
   });
-  void* const page = ::mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  const int file = ::memfd_create("lost", MFD_CLOEXEC);
+  ASSERT_EQ(::ftruncate(file, 4096), 0);
+  void* const page = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   ASSERT_NE(page, MAP_FAILED);
   owner.mr.reset();
   owner.buffer = {static_cast<std::byte*>(page), 4096};
   owner.register_buffer();
+  ASSERT_EQ(::ftruncate(file, 0), 0);
   owner.accept_one();
   EXPECT_EQ(child.wait(), 0);
   ::munmap(page, 4096);
+  ::close(file);
 }
 
 }  // namespace
