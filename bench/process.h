@@ -30,7 +30,7 @@ class ScratchFolder {
   std::string folder_;
 };
 
-/// Where PATH finds a program; empty if it does not.
+/// Where PATH finds a program, or a path itself; empty if it is not there.
 std::string find_program(const std::string& name);
 
 /// A program to run.

@@ -6,17 +6,16 @@
 #include <filesystem>
 #include <fstream>
 
+#include "bench/block/braid_program.h"
+
 namespace braid::bench {
 namespace {
 
 constexpr int kStartMs = 60'000;
 constexpr const char* kFile = "bench.img";
 
-/// Of the same build as this program: BIN/../lib/braid-fio.so.
 std::filesystem::path engine_file() {
-  std::error_code error;
-  const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
-  return self.parent_path().parent_path() / "lib" / "braid-fio.so";
+  return program_folder().parent_path() / "lib" / "braid-fio.so";
 }
 
 /// fio is built without the sanitizers of this build, which want to be loaded first.
@@ -76,12 +75,16 @@ class BraidEngine : public FioTarget {
     return {"--ioengine=external:" + engine_file().string(),
             fmt::format("--target=127.0.0.1:{}/{}", port_, kFile),
             fmt::format("--wire={}", way_.wire == Wire::kTcp ? "tcp" : "auto"),
-            fmt::format("--poll_budget={}us", way_.poll_budget_ns / base::kMicrosecond)};
+            "--poll_budget=" + poll_budget()};
   }
   std::vector<std::string> environment() const override { return sanitizer_environment(); }
   std::vector<pid_t> servers() const override { return {server_->pid()}; }
 
  private:
+  std::string poll_budget() const {
+    if (way_.poll_budget_ns == 0) return "0";
+    return fmt::format("{}us", way_.poll_budget_ns / base::kMicrosecond);
+  }
   static base::Status make_file(const std::string& folder, uint64_t bytes) {
     std::error_code error;
     std::filesystem::create_directories(folder, error);

@@ -1,6 +1,6 @@
 #include "bench/block/braid_program.h"
 
-#include <filesystem>
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
 
@@ -12,10 +12,15 @@ constexpr int kLookMs = 5;
 
 }  // namespace
 
+std::filesystem::path program_folder() {
+  if (const char* folder = std::getenv("BRAID_BIN_DIR")) return folder;
+  std::error_code error;
+  return std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
+}
+
 std::string braid_program() {
   std::error_code error;
-  const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
-  const auto program = self.parent_path() / "braid";
+  const auto program = program_folder() / "braid";
   return std::filesystem::exists(program, error) ? program.string() : std::string();
 }
 

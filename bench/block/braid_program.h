@@ -4,6 +4,7 @@
 // Main thread.
 #pragma once
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -13,7 +14,10 @@
 
 namespace braid::bench {
 
-/// Where the `braid` of this build lies: beside this program. Empty if it is not there.
+/// The folder of this build's programs: $BRAID_BIN_DIR, as tests have it, else this program's.
+/// Libraries lie beside it, in lib/.
+std::filesystem::path program_folder();
+/// Where the `braid` of this build lies. Empty if it is not there.
 std::string braid_program();
 
 /// The last JSON object in what a program printed, behind lines of its log. Null: none that is

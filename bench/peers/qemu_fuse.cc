@@ -1,7 +1,9 @@
 #include "bench/peers/qemu_fuse.h"
 
+#include <sys/mount.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 
@@ -32,7 +34,12 @@ class QemuFuseLoop : public FioTarget {
  public:
   ~QemuFuseLoop() override {
     if (!device_.empty()) (void)line_of(*bench_, {"losetup", "-d", device_});
-    daemon_.reset();  // unmounts
+    if (daemon_) {  // which unmounts when it is asked to end, not when it is killed
+      ::kill(daemon_->pid(), SIGTERM);
+      (void)daemon_->wait(kStartMs);
+      daemon_.reset();
+      (void)::umount2(file_.c_str(), MNT_DETACH);  // if it did not
+    }
     std::error_code error;
     if (!image_.empty()) std::filesystem::remove(image_, error);
   }
@@ -48,17 +55,17 @@ class QemuFuseLoop : public FioTarget {
     std::error_code error;
     std::filesystem::resize_file(image_, store_bytes, error);
     if (error) return base::make_error(base::Errc::kIo, "{}: {}", image_, error.message());
-    const std::string file = bench.scratch.path("qemu-export");
-    std::ofstream(file).close();
+    file_ = bench.scratch.path("qemu-export");
+    std::ofstream(file_).close();
     const Command command{
         .arguments = {"qemu-storage-daemon", "--blockdev",
                       "driver=file,node-name=image,filename=" + image_, "--export",
-                      "type=fuse,id=image,node-name=image,mountpoint=" + file + ",writable=on"},
+                      "type=fuse,id=image,node-name=image,mountpoint=" + file_ + ",writable=on"},
         .cpu = bench.cpus.server,
         .output_file = bench.scratch.path("qemu.out")};
     BRAID_TRY(daemon_, Process::run(bench.interrupts, command));
     // It is there once the file has the image's size.
-    for (int waited_ms = 0; std::filesystem::file_size(file, error) != store_bytes;
+    for (int waited_ms = 0; std::filesystem::file_size(file_, error) != store_bytes;
          waited_ms += kLookMs) {
       if (waited_ms >= kStartMs || !daemon_->running()) {
         return base::make_error(base::Errc::kTimedOut, "qemu-storage-daemon did not start: {}",
@@ -66,7 +73,7 @@ class QemuFuseLoop : public FioTarget {
       }
       BRAID_CHECK(bench.interrupts.pause_ms(kLookMs));
     }
-    BRAID_TRY(device_, line_of(bench, {"losetup", "-f", "--show", "--direct-io=on", file}));
+    BRAID_TRY(device_, line_of(bench, {"losetup", "-f", "--show", "--direct-io=on", file_}));
     return base::ok_status();
   }
   std::vector<std::string> engine() const override {
@@ -76,7 +83,7 @@ class QemuFuseLoop : public FioTarget {
 
  private:
   Bench* bench_ = nullptr;
-  std::string image_, device_;
+  std::string image_, file_, device_;
   std::optional<Process> daemon_;
 };
 
