@@ -55,6 +55,14 @@ NodeState::NodeState(base::Host& host, base::Reactor& reactor, Reactors reactors
       path_call_ended_(reactor),
       wanted_changed_(reactor) {
   log_what_is_missing(reactor_.log(), io_process_);
+  hcas_.on_link_down([this](const vhca::Device& device) {
+    for (const SessionPtr& shared : sessions_)
+      if (shared->session) shared->session->device_down(device);
+  });
+}
+
+NodeState::~NodeState() {
+  hcas_.on_link_down(nullptr);
 }
 
 /// All but the server's own; the device of its first address.

@@ -142,6 +142,9 @@ class NodeState {
   using Reactors = std::function<base::Result<std::vector<base::Reactor*>>(unsigned count)>;
   NodeState(base::Host& host, base::Reactor& reactor, Reactors reactors, Hcas& hcas,
             NodeOptions options, std::vector<bnbd::IoProcessStep> io_process);
+  ~NodeState();
+  NodeState(const NodeState&) = delete;
+  NodeState& operator=(const NodeState&) = delete;
 
   bool wants_server() const { return options_.serve.has_value(); }
   bool wants_nbd() const { return options_.nbd.has_value(); }

@@ -41,8 +41,11 @@ Words words_for(ibv_event_type type) {
 
 }  // namespace
 
-DeviceEvents::DeviceEvents(base::Reactor& reactor, vhca::Device& device)
-    : reactor_(reactor), device_(device), log_(reactor.log().child("hca")) {
+DeviceEvents::DeviceEvents(base::Reactor& reactor, vhca::Device& device, LinkDown link_down)
+    : reactor_(reactor),
+      device_(device),
+      link_down_(std::move(link_down)),
+      log_(reactor.log().child("hca")) {
   watch_.ready = &DeviceEvents::ready;
   watch_.context = this;
   reactor_.io().watch(device_.async_event(), watch_);
@@ -65,6 +68,7 @@ void DeviceEvents::tell(const vhca::AsyncEvent& event) {
   } else {
     log_.log(words.level, "device {} port {}: {}", device_.info().name, event.port, words.text);
   }
+  if (event.type == IBV_EVENT_PORT_ERR && link_down_) link_down_(device_);
 }
 
 }  // namespace braid::reach

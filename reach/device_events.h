@@ -1,8 +1,11 @@
-// What a device tells by itself (IBV_EVENT_*), for the log: a port without its link, a device that
-// is gone. Nothing waits for it: paths miss their peers by heartbeats and by errors of requests.
+// What a device tells by itself (IBV_EVENT_*): a port without its link, a device that is gone. It
+// is logged, and who wants to know hears of links that are down. Nothing has to wait for it: paths
+// miss their peers by heartbeats and by errors of requests.
 //
 // Threads: all on the reactor, or before it runs.
 #pragma once
+
+#include <functional>
 
 #include "base/reactor.h"
 #include "vhca/device.h"
@@ -11,8 +14,10 @@ namespace braid::reach {
 
 class DeviceEvents {
  public:
-  /// Logs the device's events under the reactor's name until it is destroyed, before the device.
-  DeviceEvents(base::Reactor& reactor, vhca::Device& device);
+  using LinkDown = std::function<void(vhca::Device& device)>;
+  /// Logs the device's events under the reactor's name until it is destroyed, before the device,
+  /// and calls `link_down`, if given, when a port has lost its link.
+  DeviceEvents(base::Reactor& reactor, vhca::Device& device, LinkDown link_down = nullptr);
   ~DeviceEvents();
   DeviceEvents(const DeviceEvents&) = delete;
   DeviceEvents& operator=(const DeviceEvents&) = delete;
@@ -23,6 +28,7 @@ class DeviceEvents {
 
   base::Reactor& reactor_;
   vhca::Device& device_;
+  const LinkDown link_down_;
   base::Logger log_;
   base::Watch watch_;
 };

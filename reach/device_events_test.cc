@@ -40,7 +40,11 @@ TEST(DeviceEvents, a_port_that_loses_its_link_and_has_it_again_is_told) {
   const auto reactor = std::move(*base::Reactor::create(*host, {}));
   const auto device = std::move(*vhca::create_tcp_device(
       *host, *reactor, {.name = "soft7", .ip = "127.0.0.1", .port_faults = true}));
-  const DeviceEvents events(*reactor, *device);
+  unsigned down = 0;
+  const DeviceEvents events(*reactor, *device, [&](const vhca::Device& which) {
+    EXPECT_EQ(&which, device.get());
+    ++down;
+  });
   const auto until_told = [&](const std::string& line) {
     reactor->run_until_done(
         [](base::Reactor& home, Lines& all, std::string wanted) -> base::Task<void> {
@@ -54,6 +58,7 @@ TEST(DeviceEvents, a_port_that_loses_its_link_and_has_it_again_is_told) {
       "paths");
   ASSERT_TRUE(vhca::set_port_faults(*device, 1, {}).ok());
   until_told("info device soft7 port 1: its link is up");
+  EXPECT_EQ(down, 1U);
 }
 
 }  // namespace

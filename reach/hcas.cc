@@ -107,8 +107,25 @@ Result<std::unique_ptr<Hcas>> Hcas::open(base::Host& host, base::Reactor& reacto
 
 /// What is bound to an address of an RDMA device is that device once more, which tells for both.
 void Hcas::add(std::unique_ptr<vhca::Device> device) {
-  events_.push_back(std::make_unique<DeviceEvents>(reactor_, *device));
+  listen_to(*device);
   devices_.push_back(std::move(device));
+}
+
+void Hcas::listen_to(vhca::Device& device) {
+  const auto tell = [this](vhca::Device& down) { tell_link_down(down); };
+  events_.push_back(std::make_unique<DeviceEvents>(reactor_, device, tell));
+}
+
+/// What is bound to an address has the ports of the device whose name it has.
+void Hcas::tell_link_down(const vhca::Device& device) {
+  if (!link_down_) return;
+  const auto same = [&](const std::unique_ptr<vhca::Device>& other) {
+    return other && other->info().name == device.info().name;
+  };
+  for (const auto& own : devices_)
+    if (same(own)) link_down_(*own);
+  for (const auto& [source, bound] : bound_)
+    if (same(bound)) link_down_(*bound);
 }
 
 std::string Hcas::text() const {
@@ -137,7 +154,7 @@ Result<vhca::Device*> Hcas::soft_for(const PathSpec& path) {
       return created.error().with("path {}", path_text(path));
     }
     device = std::move(*created);
-    events_.push_back(std::make_unique<DeviceEvents>(reactor_, *device));
+    listen_to(*device);
   }
   return device.get();
 }

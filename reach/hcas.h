@@ -63,6 +63,9 @@ class Hcas {
   std::string text() const;
   /// The device by which a path goes; it stays open. kNotFound, kInvalid: none of them can.
   base::Result<vhca::Device*> for_path(const PathSpec& path);
+  /// Called on the reactor when a port of one of the devices has lost its link, with each device
+  /// that it is of. At most one; null: nobody.
+  void on_link_down(DeviceEvents::LinkDown link_down) { link_down_ = std::move(link_down); }
   /// Where a server listens: an address goes to the device that has it, a wildcard to all.
   base::Result<std::vector<trs::ServerEndpoint>> endpoints(
       const std::vector<vhca::Address>& listen);
@@ -74,6 +77,8 @@ class Hcas {
         tcp_within_host_(options.tcp_within_host),
         machine_(std::move(machine)) {}
   void add(std::unique_ptr<vhca::Device> device);
+  void listen_to(vhca::Device& device);
+  void tell_link_down(const vhca::Device& device);
   base::Result<vhca::Device*> soft_for(const PathSpec& path);
   base::Result<vhca::Device*> rdma_for(const PathSpec& path);
   base::Result<size_t> index_with(const std::string& ip) const;
@@ -86,7 +91,8 @@ class Hcas {
   std::vector<std::string> names_;  // of RDMA devices; empty: the software HCA
   std::vector<std::unique_ptr<vhca::Device>> devices_;
   std::map<std::string, std::unique_ptr<vhca::Device>> bound_;  // by the address they connect from
-  std::vector<std::unique_ptr<DeviceEvents>> events_;           // gone before these are
+  DeviceEvents::LinkDown link_down_;
+  std::vector<std::unique_ptr<DeviceEvents>> events_;  // gone before these are
 };
 
 }  // namespace braid::reach
