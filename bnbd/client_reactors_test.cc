@@ -216,6 +216,7 @@ TEST_P(ClientReactors, another_writer_ends_what_every_reactor_has) {
   ASSERT_TRUE(reaches(device, RemoteState::kPathDown));
   std::deque<Io> held, late;
   submit_on_all(device, held, BlockOp::kWrite, 1);
+  ASSERT_TRUE(until([this] { return server->sessions().empty(); }));  // it holds the device no more
   ClientNode& other = add_client("other");
   RemoteDevice& others = open(other);
   ASSERT_EQ(write(other, others, 0, reactors() * kBytes, 2), Errc::kOk);

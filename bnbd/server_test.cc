@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "bnbd/raw_peer_rig.h"
+#include "bnbd/server/session.h"
 
 namespace braid::bnbd {
 namespace {
@@ -192,7 +193,7 @@ TEST_F(RawPeer, a_close_is_answered_though_the_disk_hangs_and_the_device_stays_h
 }
 
 TEST_F(RawPeer, opens_beside_each_other_do_not_pass_the_limit_of_a_session) {
-  constexpr size_t kMost = 256;
+  constexpr size_t kMost = server::kDevicesMax;
   constexpr size_t kAtOnce = 8;
   std::vector<wire::Open> opens;
   for (size_t i = 0; i < kMost - 2 + kAtOnce; ++i) {

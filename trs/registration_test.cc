@@ -135,6 +135,41 @@ TEST_P(SlowRegistration, HoldsUpNoRequestOfOthers) {
   EXPECT_EQ(client->disconnected_calls, 0u);
 }
 
+/// However often somebody asks, and gives up.
+TEST_P(SlowRegistration, OfLentMemoryGoesOnWhenNobodyWaitsForItAnyMore) {
+  ServerSession& session = *server->server->sessions().front();
+  const auto more = std::move(*server->server->register_memory(store.bytes.data(), 64 << 10));
+  unsigned asked_in_vain = 0;
+  bool used = false;
+  const auto ask = [&]() -> base::Task<void> {
+    while (!used) {
+      base::Task<base::Status> use = session.use_memory(*more);
+      const std::optional<base::Status> status =
+          co_await server->home().with_timeout(std::move(use), kRegistrationNs / 8);
+      if (!status) ++asked_in_vain;
+      used = status && status->ok();
+    }
+  };
+  server->home().spawn(ask());
+  server->home().wake();
+  uint64_t others = 0;
+  auto io = client->make_io(Direction::kWrite, 0, 4096);
+  const uint64_t began_ns = world.now_ns();
+  while (!used) {
+    ASSERT_LT(world.now_ns() - began_ns, 2 * kRegistrationNs);
+    client->submit(*io);
+    ASSERT_TRUE(until([&] { return io->done; }));
+    ASSERT_EQ(io->status, Errc::kOk);
+    ++others;
+    world.run_for(kMillisecond);
+  }
+  EXPECT_GE(asked_in_vain, 6u);
+  EXPECT_GT(others, kRegistrationNs / (2 * kMillisecond));
+  EXPECT_EQ(asked.by_workers, 1u);
+  EXPECT_EQ(asked.by_home, 0u);
+  EXPECT_TRUE(session.uses_memory(*more));
+}
+
 TEST_P(SlowRegistration, OfAPathThatIsLostIsGivenBack) {
   for (uint64_t i = 0; i < 150; ++i) {
     ASSERT_NO_FATAL_FAILURE(begin_path()) << "round " << i;

@@ -53,8 +53,8 @@ class ServerRequest {
   std::array<uint64_t, 2> answer_words{};
   bool has_answer_words = false;
   /// Ends the request: `status` goes to the client as errno. A successful read sends all of `data`,
-  /// or of `source` if given (registered by Server::register_memory; same length). The object may
-  /// be reused at once.
+  /// or of `source` if given (of ServerSession::use_memory; same length). The object may be reused
+  /// at once.
   virtual void answer(base::Errc status, const DataBuffer* source = nullptr) = 0;
 
  protected:
@@ -104,6 +104,16 @@ class ServerSession {
   /// The client has asked, and is told all.
   virtual void clear_notice() = 0;
   virtual std::string key_name() const = 0;  // which the client has proved to have; empty: none
+  /// From here on reads of this session may be answered from `memory`, which is of this server's
+  /// register_memory(): each of its paths has it registered, those that come later before they
+  /// carry anything. For as long as the session lives, and the memory is lent. On worker threads;
+  /// who gives up the task may ask again, and finds it where it is. kNoMemory: a device has no more
+  /// registrations for it (they are for chunks, too: lent memory has half of them). kCanceled: it
+  /// was taken back. Within session_opened() it is there before the first request. Home reactor;
+  /// the session has to stay while it is awaited, as it does while a request of it is at the user.
+  virtual base::Task<base::Status> use_memory(const vhca::Mr& memory) = 0;
+  /// Whether that has been said of `memory`.
+  virtual bool uses_memory(const vhca::Mr& memory) const = 0;
   /// Ends all its paths. What is at the user ends there first, and is answered to nobody; then
   /// ServerUser::session_closed(), never inside. The client is free to come back. False: it is
   /// ending already. Home reactor.
@@ -178,9 +188,9 @@ class Server {
   virtual vhca::Address address() const = 0;  // of the first endpoint, with the chosen port
   virtual std::vector<vhca::Address> addresses() const = 0;  // of all endpoints
   /// Memory outside the chunks from which reads may be answered, those of this server only; at most
-  /// 1024 stretches. Home reactor. Stays registered, with every session, while the object lives.
-  /// With those that are open it is registered now, which takes its time: do it before there are
-  /// any. Those that come do it on worker threads, so the memory itself stays until stop() is over.
+  /// 4096 stretches. Home reactor. Nothing is registered now: ServerSession::use_memory() does it,
+  /// for that session and on worker threads. So the memory itself stays until stop() is over,
+  /// however soon the object goes.
   virtual base::Result<std::unique_ptr<vhca::Mr>> register_memory(std::byte* address,
                                                                   uint64_t length_bytes) = 0;
   /// Closes all sessions and waits for their requests, for as long as those take.

@@ -129,6 +129,9 @@ class ServerProcess final : public Process, private ServerUser {
     store_mr = std::move(*mr);
   }
   ~ServerProcess() override { held.clear(); }
+  static base::Task<void> use(ServerSession& session, const vhca::Mr& memory) {
+    (void)co_await session.use_memory(memory);  // a path that cannot have it does not come up
+  }
 
   /// Lets what is held take effect and be answered.
   void release() {
@@ -149,6 +152,7 @@ class ServerProcess final : public Process, private ServerUser {
     ++store.opened;
     last_name = session.name();
     if (store.raises_notices) session.raise_notice();
+    if (store_mr) home().spawn(use(session, *store_mr));
   }
   void session_closed(ServerSession&) override { ++store.closed; }
   void request(ServerRequest& request) override {

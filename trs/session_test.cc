@@ -53,11 +53,16 @@ TEST_F(Session, ReadMayBeAnsweredFromMemoryOutsideTheChunks) {
 
 TEST_F(Session, MemoryMayBeLentAndTakenBackWhileSessionsAreOpen) {
   connect();
-  for (int i = 0; i < 2000; ++i) {  // more often than there are slots
+  for (int i = 0; i < 5000; ++i) {  // more often than there are slots
     server->store_mr.reset();
     server->store_mr =
         std::move(*server->server->register_memory(store.bytes.data(), store.bytes.size()));
   }
+  ServerSession& session = *server->server->sessions().front();
+  ASSERT_FALSE(session.uses_memory(*server->store_mr));
+  server->home().spawn(server->use(session, *server->store_mr));
+  server->home().wake();
+  ASSERT_TRUE(until([&] { return session.uses_memory(*server->store_mr); }));
   fill(std::span(store.bytes).first(5000), 4);
   auto read = client->make_io(Direction::kRead, 0, 5000);
   read->op.from_store = 1;
@@ -70,12 +75,12 @@ TEST_F(Session, MemoryMayBeLentAndTakenBackWhileSessionsAreOpen) {
 TEST_F(Session, ServerLendsUpToABound) {
   start_server();
   std::vector<std::unique_ptr<vhca::Mr>> lent;
-  for (int i = 0; i < 1023; ++i) {  // and the store
+  for (int i = 0; i < 4095; ++i) {  // and the store
     lent.push_back(std::move(*server->server->register_memory(store.bytes.data(), 4096)));
   }
   auto more = server->server->register_memory(store.bytes.data(), 4096);
   EXPECT_EQ(more.code(), Errc::kNoMemory);
-  EXPECT_THAT(more.error().message(), HasSubstr("1024 are the most"));
+  EXPECT_THAT(more.error().message(), HasSubstr("4096 are the most"));
   lent.pop_back();
   EXPECT_TRUE(server->server->register_memory(store.bytes.data(), 4096).ok());
 }

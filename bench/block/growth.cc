@@ -32,7 +32,7 @@ class Mapped {
   void map_one() {
     const size_t number = remotes_.size();
     if (sessions_.empty() || growth_ == Growth::kSessions)
-      sessions_.push_back(connect(side_, *device_, port_, fmt::format("growth{}", number)));
+      sessions_.push_back(connect(number));
     remotes_.push_back(
         open_export(side_, *sessions_.back(), fmt::format("disk{}", number).c_str()));
   }
@@ -40,6 +40,16 @@ class Mapped {
   bnbd::RemoteDevice& last() { return *remotes_.back(); }
 
  private:
+  /// Copy buffers are a program's to declare, and are not touched here.
+  std::unique_ptr<bnbd::RemoteSession> connect(size_t number) {
+    bnbd::RemoteSessionOptions options;
+    options.transport.session_name = fmt::format("growth{}", number);
+    options.transport.server = {.ip = "127.0.0.1", .port = port_};
+    options.transport.reactors = {side_.reactor.get()};
+    options.touch_buffers = false;
+    return must(side_.reactor->run_until_done(bnbd::RemoteSession::open(*device_, options)));
+  }
+
   const Growth growth_;
   const uint16_t port_;
   const BraidSide side_;

@@ -21,15 +21,24 @@ DeviceQueue::DeviceQueue(DeviceImpl& device, size_t index, SessionQueue& session
       quiet_timer_(&DeviceQueue::quiet_due, this),
       ops_(options.queue_depth),
       parts_(options.queue_depth),
-      deferred_(reactor_, statistics_) {
-  for (Op& op : ops_) free_ops_.push_back(op);
-  for (Part& part : parts_) {
-    part.device = this;
-    part.request.user_header = wire::bytes_of(part.message);
-    part.request.context = &part;
-    part.request.done = &DeviceQueue::part_ended;
-    free_parts_.push_back(part);
-  }
+      deferred_(reactor_, statistics_) {}
+
+DeviceQueue::Op* DeviceQueue::take_op() {
+  Op* const op = free_ops_.pop_front();
+  return op != nullptr ? op : ops_.make();
+}
+
+/// A free one, which stays where it is; or null.
+DeviceQueue::Part* DeviceQueue::free_part() {
+  if (!free_parts_.empty()) return free_parts_.front();
+  Part* const part = parts_.make();
+  if (part == nullptr) return nullptr;
+  part->device = this;
+  part->request.user_header = wire::bytes_of(part->message);
+  part->request.context = part;
+  part->request.done = &DeviceQueue::part_ended;
+  free_parts_.push_back(*part);
+  return part;
 }
 
 base::Result<std::unique_ptr<Region>> DeviceQueue::create_region(size_t size_bytes) {

@@ -8,7 +8,8 @@
 //   waiting_ -> ready_ -> parts: on the wire -> stage ends -> next stage in ready_, or done
 //                 retry_ <-- the server did not know the device: sent again when it is open again
 //
-// Ops and Parts are preallocated; nothing is allocated after the constructor. It is a ListNode for
+// Ops and Parts are preallocated; nothing is allocated after the constructor. They take memory with
+// their first use. It is a ListNode for
 // its session queue's lists of those who need a permit or a copy buffer.
 //
 // Threads: its reactor's, but for what says otherwise. What the home has to say comes by message,
@@ -20,6 +21,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/lazy_array.h"
 #include "bnbd/client/durability.h"
 #include "bnbd/client/session_queue.h"
 #include "bnbd/deferred_end.h"
@@ -115,6 +117,8 @@ class DeviceQueue final : public BlockDevice,
   };
 
   // --- submit.cc
+  Op* take_op();
+  Part* free_part();
   void begin(Op& op, BlockRequest& request);
   void enter(Op& op, Stage stage);
   uint64_t stage_bytes(const Op& op) const;
@@ -155,9 +159,9 @@ class DeviceQueue final : public BlockDevice,
   bool quiet_ = false;  // told, the last thing
   base::Timer quiet_timer_;
 
-  std::vector<Op> ops_;
-  std::vector<Part> parts_;
-  base::IntrusiveList<Op> free_ops_;
+  base::LazyArray<Op> ops_;
+  base::LazyArray<Part> parts_;
+  base::IntrusiveList<Op> free_ops_;  // of those that are there, as below
   base::IntrusiveList<Part> free_parts_;
   base::IntrusiveList<BlockRequest> waiting_;  // for an Op
   base::IntrusiveList<Op> ready_;              // their stage has something to send
@@ -167,7 +171,7 @@ class DeviceQueue final : public BlockDevice,
 
   BlockStatistics statistics_;
   DeferredEnd deferred_;
-  std::array<LatencyHistogram, kLatencyKinds> latency_;
+  const base::ZeroedArray<LatencyHistogram> latency_{kLatencyKinds};
   uint32_t permits_held_ = 0;  // parts on the wire
   uint32_t copies_held_ = 0;   // copy buffers
   uint64_t requests_sent_ = 0;

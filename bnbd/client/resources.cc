@@ -53,7 +53,7 @@ uint64_t SessionImpl::pool_bytes() const {
 base::Status SessionImpl::make_pool(uint64_t size_bytes) {
   if (buffers_mr_) domain_->release(std::move(buffers_mr_), std::move(memory_));
   BRAID_TRY(memory_, home_.host().create_segment(size_bytes, "remote session"));
-  touch(*memory_);
+  if (options_.touch_buffers) touch(*memory_);
   BRAID_TRY(buffers_mr_, domain_->register_memory(memory_->data(), memory_->size(), kAccess));
   return {};
 }
@@ -77,7 +77,7 @@ base::Status SessionImpl::make_queues() {
 
 Result<std::unique_ptr<Region>> SessionImpl::create_region(size_t size_bytes) {
   BRAID_TRY(auto segment, home_.host().create_segment(size_bytes, "block region"));
-  touch(*segment);
+  if (options_.touch_buffers) touch(*segment);
   const int access = options_.guard_reads ? 0 : kAccess;
   BRAID_TRY(auto mr, domain_->register_memory(segment->data(), segment->size(), access));
   return std::unique_ptr<Region>(

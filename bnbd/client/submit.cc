@@ -52,7 +52,7 @@ void DeviceQueue::submit(BlockRequest& request) {
     keep_ticket(request, ledger_.begin_flush());
   }
   request.device_words[kSubmittedNs] = reactor_.now_ns();
-  if (Op* op = free_ops_.pop_front()) {
+  if (Op* op = take_op()) {
     begin(*op, request);
     session_.serve();
   } else {
@@ -105,7 +105,7 @@ bool DeviceQueue::send_one(trs::Permit permit) {
   if (!has_work()) return false;
   Part* part = retry_.front();
   const bool again = part != nullptr;
-  if (!again) part = free_parts_.front();
+  if (!again) part = free_part();
   if (part == nullptr) return false;  // goes on when a part ends
   if (!again) {
     Op& op = *ready_.front();
@@ -243,7 +243,7 @@ void DeviceQueue::end_part(Part& part, Errc status) {
     if (view_.verdict == Errc::kOk) return send_again(part);
     status = view_.verdict;
   }
-  free_parts_.push_back(part);
+  free_parts_.push_front(part);  // the one whose memory is there
   --op.parts;
   if (status != Errc::kOk) {
     if (op.status == Errc::kOk) op.status = status;
@@ -352,7 +352,7 @@ void DeviceQueue::finish(Op& op, Errc status) {
     base::subtract_shared(waiting_count_, 1);
     begin(op, *next);
   } else {
-    free_ops_.push_back(op);
+    free_ops_.push_front(op);
   }
   const uint64_t began_ns = request.device_words[kSubmittedNs];
   latency_[static_cast<size_t>(kind_of(request.op))].record(reactor_.now_ns() - began_ns);

@@ -12,7 +12,6 @@ using base::Result;
 
 namespace {
 
-constexpr size_t kDevicesMax = 256;  // of one session
 // A session has few admin permits, so no control request may keep one for long while it waits for a
 // disk. A Braid client asks again; others take the answer as final.
 constexpr uint64_t kOpenPatienceNs = 250 * base::kMillisecond;
@@ -100,14 +99,18 @@ base::Task<Result<Export*>> ServerImpl::find_export(Session& session, wire::Open
                                                     std::string name) {
   const uint64_t patience_ns = session.braid_peer() ? kOpenPatienceNs : kForeignOpenPatienceNs;
   auto found = co_await exports_.open(name, patience_ns);
-  if (found.ok()) ++(*found)->waiters;
+  base::Status lent;
+  if (found.ok()) {
+    ++(*found)->waiters;
+    lent = co_await lend_memory(session, **found, patience_ns);
+  }
   co_await door_.turn(session.door());
   // In a refusal some codes speak of the device's life, and must not come from a disk.
   if (!found.ok()) co_return base::Error(disk_status(found.code()), found.error().message());
   Export* const exported = *found;
   const bool writes = request.mode != wire::AccessMode::kReadOnly;
-  base::Status status;
-  if (request.again && !request.remap) status = exports_.check_revoked(*exported, session.name());
+  base::Status status = lent;
+  if (status.ok() && request.again && !request.remap) status = exports_.check_revoked(*exported, session.name());
   if (status.ok() && writes && session.find(*exported) == nullptr) {
     status = co_await exports_.begin_writing(*exported, request, patience_ns, session.door());
   }
@@ -127,13 +130,13 @@ Result<SessionDevice*> ServerImpl::add_device(Session& session, const wire::Open
     return make_error(Errc::kExists, "the session has '{}' open already, in mode {}", exported.name,
                       wire::to_string(held->mode));
   }
-  base::Status status = check_room(session);  // others were opened meanwhile
-  if (status.ok()) status = share_memory(exported);
+  const base::Status status = check_room(session);  // others were opened meanwhile
   if (!status.ok()) {
     exports_.release(exported);
     return status.error();
   }
   SessionDevice& device = session.add(exported, request.mode, home_);
+  device.lends = exported.lendable && session.transport().uses_memory(*exported.lendable);
   if (request.mode != wire::AccessMode::kReadOnly) exports_.take_tenure(device, request.tenure);
   exports_.forgive(exported, session.name());
   ++statistics_.opened;
@@ -143,12 +146,24 @@ Result<SessionDevice*> ServerImpl::add_device(Session& session, const wire::Open
   return &device;
 }
 
-/// Registers the memory that the device lends, so that reads are answered out of it.
-base::Status ServerImpl::share_memory(Export& exported) {
-  const std::span<std::byte> memory = exported.device->lendable_memory();
-  if (memory.empty() || exported.lendable) return {};
-  BRAID_TRY(exported.lendable, transport_->register_memory(memory.data(), memory.size()));
-  return {};
+/// Sees to it that reads of the session are answered out of the memory that the device lends. Where
+/// that cannot be they are copied: kTimedOut only while it is not known yet.
+base::Task<base::Status> ServerImpl::lend_memory(Session& session, Export& exported,
+                                                 uint64_t patience_ns) {
+  if (!exported.lendable) co_return base::ok_status();
+  base::Task<base::Status> use = session.transport().use_memory(*exported.lendable);
+  const std::optional<base::Status> used = co_await home_.with_timeout(std::move(use), patience_ns);
+  if (!used) {
+    co_return make_error(Errc::kTimedOut,
+                         "the memory of '{}' is still being registered for the session after {} ms",
+                         exported.name, patience_ns / base::kMillisecond);
+  }
+  if (!used->ok()) {
+    comings_.of(session.client())
+        .warning("session '{}' from {}: reads of '{}' are copied, not sent from its memory: {}",
+                 session.name(), session.peer(), exported.name, used->error().message());
+  }
+  co_return base::ok_status();
 }
 
 void ServerImpl::answer_open(RequestSlot& slot, const SessionDevice& device) {

@@ -42,7 +42,7 @@ struct Export {
   std::unique_ptr<BlockDevice> device;  // null while opening
   /// What is asked of the device is done when submit() returns, and takes its time there.
   bool works_inside_submit = false;
-  std::unique_ptr<vhca::Mr> lendable;  // registration of device->lendable_memory(), if any
+  std::unique_ptr<vhca::Mr> lendable;  // device->lendable_memory() at the transport, if any
   uint64_t* flushes_failed = nullptr;  // the table's, of this device; set with `device`
   BlockRequest last_flush;             // the server's own, before it closes the file
   bool flushing = false;               // by that

@@ -17,7 +17,7 @@ void ServerImpl::request(trs::ServerRequest& request) {
   auto* const session = static_cast<Session*>(request.session->context);
   BRAID_ASSERT(session != nullptr);
   SlotPool* const pool = session->pool(request.reactor);
-  RequestSlot* const slot = pool == nullptr ? nullptr : pool->free.pop_front();
+  RequestSlot* const slot = pool == nullptr ? nullptr : pool->take();
   if (slot == nullptr) {
     request.answer(Errc::kBusy);  // more requests than the session has chunks
     return;
@@ -124,7 +124,7 @@ const char* ServerImpl::fill_block(RequestSlot& slot, const wire::Io& io) const 
   switch (operation) {
     case wire::Operation::kRead:
       block.op = BlockOp::kRead;
-      block.may_lend = slot.device->exported.lendable != nullptr;
+      block.may_lend = slot.device->lends;
       return nullptr;
     case wire::Operation::kWrite:
       block.op = BlockOp::kWrite;

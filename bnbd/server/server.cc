@@ -30,7 +30,10 @@ Result<std::unique_ptr<ServerImpl>> ServerImpl::create(vhca::Device& device,
   BRAID_CHECK(server->exports_.create_named());
   BRAID_TRY(server->transport_, trs::Server::create(device, server->options_.transport, *server));
   for (const auto& exported : server->exports_.all()) {
-    BRAID_CHECK(server->share_memory(*exported));
+    const std::span<std::byte> memory = exported->device->lendable_memory();
+    if (memory.empty()) continue;
+    BRAID_TRY(exported->lendable,
+              server->transport_->register_memory(memory.data(), memory.size()));
   }
   return server;
 }

@@ -72,7 +72,7 @@ class ServerImpl final : public ExportServer, private trs::ServerUser, private D
                                                 std::string name);
   base::Result<SessionDevice*> add_device(Session& session, const wire::OpenRequest& request,
                                           Export& exported);
-  base::Status share_memory(Export& exported);
+  base::Task<base::Status> lend_memory(Session& session, Export& exported, uint64_t patience_ns);
   void answer_open(RequestSlot& slot, const SessionDevice& device);
   void refuse_open(RequestSlot& slot, const base::Error& why);
   void end_retired(Session& session, SessionDevice& device);

@@ -1,6 +1,7 @@
 #include "bnbd/server/session.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace braid::bnbd::server {
 
@@ -16,6 +17,16 @@ bool id_less(const std::unique_ptr<SessionDevice>& device, uint32_t id) {
 }
 
 }  // namespace
+
+/// More places than before keep apart whoever was apart.
+void DeviceIds::make_room(size_t devices) {
+  if (2 * (devices + 1) <= places_.size()) return;
+  const std::vector<SessionDevice*> before = std::exchange(places_, {});
+  places_.resize(2 * before.size());
+  for (SessionDevice* const device : before) {
+    if (device != nullptr) put(*device);
+  }
+}
 
 Session::Session(ServerImpl& server, trs::ServerSession& transport,
                  const std::vector<base::Reactor*>& reactors, std::shared_ptr<DoorPlace> place)
@@ -72,11 +83,6 @@ wire::NewsList Session::news_since(uint64_t seen) {
   return news;
 }
 
-SessionDevice* Session::find(uint32_t id) {
-  const auto found = std::lower_bound(devices_.begin(), devices_.end(), id, id_less);
-  return found != devices_.end() && (*found)->id == id ? found->get() : nullptr;
-}
-
 SessionDevice* Session::find(const Export& exported) {
   for (auto& device : devices_) {
     if (&device->exported == &exported) return device.get();
@@ -88,11 +94,13 @@ SessionDevice& Session::add(Export& exported, wire::AccessMode mode, base::React
   auto device = std::make_unique<SessionDevice>(*this, exported, home);
   device->mode = mode;
   device->opened_ns = home.now_ns();
+  ids_.make_room(devices_.size());
   // Random, so that a late request for a closed device does not meet another one. 0 is no id.
-  home.host().random(std::as_writable_bytes(std::span(&device->id, 1)));
-  while (device->id == 0 || device->id == wire::kNoDevice || find(device->id) != nullptr)
-    ++device->id;
+  do {
+    home.host().random(std::as_writable_bytes(std::span(&device->id, 1)));
+  } while (device->id == 0 || device->id == wire::kNoDevice || !ids_.takes(device->id));
   SessionDevice& added = *device;
+  ids_.put(added);
   const auto place = std::lower_bound(devices_.begin(), devices_.end(), added.id, id_less);
   devices_.insert(place, std::move(device));
   exported.holders.push_back(&added);
@@ -104,6 +112,7 @@ std::unique_ptr<SessionDevice> Session::remove(SessionDevice& device) {
   BRAID_ASSERT(found != devices_.end() && found->get() == &device);
   auto removed = std::move(*found);
   devices_.erase(found);
+  ids_.remove(*removed);
   return removed;
 }
 

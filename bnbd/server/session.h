@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/lazy_array.h"
 #include "base/message_queue.h"
 #include "base/reactor.h"
 #include "bnbd/block.h"
@@ -34,6 +35,7 @@ struct SessionDevice {
   wire::AccessMode mode = wire::AccessMode::kReadOnly;
   uint64_t opened_ns = 0;  // when it was
   uint64_t tenure = 0;     // of a writer
+  bool lends = false;      // reads may be answered from the export's own memory
   ToldFailures told;       // of the export's flushes
   uint32_t in_flight = 0;  // requests at the backend
   base::Signal idle;       // in_flight became 0
@@ -64,21 +66,24 @@ struct DoorPlace : base::ListNode {
   base::IntrusiveList<RequestSlot> control, handed_over, in_parts;
 };
 
-/// The free slots of one reactor.
+/// The slots of one reactor; they take memory with their first use.
 struct SlotPool {
   SlotPool(ServerImpl& owner, Session& user, base::Reactor& where, size_t number, uint32_t count)
-      : server(owner), session(user), reactor(where), index(number), slots(count) {
-    for (RequestSlot& slot : slots) {
-      slot.pool = this;
-      free.push_back(slot);
-    }
+      : server(owner), session(user), reactor(where), index(number), slots(count) {}
+  /// Null: all are in use. One that was never used before one that was just given back, whose
+  /// control task may not have come to its end yet.
+  RequestSlot* take() {
+    RequestSlot* const slot = slots.make();
+    if (slot == nullptr) return free.pop_front();
+    slot->pool = this;
+    return slot;
   }
   ServerImpl& server;
   Session& session;
   base::Reactor& reactor;
   const size_t index;  // of the reactor
-  std::vector<RequestSlot> slots;
-  base::IntrusiveList<RequestSlot> free;
+  base::LazyArray<RequestSlot> slots;
+  base::IntrusiveList<RequestSlot> free;  // of those that are there
 };
 
 /// Whether the connections of a session may end whose devices an operator has taken: not if its
@@ -87,6 +92,31 @@ struct SlotPool {
 constexpr bool may_end_transport(bool braid_peer, unsigned devices_taken) {
   return braid_peer || devices_taken == 0;
 }
+
+/// Devices that a session may have open.
+inline constexpr size_t kDevicesMax = 4096;
+
+/// Finds a device by its id in one step, however many there are: its place is in the id's low bits,
+/// and no two have one. At least half of the places are free.
+class DeviceIds {
+ public:
+  /// Null if no device has the id.
+  SessionDevice* find(uint32_t id) const {
+    SessionDevice* const device = places_[place_of(id)];
+    return device != nullptr && device->id == id ? device : nullptr;
+  }
+  /// Whether a device may have this id, with those that there are.
+  bool takes(uint32_t id) const { return places_[place_of(id)] == nullptr; }
+  /// Before takes() and put() of one more than `devices`.
+  void make_room(size_t devices);
+  void put(SessionDevice& device) { places_[place_of(device.id)] = &device; }
+  void remove(const SessionDevice& device) { places_[place_of(device.id)] = nullptr; }
+
+ private:
+  static constexpr size_t kPlacesMin = 16;
+  size_t place_of(uint32_t id) const { return id & (places_.size() - 1); }
+  std::vector<SessionDevice*> places_ = std::vector<SessionDevice*>(kPlacesMin);
+};
 
 class Session {
  public:
@@ -113,7 +143,7 @@ class Session {
     return nullptr;
   }
   /// Null if no open device has the id.
-  SessionDevice* find(uint32_t id);
+  SessionDevice* find(uint32_t id) const { return ids_.find(id); }
   SessionDevice* find(const Export& exported);
   /// Under a fresh random id.
   SessionDevice& add(Export& exported, wire::AccessMode mode, base::Reactor& home);
@@ -165,6 +195,7 @@ class Session {
   uint64_t news_ = 0;                 // so many there have been
   std::vector<ClosedDevice> closed_;  // by the operator, of which the client may not know yet
   std::vector<std::unique_ptr<SessionDevice>> devices_;  // by id, ascending
+  DeviceIds ids_;                                        // of these
   std::vector<std::unique_ptr<SessionDevice>> retired_;  // closed, with requests at their disk
   std::vector<std::unique_ptr<SlotPool>> pools_;         // last: their tasks go first
 };

@@ -110,6 +110,7 @@ base::Task<ConnectOutcome> Lane::try_connect(wire::ConnReq request, uint64_t tim
     co_return outcome;
   }
   connection_ = std::move(created).value();
+  queue_.wake();
 
   vhca::ConnectParameters parameters;
   parameters.private_data = wire::bytes_of(request);

@@ -69,6 +69,7 @@ void Lane::begin_fence() {
     end_connect(std::move(outcome));
   }
   fencing_ = true;
+  queue_.wake();
   if (connection_) {
     connection_->fence();
   } else {
@@ -95,6 +96,10 @@ void Lane::breach(base::Error why) {
   trouble(std::move(why));
 }
 
+void Lane::woken(Connection&) {
+  queue_.wake();
+}
+
 void Lane::failed(Connection&, base::Error why) {
   trouble(why.with("connection {}", queue_.cid()));
 }
@@ -108,6 +113,10 @@ bool Lane::poll() {
   }
   if (!did) connection_->falls_asleep();
   return did;
+}
+
+bool Lane::rests() const {
+  return !connection_ || connection_->asleep();
 }
 
 void Lane::arm() {

@@ -75,6 +75,8 @@ class Lane final : private ConnectionUser, private HeartbeatOwner {
   /// Connection::post_probe().
   bool probe();
   bool poll();
+  /// There is nothing to poll, until Queue::wake().
+  bool rests() const;
   void arm();
   std::string peer_text() const { return connection_ ? connection_->peer_text() : std::string(); }
 
@@ -117,6 +119,7 @@ class Lane final : private ConnectionUser, private HeartbeatOwner {
   void received_message(Connection& connection, std::span<const std::byte> message) override;
   void received_answer(Connection& connection, uint32_t imm,
                        std::span<const std::byte> message) override;
+  void woken(Connection& connection) override;
   void failed(Connection& connection, base::Error why) override;
   Heartbeat::Signs listen() override;
   void send_heartbeat() override;

@@ -112,6 +112,7 @@ void Queue::resume(size_t path, std::shared_ptr<const PathMap> map) {
     if (up_.empty() && was_up_) base::add_shared(statistics_.reconnects, 1);
     was_up_ = true;
     up_.push_back(&lane);
+    wake();
     send_held();
   });
 }
@@ -236,6 +237,7 @@ void Queue::stop() {
     stopped_ = true;
     refuse_held();
     end_refused();
+    watched_ = false;
     base::Poller::unlink();
     for (auto& share : shares_) {
       if (share) reactor_.io().unwatch(share->watch);
@@ -264,7 +266,16 @@ bool Queue::poll() {
     ask_if_short();
   }
   if (returned_ > 0) pay_debts();
+  if (!did && rests()) base::Poller::unlink();
   return did;
+}
+
+/// However many sessions a reactor has, those that do nothing cost its turns nothing.
+bool Queue::rests() const {
+  const bool waits = !up_.empty() && !held_.empty();
+  if (waits || !ending_.empty() || !waiters_.empty() || returned_ > 0) return false;
+  return std::all_of(lanes_.begin(), lanes_.end(),
+                     [](const auto& lane) { return !lane || lane->rests(); });
 }
 
 bool Queue::arm() {

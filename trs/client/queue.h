@@ -90,6 +90,10 @@ class Queue final : public ClientQueue, private base::Poller {
   Share& share(size_t device) { return *shares_[device]; }
   /// Requests that one connection may have on the wire.
   uint32_t in_flight_max() const { return in_flight_max_; }
+  /// There may be something to do in poll() again.
+  void wake() {
+    if (watched_ && !base::Poller::linked()) reactor_.add(*this);
+  }
   void lane_down(Lane& lane);
   void lane_fenced(Lane& lane);
   void answered(Lane& lane, AnswerImm answer, uint32_t bytes);
@@ -162,6 +166,7 @@ class Queue final : public ClientQueue, private base::Poller {
 
   void give_back(uint32_t index) override;
   bool poll() override;
+  bool rests() const;
   bool arm() override;
 
   Session& session_;
@@ -180,7 +185,7 @@ class Queue final : public ClientQueue, private base::Poller {
   uint64_t lineage_ = 0;  // of the last one: PathMap::lineage
   bool was_up_ = false;   // ever
   bool stopped_ = false;  // for good
-  bool watched_ = false;  // polled by the reactor
+  bool watched_ = false;  // polled by the reactor, unless it rests
   base::Errc refuse_ = base::Errc::kOk;
 
   std::optional<PermitPool> permits_;

@@ -35,11 +35,13 @@ Permit Queue::acquire_first() {
 void Queue::wait_for_permit(PermitWaiter& waiter) {
   BRAID_ASSERT(!waiter.linked());
   waiters_.push_back(waiter);
+  wake();
 }
 
 void Queue::give_back(uint32_t index) {
   permits_->release(index);
   if (debts_open_ > 0) ++returned_;
+  if (returned_ > 0) wake();
 }
 
 /// The next one for whom there are enough, or null.
@@ -81,6 +83,7 @@ void Queue::submit(ClientRequest& request) {
   if (!fits || refuse_ != Errc::kOk) {
     request.outcome = fits ? refuse_ : Errc::kInvalid;
     ending_.push_back(request);
+    wake();
     return;
   }
   Lane* const lane = held_.empty() ? pick() : nullptr;
@@ -89,6 +92,7 @@ void Queue::submit(ClientRequest& request) {
   } else if (service_ && up_.empty()) {
     request.outcome = Errc::kDisconnected;
     ending_.push_back(request);
+    wake();
   } else {
     hold(request);
   }
@@ -123,6 +127,7 @@ Lane* Queue::pick_in_turn() {
 void Queue::hold(ClientRequest& request) {
   base::add_shared(statistics_.held, 1);
   held_.push_back(request);
+  wake();
 }
 
 /// Ends a held request in the next poll.
@@ -131,6 +136,7 @@ void Queue::end_request(ClientRequest& request, Errc status) {
   request.outcome = status;
   request.unlink();
   ending_.push_back(request);
+  wake();
 }
 
 bool Queue::cancel(ClientRequest& request) {

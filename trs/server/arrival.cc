@@ -93,7 +93,7 @@ const char* Queue::take_request(Request& request, const RequestImm& imm) {
   wire::ParsedRequest parsed;
   const char* const wrong =
       wire::parse_request(path_.landing(imm.chunk), imm.offset_bytes, session_.max_io_bytes(),
-                          busy ? arriving_ : request.header, parsed);
+                          busy ? std::span<std::byte>(arriving_) : request.header, parsed);
   if (wrong != nullptr) return wrong;
   if (parsed.sequenced != session_.sequenced()) {
     return "has a number where none was agreed on, or none where it was";

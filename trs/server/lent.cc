@@ -26,15 +26,65 @@ base::Result<std::unique_ptr<vhca::Mr>> ServerImpl::register_memory(std::byte* a
   memory->address = address;
   memory->length_bytes = length_bytes;
   memory->access = IBV_ACCESS_LOCAL_WRITE;
-  // An error gives back what other sessions have registered.
-  for (const auto& session : sessions_) BRAID_CHECK(session->borrow(*memory));
   *free = memory.get();
   return std::unique_ptr<vhca::Mr>(std::move(memory));
 }
 
 void ServerImpl::take_back(uint32_t slot) {
   lent_[slot] = nullptr;
-  for (const auto& session : sessions_) session->return_lent(slot);
+  const auto why = base::make_error(base::Errc::kCanceled, "the memory is lent no more");
+  for (const auto& session : sessions_) session->end_use(slot, why);
+}
+
+std::shared_ptr<LentUse> LentUses::ask(const LentMemory& memory) {
+  std::shared_ptr<LentUse>& use = uses_[memory.slot()];
+  if (!use) use = std::make_shared<LentUse>(memory);
+  return use;
+}
+
+const LentUse* LentUses::find(uint32_t slot) const {
+  const auto found = uses_.find(slot);
+  return found != uses_.end() ? found->second.get() : nullptr;
+}
+
+const LentMemory* LentUses::missing(const LentTable& registered) const {
+  for (const auto& [slot, use] : uses_) {
+    if (!registered.has(slot)) return use->memory;
+  }
+  return nullptr;
+}
+
+void LentUses::end(uint32_t slot, const base::Error& why) {
+  const auto found = uses_.find(slot);
+  if (found == uses_.end()) return;
+  found->second->refused = why;
+  uses_.erase(found);
+  changed_->notify_all();
+}
+
+/// Paths that come up register it themselves, before they carry requests.
+base::Task<base::Status> Session::use_memory(const vhca::Mr& memory) {
+  const auto& lent = static_cast<const LentMemory&>(memory);
+  const uint32_t slot = lent.slot();
+  const std::shared_ptr<base::Signal> changed = lent_.changed();
+  const std::shared_ptr<LentUse> use = lent_.ask(lent);
+  for (size_t i = 0; i < paths_.size(); ++i) paths_[i]->use_lent();
+  const auto waits_for = [slot](const auto& path) { return !path->may_go_without(slot); };
+  while (use->refused.ok() && std::any_of(paths_.begin(), paths_.end(), waits_for)) {
+    co_await changed->wait();
+  }
+  if (use->refused.ok()) use->granted = true;
+  co_return use->refused;
+}
+
+bool Session::uses_memory(const vhca::Mr& memory) const {
+  const LentUse* const use = lent_.find(static_cast<const LentMemory&>(memory).slot());
+  return use != nullptr && use->granted;
+}
+
+void Session::end_use(uint32_t slot, const base::Error& why) {
+  lent_.end(slot, why);
+  for (const auto& path : paths_) path->return_lent(slot);
 }
 
 }  // namespace braid::trs::server

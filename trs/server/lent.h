@@ -1,11 +1,17 @@
 // Memory outside the chunks from which reads are answered. Each path has a PD of its own, so
-// that the keys of one reach nothing of another; so each path registers what is lent for itself, in
-// the slot that the handle names (register.cc). Thread: the home reactor; queues read the slot of a
-// handle.
+// that the keys of one reach nothing of another; so each path registers for itself what its session
+// uses, in the slot that the handle names (register.cc). Thread: the home reactor; queues read the
+// slot of a handle that the session uses.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <utility>
+
+#include "base/reactor.h"
 
 #include "vhca/device.h"
 
@@ -14,7 +20,7 @@ namespace braid::trs::server {
 class ServerImpl;
 
 /// Stretches of memory that a server lends at one time.
-inline constexpr uint32_t kLentMax = 1024;
+inline constexpr uint32_t kLentMax = 4096;
 
 /// What the user holds. Its keys are no keys of the device.
 class LentMemory final : public vhca::Mr {
@@ -30,6 +36,85 @@ class LentMemory final : public vhca::Mr {
   const std::weak_ptr<char> server_alive_;  // the server may go first
   const uint32_t slot_;
   const std::shared_ptr<char> alive_ = std::make_shared<char>();
+};
+
+/// How many registrations of a device lent memory may have, of all its paths: without those of
+/// chunks no client could be served at all.
+struct LentQuota {
+  size_t used = 0;
+  size_t max = 0;
+};
+
+/// What a path has registered, by slot. A queue looks up what was put there before its session used
+/// it; meanwhile others come and go, each in memory of its own.
+class LentTable {
+ public:
+  explicit LentTable(LentQuota& quota) : quota_(quota) {}
+  ~LentTable() { quota_.used -= count_; }
+  LentTable(const LentTable&) = delete;
+  LentTable& operator=(const LentTable&) = delete;
+
+  bool has(uint32_t slot) const {
+    const auto& block = blocks_[slot / kBlock];
+    return block != nullptr && (*block)[slot % kBlock] != nullptr;
+  }
+  /// Any thread, as above.
+  uint32_t lkey(uint32_t slot) const {
+    return (*blocks_[slot / kBlock])[slot % kBlock]->lkey;
+  }
+  /// Whether the device has one more for lent memory. What is under way at that moment is not
+  /// counted.
+  bool room() const { return quota_.used < quota_.max; }
+  /// The slot is free.
+  void put(uint32_t slot, std::unique_ptr<vhca::Mr> registered) {
+    auto& block = blocks_[slot / kBlock];
+    if (!block) block = std::make_unique<Block>();
+    (*block)[slot % kBlock] = std::move(registered);
+    ++quota_.used;
+    ++count_;
+  }
+  void take_back(uint32_t slot) {
+    if (!has(slot)) return;
+    (*blocks_[slot / kBlock])[slot % kBlock].reset();
+    --quota_.used;
+    --count_;
+  }
+
+ private:
+  static constexpr uint32_t kBlock = 64;
+  using Block = std::array<std::unique_ptr<vhca::Mr>, kBlock>;
+  LentQuota& quota_;
+  size_t count_ = 0;  // of quota_.used
+  std::array<std::unique_ptr<Block>, kLentMax / kBlock> blocks_;
+};
+
+/// That a session answers from a stretch of lent memory, or is about to.
+struct LentUse {
+  explicit LentUse(const LentMemory& of) : memory(&of) {}
+  const LentMemory* memory;
+  bool granted = false;  // every path has it, and has had it before it carried requests
+  base::Status refused;  // why it is over
+};
+
+/// Those of a session.
+class LentUses {
+ public:
+  explicit LentUses(base::Reactor& home) : changed_(std::make_shared<base::Signal>(home)) {}
+
+  /// That of this memory, begun if there is none.
+  std::shared_ptr<LentUse> ask(const LentMemory& memory);
+  /// Null: there is none.
+  const LentUse* find(uint32_t slot) const;
+  /// The first that the path has not registered, or null.
+  const LentMemory* missing(const LentTable& registered) const;
+  /// Ends it for this reason.
+  void end(uint32_t slot, const base::Error& why);
+  /// Something has been registered, or need not be any more.
+  const std::shared_ptr<base::Signal>& changed() const { return changed_; }
+
+ private:
+  std::map<uint32_t, std::shared_ptr<LentUse>> uses_;  // by slot; shared with who asks
+  const std::shared_ptr<base::Signal> changed_;        // shared with them, too
 };
 
 }  // namespace braid::trs::server

@@ -33,7 +33,7 @@ Path::Path(Session& session, size_t endpoint, std::unique_ptr<vhca::Pd> pd,
       proven_(!proof_due),
       unproven_shares_(proof_due ? session.server().turn_shares(address_of(peer_text_)) : nullptr),
       pd_(std::move(pd)),
-      lent_(kLentMax),
+      lent_(session.server().lent_quota(endpoint)),
       guard_(session.guard()),
       queues_(request.cid_num),
       half_open_timer_(&half_open, this),
@@ -299,6 +299,7 @@ void Path::close(const std::string& why) {
     quiet_due_ = 1;
     post_home([this] { queue_quiet(); });
   }
+  session_.lent().changed()->notify_all();
   session_.path_lost(was_connected, why);
 }
 

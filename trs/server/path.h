@@ -84,9 +84,11 @@ class Path {
   void send_fenced(const wire::Uuid& path, uint16_t recon_cnt);
   /// Tells the client, which takes notices, by connection 0.
   void send_notice() { queues_[0]->send_notice(); }
-  /// Registers memory that the server lends, here and now / lets go of it.
-  base::Status borrow(const LentMemory& memory);
-  void return_lent(uint32_t slot) { lent_[slot].reset(); }
+  /// The session uses more memory than before: registers it, if it carries requests already.
+  void use_lent();
+  void return_lent(uint32_t slot) { lent_.take_back(slot); }
+  /// Not, where a request may come by it: there it would miss the memory.
+  bool may_go_without(uint32_t slot) const { return !live() || !has_lent_ || lent_.has(slot); }
 
   // --- for queues
   Session& session() { return session_; }
@@ -102,9 +104,9 @@ class Path {
     return landing_ ? landing_->memory() : nullptr;
   }
   uint32_t chunk_lkey() const { return chunks_mr_->lkey; }
-  /// Of memory from Server::register_memory.
+  /// Of memory that the session uses.
   uint32_t lent_lkey(const vhca::Mr& memory) const {
-    return lent_[static_cast<const LentMemory&>(memory).slot()]->lkey;
+    return lent_.lkey(static_cast<const LentMemory&>(memory).slot());
   }
   /// Whether the device can send invalidations (SEND_WITH_INV). A client that asks for one and gets
   /// none is told so by its answer, and does it itself.
@@ -138,7 +140,9 @@ class Path {
                                                                       uint64_t length_bytes,
                                                                       int access,
                                                                       std::shared_ptr<void> memory);
-  const LentMemory* not_borrowed() const;
+  base::Task<base::Status> register_lent();
+  base::Task<base::Result<std::unique_ptr<vhca::Mr>>> register_one(const LentMemory& memory);
+  base::Task<void> catch_up();
   base::Task<base::Status> make_landing();
   base::Task<base::Result<std::unique_ptr<Landing>>> create_landing();
   void answer_info();
@@ -168,8 +172,9 @@ class Path {
   std::optional<ServerHandshake> handshake_;            // if there is something to prove
   std::optional<wire::InfoReq> info_;                   // as it came, if so
 
-  const std::shared_ptr<vhca::Pd> pd_;           // nobody else's: its keys reach this session only
-  std::vector<std::unique_ptr<vhca::Mr>> lent_;  // by LentMemory::slot()
+  const std::shared_ptr<vhca::Pd> pd_;  // nobody else's: its keys reach this session only
+  LentTable lent_;
+  bool has_lent_ = false;  // all that the session used when the path was made; then catch_up()
   std::unique_ptr<vhca::Mr> chunks_mr_;
   ChunkGuard guard_;
   std::unique_ptr<Landing> landing_;  // with a guard
@@ -187,6 +192,7 @@ class Path {
   base::Timer half_open_timer_;
   base::Signal changed_;
   const std::shared_ptr<char> alive_ = std::make_shared<char>();
+  base::Task<void> lent_task_;
   base::Task<void> bring_up_task_;  // last: goes first
 };
 

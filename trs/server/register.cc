@@ -54,25 +54,54 @@ base::Task<base::Status> Path::register_all() {
   const int remote = guard_ == ChunkGuard::kNone ? IBV_ACCESS_REMOTE_WRITE : 0;
   BRAID_CO_TRY(chunks_mr_, co_await register_memory(chunks->data(), chunks->size(),
                                                     IBV_ACCESS_LOCAL_WRITE | remote, chunks));
-  while (bringing_up()) {
-    const LentMemory* const memory = not_borrowed();
-    if (memory == nullptr) co_return base::ok_status();
+  co_return co_await register_lent();
+}
+
+/// What the session uses, one stretch after the other. What it has only been asked for is refused
+/// if it cannot be had; what it answers from already this path must have, or it cannot be.
+base::Task<base::Status> Path::register_lent() {
+  while (live()) {
+    const LentMemory* const memory = session_.lent().missing(lent_);
+    if (memory == nullptr) {
+      has_lent_ = true;
+      co_return base::ok_status();
+    }
     const std::weak_ptr<char> stays = memory->alive();
     const uint32_t slot = memory->slot();
-    auto made =
-        co_await register_memory(memory->address, memory->length_bytes, memory->access, nullptr);
-    if (stays.expired() || lent_[slot]) continue;  // taken back, or borrow() was faster
-    if (!made.ok()) co_return made.error();
-    lent_[slot] = std::move(*made);
+    auto made = co_await register_one(*memory);
+    if (made.ok() && !stays.expired() && session_.lent().find(slot) != nullptr) {
+      lent_.put(slot, std::move(*made));
+      session_.lent().changed()->notify_all();
+      continue;
+    }
+    if (made.ok() || stays.expired() || !live()) continue;  // nobody wants it any more
+    const LentUse* const use = session_.lent().find(slot);
+    if (use != nullptr && use->granted) co_return made.error();
+    session_.end_use(slot, made.error());
   }
   co_return base::make_error(base::Errc::kCanceled, "the path ends");
 }
 
-const LentMemory* Path::not_borrowed() const {
-  for (const LentMemory* memory : session_.server().lent()) {
-    if (memory != nullptr && !lent_[memory->slot()]) return memory;
+base::Task<base::Result<std::unique_ptr<vhca::Mr>>> Path::register_one(const LentMemory& memory) {
+  if (!lent_.room()) {
+    co_return base::make_error(base::Errc::kNoMemory,
+                               "half of the registrations of {} are those of lent memory already",
+                               session_.server().device(endpoint_).info().name);
   }
-  return nullptr;
+  co_return co_await register_memory(memory.address, memory.length_bytes, memory.access, nullptr);
+}
+
+void Path::use_lent() {
+  if (!live() || !has_lent_ || (lent_task_ && !lent_task_.done())) return;
+  lent_task_ = catch_up();
+  lent_task_.start();
+}
+
+base::Task<void> Path::catch_up() {
+  const base::Status status = co_await register_lent();
+  if (status.ok() || !live()) co_return;
+  tell_shortage(status.error());
+  close(status.error().message());
 }
 
 /// What is done without windows, though they were asked for, is told.
@@ -105,11 +134,6 @@ base::Task<base::Result<std::unique_ptr<Landing>>> Path::create_landing() {
     return Landing::create(host, *pd, guard, options);
   };
   return on_worker(std::move(make));
-}
-
-base::Status Path::borrow(const LentMemory& memory) {
-  BRAID_TRY(lent_[memory.slot()], pd_->reg_mr(memory.address, memory.length_bytes, memory.access));
-  return {};
 }
 
 }  // namespace braid::trs::server

@@ -68,7 +68,7 @@ class Request final : public ServerRequest, public base::ListNode {
   // One that comes by a third path meanwhile takes its place.
   Queue* deferred_to = nullptr;
   uint32_t deferred_offset = 0;
-  std::array<std::byte, wire::kUserHeaderBytesMax> header{};
+  std::span<std::byte> header;  // kUserHeaderBytesMax bytes of the session's
 };
 
 }  // namespace braid::trs::server

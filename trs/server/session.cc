@@ -43,6 +43,7 @@ Session::Session(ServerImpl& server, const wire::ConnReq& request, std::string p
       recon_cnt_(request.recon_cnt),
       proven_(!proof_due),
       codec_(server.options().queue_depth),
+      lent_(home_),
       turn_shares_(server.turn_shares(client())),
       undrained_timer_(&undrained, this) {}
 
@@ -198,7 +199,10 @@ base::Status Session::make_chunks() {
     slices_.push_back(std::make_unique<Slice>(*this, worker_of(cid)));
   }
   requests_ = std::make_unique<Request[]>(depth);
+  headers_ = std::make_unique_for_overwrite<std::byte[]>(size_t{depth} * wire::kUserHeaderBytesMax);
   for (uint32_t i = 0; i < depth; ++i) {
+    requests_[i].header = {headers_.get() + size_t{i} * wire::kUserHeaderBytesMax,
+                           wire::kUserHeaderBytesMax};
     requests_[i].index = i;
     requests_[i].epoch = epoch_;
     requests_[i].session = this;
@@ -251,17 +255,6 @@ KeptSession Session::kept_answers() const {
     answer.words = request.answer_words;
   }
   return kept;
-}
-
-base::Status Session::borrow(const LentMemory& memory) {
-  for (const auto& path : paths_) {
-    if (path->proven()) BRAID_CHECK(path->borrow(memory));  // others do with their info request
-  }
-  return {};
-}
-
-void Session::return_lent(uint32_t slot) {
-  for (const auto& path : paths_) path->return_lent(slot);
 }
 
 bool Session::has_older(const Path& path) const {

@@ -21,6 +21,7 @@
 #include "trs/imm.h"
 #include "trs/server.h"
 #include "trs/server/kept_answers.h"
+#include "trs/server/lent.h"
 #include "trs/server/path.h"
 #include "trs/server/request.h"
 #include "trs/server/slice.h"
@@ -55,6 +56,8 @@ class Session final : public ServerSession {
   void raise_notice() override;
   void clear_notice() override { notice_raised_ = false; }
   std::string key_name() const override { return key_ ? key_->name() : std::string(); }
+  base::Task<base::Status> use_memory(const vhca::Mr& memory) override;
+  bool uses_memory(const vhca::Mr& memory) const override;
   bool end(const std::string& why) override;
 
   /// Its client has proved a key, or need not. Before that nobody finds it.
@@ -99,9 +102,8 @@ class Session final : public ServerSession {
   bool evicted() const { return evicted_; }
   /// What keeps a session from ending that is being closed.
   std::string holdup() const;
-  /// Registers memory that the server lends with every path / lets go of it.
-  base::Status borrow(const LentMemory& memory);
-  void return_lent(uint32_t slot);
+  /// No answer comes from this memory any more.
+  void end_use(uint32_t slot, const base::Error& why);
 
   // --- for paths
   /// With the first path's info request: chunks are made, the user is told.
@@ -117,6 +119,7 @@ class Session final : public ServerSession {
   void path_ended(Path& path);
   void slice_quiet();
   const std::shared_ptr<base::Segment>& chunks() const { return chunks_; }
+  const LentUses& lent() const { return lent_; }
   /// The same for all paths. Without the promise that each chunk keeps to one connection, one
   /// thread must have them all.
   Worker& worker_of(uint16_t cid);
@@ -192,7 +195,9 @@ class Session final : public ServerSession {
   const ImmCodec codec_;
 
   std::shared_ptr<base::Segment> chunks_;
+  LentUses lent_;
   std::unique_ptr<Request[]> requests_;         // by chunk index
+  std::unique_ptr<std::byte[]> headers_;        // of these; in use as far as they are
   std::shared_ptr<TurnShare[]> turn_shares_;    // by worker
   std::vector<std::unique_ptr<Slice>> slices_;  // by cid; one if the client pins nothing
   std::vector<std::unique_ptr<Path>> paths_;    // those that end included

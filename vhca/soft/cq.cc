@@ -78,7 +78,7 @@ void SoftCompChannel::notify(SoftCq& cq) {
 SoftCq::SoftCq(SoftDevice& device, uint32_t capacity, SoftCompChannel* channel, bool one_thread)
     : ring_lock_(!one_thread),
       mask_(std::bit_ceil(capacity) - 1),
-      ring_(std::make_unique<Wc[]>(mask_ + 1)),
+      ring_(std::make_unique_for_overwrite<Wc[]>(mask_ + 1)),
       members_lock_(!one_thread),
       channel_(channel),
       device_(device) {
@@ -104,7 +104,7 @@ base::Status SoftCq::resize(int capacity) {
                             kMaxCqCapacity);
   }
   const uint32_t mask = std::bit_ceil(static_cast<uint32_t>(capacity)) - 1;
-  auto ring = std::make_unique<Wc[]>(mask + 1);
+  auto ring = std::make_unique_for_overwrite<Wc[]>(mask + 1);
   const std::lock_guard guard(ring_lock_);
   if (head_ - tail_ > static_cast<uint32_t>(capacity)) {
     return base::make_error(base::Errc::kInvalid, "CQ capacity {}: {} completions wait in it",

@@ -195,7 +195,9 @@ Result<std::unique_ptr<Mr>> SoftPd::reg_mr(std::byte* address, uint64_t length_b
   view.pd = id_;
   view.address = start;
   view.length = length_bytes;
-  view.place = device_.wire().place_memory(address, length_bytes);
+  if ((flags & kRemoteAccessFlags) != 0) {  // else no peer ever looks for it
+    view.place = device_.wire().place_memory(address, length_bytes, id_);
+  }
   auto key = device_.mr_table().add(view);
   if (!key.ok()) {
     device_.wire().release_memory(view.place);

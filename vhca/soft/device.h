@@ -26,7 +26,7 @@ inline constexpr uint32_t kMaxQueueDepth = 32768;
 inline constexpr uint32_t kMaxInline = 1024;
 inline constexpr uint32_t kMaxCqCapacity = 1u << 22;
 inline constexpr uint32_t kMaxReadsOutstanding = 16;
-inline constexpr uint32_t kMrCapacity = 8192;
+inline constexpr uint32_t kMrCapacity = 65536;
 inline constexpr uint32_t kMaxMessageBytes = 1u << 31;
 
 class SoftCq;

@@ -31,8 +31,8 @@ class HostWire final : public Wire {
   std::span<MrEntry> mr_table_memory(uint32_t capacity) override {
     return inhost_.mr_table_memory(capacity);
   }
-  MrPlace place_memory(std::byte* address, uint64_t length_bytes) override {
-    return inhost_.place_memory(address, length_bytes);
+  MrPlace place_memory(std::byte* address, uint64_t length_bytes, uint32_t pd) override {
+    return inhost_.place_memory(address, length_bytes, pd);
   }
   void release_memory(const MrPlace& place) override { inhost_.release_memory(place); }
   std::unique_ptr<PeerFence> fence_peers(uint32_t key) override;

@@ -30,7 +30,7 @@ void write_entry(MrEntry& entry, const MrView& view, uint32_t generation) {
 MrTable::MrTable(base::Host& host, uint32_t capacity, std::span<MrEntry> published)
     : host_(host),
       capacity_(capacity),
-      entries_(std::make_unique<MrEntry[]>(capacity)),
+      entries_(capacity),
       published_(published),
       places_(capacity) {
   BRAID_ASSERT(std::has_single_bit(capacity) && capacity <= kCapacityMax);
@@ -88,9 +88,10 @@ uint32_t MrTable::remove(uint32_t key) {
   const uint32_t index = index_of(key);
   BRAID_ASSERT(key != 0 && places_[index].key == key && !places_[index].window);
   const bool others = places_[index].windows != 0 || places_[index].unfenced != 0;
-  for (uint32_t each = 0; each < capacity_ && others; ++each) {
+  for (size_t i = 0; i < windows_.size() && others; ++i) {
+    const uint32_t each = windows_[i];
     Place& window = places_[each];
-    if (!window.window || window.mr_index != index || window.mr_key != key) continue;
+    if (window.mr_index != index || window.mr_key != key) continue;
     if (window.bound) unbind(each);
     // The caller's fence covers a key that went with its queue pair, too, so that the window's end
     // needs none. More than one: some may be of a former MR.
@@ -116,6 +117,8 @@ base::Result<uint32_t> MrTable::add_window(uint32_t pd) {
   }
   BRAID_TRY(const uint32_t index, take_place());
   places_[index] = {.key = new_key(index), .window = true, .pd = pd};
+  places_[index].listed = static_cast<uint32_t>(windows_.size());
+  windows_.push_back(index);
   return places_[index].key;
 }
 
@@ -129,6 +132,9 @@ std::optional<uint32_t> MrTable::remove_window(uint32_t key) {
   if (place.unfenced != 0) fence = kEveryKey;
   if (place.bound) unbind_unfenced(index);
   place.window = false;
+  places_[windows_.back()].listed = place.listed;
+  windows_[place.listed] = windows_.back();
+  windows_.pop_back();
   free_.push_back(index);
   return fence;
 }
@@ -208,7 +214,7 @@ bool MrTable::has_windows(uint32_t mr_key) const {
 
 void MrTable::unbind_windows_of_qp(uint32_t qp) {
   const std::lock_guard guard(lock_);
-  for (uint32_t index = 0; index < capacity_; ++index) {
+  for (const uint32_t index : windows_) {
     if (places_[index].bound && places_[index].qp == qp) unbind_unfenced(index);
   }
 }

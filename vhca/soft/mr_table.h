@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "base/host.h"
+#include "base/lazy_array.h"
 #include "base/result.h"
 #include "vhca/soft/shared_word.h"
 #include "vhca/soft/spin_lock.h"
@@ -37,6 +38,7 @@ inline constexpr uint32_t kForeignMemory = UINT32_MAX;  // not in a segment that
 struct MrPlace {
   uint32_t segment = kForeignMemory;  // the wire's number of a shared segment
   uint64_t offset = 0;                // in that segment
+  uint32_t pd = 0;                    // whose peers know that number; is not published
 };
 
 /// A registration, copied out.
@@ -146,6 +148,7 @@ class MrTable {
     uint32_t mr_key = 0;
     uint32_t qp = 0;
     uint32_t windows = 0;   // of an MR: bound to it
+    uint32_t listed = 0;    // of a window: where it stands in windows_
     uint32_t unfenced = 0;  // keys of the window, or of the MR's, that went and may be at work
   };
   base::Result<uint32_t> take_place();
@@ -156,11 +159,12 @@ class MrTable {
 
   base::Host& host_;
   const uint32_t capacity_;
-  std::unique_ptr<MrEntry[]> entries_;
+  const base::ZeroedArray<MrEntry> entries_;
   const std::span<MrEntry> published_;
   mutable SpinLock lock_{true};  // guards all below, and writing of entries
-  std::vector<uint32_t> free_;   // indices
-  std::vector<Place> places_;    // by index
+  std::vector<uint32_t> free_;       // indices
+  std::vector<uint32_t> windows_;    // indices of windows
+  const base::ZeroedArray<Place> places_;  // by index
 };
 
 }  // namespace braid::vhca::soft

@@ -98,9 +98,9 @@ SoftQp::SoftQp(SoftPd& pd, const QpOptions& options, uint32_t number)
       cap_(usable_cap(options)),
       sq_mask_(std::bit_ceil(cap_.max_send_wr) - 1),
       td_(options.td),
-      sq_(std::make_unique<SqEntry[]>(sq_mask_ + 1)),
-      pieces_(std::make_unique<Piece[]>((sq_mask_ + 1ull) * cap_.max_send_sge)),
-      inline_(std::make_unique<std::byte[]>((sq_mask_ + 1ull) * cap_.max_inline_data)),
+      sq_(std::make_unique_for_overwrite<SqEntry[]>(sq_mask_ + 1)),
+      pieces_(std::make_unique_for_overwrite<Piece[]>((sq_mask_ + 1ull) * cap_.max_send_sge)),
+      inline_(std::make_unique_for_overwrite<std::byte[]>((sq_mask_ + 1ull) * cap_.max_inline_data)),
       rq_(srq_ != nullptr ? RecvRing(kTakenMax, srq_->max_sge())
                           : RecvRing(cap_.max_recv_wr, cap_.max_recv_sge)),
       device_(pd.device()) {

@@ -7,25 +7,26 @@
 
 namespace braid::vhca::soft {
 
-/// A send work request that could not be finished inside its post.
+/// A send work request that could not be finished inside its post. Nothing is there before it is
+/// stored: a queue takes memory as it is used.
 struct SoftQp::SqEntry {
-  uint64_t wr_id = 0;
-  uint64_t wire_sequence = 0;  // kSent: what names it in its answer
-  uint64_t posted_ns = 0;      // if the link wants to know (Link::needs_post_times)
-  uint64_t remote_address = 0;
-  uint64_t compare_add = 0;  // of an atomic; of a BIND_MW the length
-  uint64_t swap = 0;         // ...; of a BIND_MW its access flags and the MR's lkey
-  uint32_t length = 0;
-  uint32_t imm = 0;  // network byte order, as in the work request
-  uint32_t rkey = 0;
-  uint16_t piece_count = 0;
-  uint8_t opcode = 0;  // ibv_wr_opcode
-  bool signaled = false;
-  bool solicited = false;
-  bool fence = false;
-  bool done = false;  // executed; completes when all before it have
+  uint64_t wr_id;
+  uint64_t wire_sequence;  // kSent: what names it in its answer
+  uint64_t posted_ns;      // if the link wants to know (Link::needs_post_times)
+  uint64_t remote_address;
+  uint64_t compare_add;  // of an atomic; of a BIND_MW the length
+  uint64_t swap;         // ...; of a BIND_MW its access flags and the MR's lkey
+  uint32_t length;
+  uint32_t imm;  // network byte order, as in the work request
+  uint32_t rkey;
+  uint16_t piece_count;
+  uint8_t opcode;  // ibv_wr_opcode
+  bool signaled;
+  bool solicited;
+  bool fence;
+  bool done;  // executed; completes when all before it have
   /// Not SUCCESS: fails with this when its turn comes.
-  ibv_wc_status status = IBV_WC_SUCCESS;
+  ibv_wc_status status;
 };
 
 inline SoftQp::SqEntry& SoftQp::sq_entry(uint64_t sequence) const {

@@ -29,7 +29,7 @@ class RecvRing {
   RecvRing(uint32_t capacity, uint32_t max_sge)
       : mask_(std::bit_ceil(capacity) - 1),
         stride_bytes_(static_cast<uint32_t>(sizeof(RecvEntry) + max_sge * sizeof(Sge))),
-        bytes_(std::make_unique<std::byte[]>((mask_ + 1ull) * stride_bytes_)) {}
+        bytes_(std::make_unique_for_overwrite<std::byte[]>((mask_ + 1ull) * stride_bytes_)) {}
 
   RecvEntry& at(uint64_t index) const { return *std::launder(place(index)); }
   RecvEntry& write(uint64_t index, const RecvWr& wr) const {

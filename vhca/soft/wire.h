@@ -327,9 +327,10 @@ class Wire {
     (void)capacity;
     return {};
   }
-  /// Where peers find this memory; released with the registration. Called before it is published.
-  virtual MrPlace place_memory(std::byte* address, uint64_t length_bytes) {
-    (void)address, (void)length_bytes;
+  /// Where the peers of this PD's QPs find memory that they may reach; released with the
+  /// registration. Called before it is published.
+  virtual MrPlace place_memory(std::byte* address, uint64_t length_bytes, uint32_t pd) {
+    (void)address, (void)length_bytes, (void)pd;
     return {};
   }
   virtual void release_memory(const MrPlace& place) { (void)place; }

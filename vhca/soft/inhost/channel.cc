@@ -13,8 +13,9 @@ using base::Status;
 using base::Task;
 
 namespace {
-// An honest peer announces at most this many before its own handshake message.
-constexpr size_t kEarlyMax = 2 * kSegmentsMax;
+// An honest peer announces at most this many before its own handshake message. Each holds a
+// descriptor.
+constexpr size_t kEarlyMax = 2048;
 }  // namespace
 
 Result<Received> receive_cm_message(base::LocalSocket& socket) {

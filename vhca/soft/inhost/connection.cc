@@ -108,7 +108,7 @@ Status PendingEnd::establish(const std::shared_ptr<Channel>& channel, Received& 
   BRAID_TRY(LinkParts parts, make_parts(channel, peer));
   BRAID_CHECK(channel->attach(parts.peer));
   // Before the peer can learn any key from us.
-  BRAID_CHECK(wire_.exports().join(channel));
+  BRAID_CHECK(wire_.exports().join(channel, info_.pd));
   auto link = std::make_unique<InHostLink>(wire_.host(), wire_.copies(), end_, std::move(parts));
   BRAID_CHECK(end_.establish(std::move(link), peer.message.end.qp_number, parameters_));
   return end_.start_sending();

@@ -1,7 +1,8 @@
 // Exports: this device's segments that hold registered memory, and the peers that must know them.
 //
-// A segment is announced to every connected peer when the first MR in it is registered, before
-// its rkey can be known to anybody, and retired after the last.
+// A peer reaches memory of the PD of its QP only. So a segment is announced by the connections of a
+// PD when the first MR of that PD is registered in it, before its rkey can be known to anybody, and
+// retired after the last MR of all: a peer maps it once, whatever connections told it.
 //
 // Threads: any.
 #pragma once
@@ -22,28 +23,41 @@ class Exports {
   explicit Exports(base::Host& host) : host_(host) {}
 
   /// Where peers find this memory: in a segment, or kForeignMemory.
-  MrPlace place(const std::byte* address, uint64_t length_bytes);
+  MrPlace place(const std::byte* address, uint64_t length_bytes, uint32_t pd);
   /// Pairs with place(), after the key is gone and peers were fenced.
   void release(const MrPlace& place);
 
-  /// Tells the peer of all segments now, and of each to come until leave().
-  base::Status join(std::shared_ptr<Channel> channel);
+  /// Tells the peer of a QP of this PD of all segments now, and of each to come until leave().
+  base::Status join(std::shared_ptr<Channel> channel, uint32_t pd);
   void leave(const Channel& channel);
 
  private:
+  /// The connections of a PD know a segment from its first MR there on. With no MR left it is kept
+  /// for those that are told of the segment's end.
+  struct Member {
+    uint32_t pd;
+    uint64_t mrs;
+  };
   struct Export {
     uint32_t id;
     base::Segment* segment;
-    uint64_t mrs;  // registrations in it
+    std::vector<Member> members;  // few
+    Member* find(uint32_t pd);
+    bool in_use() const;
+  };
+  struct Joined {
+    std::shared_ptr<Channel> channel;
+    uint32_t pd;
   };
   uint32_t choose_id_locked();
-  void tell_all_locked(const CmMessage& message, const base::Handle* handle);
+  bool anybody_locked(uint32_t pd) const;
+  void tell_locked(uint32_t pd, const CmMessage& message, const base::Handle* handle);
 
   base::Host& host_;
   std::mutex mutex_;  // before the channels' locks
   uint32_t next_id_ = 0;
-  std::vector<Export> exports_;  // few
-  std::vector<std::shared_ptr<Channel>> channels_;
+  std::vector<Export> exports_;
+  std::vector<Joined> channels_;
 };
 
 }  // namespace braid::vhca::soft::inhost

@@ -73,6 +73,72 @@ TEST(InHostMemoryTest, ManySegmentsAtATimeAreKnownToANewPeer) {
   }
 }
 
+TEST(InHostMemoryTest, MemoryThatNoPeerMayReachIsToldToNone) {
+  Party client, server;
+  const auto before = std::move(*server.host->create_segment(4096, "hidden"));
+  const auto before_mr =
+      std::move(*server.pd->reg_mr(before->data(), 4096, IBV_ACCESS_LOCAL_WRITE));
+  ASSERT_TRUE(connect_pair(client, server));
+  const auto after = std::move(*server.host->create_segment(4096, "hidden"));
+  const auto after_mr = std::move(*server.pd->reg_mr(after->data(), 4096, IBV_ACCESS_LOCAL_WRITE));
+  for (int i = 0; i < 20; ++i) client.reactor->turn();
+  EXPECT_EQ(mappings_of("braid-hidden").size(), 2u) << "the owner's own";
+}
+
+TEST(InHostMemoryTest, MemoryOfAnotherDomainIsNotToldUntilItIsOfThis) {
+  Party client, server;
+  const auto other_pd = std::move(*server.device->alloc_pd());
+  const auto segment = std::move(*server.host->create_segment(8192, "theirs"));
+  auto others = std::move(*other_pd->reg_mr(segment->data(), 8192, kRemoteAccess));
+  ASSERT_TRUE(connect_pair(client, server));
+  const auto mapped = [&] {
+    for (int i = 0; i < 20; ++i) client.reactor->turn();
+    return mappings_of("braid-theirs").size() - 1;  // the owner's own
+  };
+  EXPECT_EQ(mapped(), 0u);
+  const auto read = [&](const Mr& mr) {
+    client.peer = {reinterpret_cast<uint64_t>(segment->data()), mr.rkey, 8192};
+    EXPECT_EQ(client.post_send(IBV_WR_RDMA_READ, 1, 0, 4096), 0);
+    Wc wc{};
+    EXPECT_EQ(client.cq->poll({&wc, 1}), 1);
+    return wc.status;
+  };
+  for (int round = 0; round < 3; ++round) {
+    auto ours = std::move(*server.pd->reg_mr(segment->data(), 4096, kRemoteAccess));
+    EXPECT_EQ(read(*ours), IBV_WC_SUCCESS);
+    EXPECT_EQ(mapped(), 1u);
+    ours.reset();
+    EXPECT_EQ(mapped(), 1u) << "kept while the segment has registrations";
+  }
+  others.reset();
+  EXPECT_EQ(mapped(), 0u) << "the last one has gone";
+  auto ours = std::move(*server.pd->reg_mr(segment->data(), 4096, kRemoteAccess));
+  EXPECT_EQ(read(*ours), IBV_WC_SUCCESS);
+  others = std::move(*other_pd->reg_mr(segment->data(), 8192, kRemoteAccess));
+  EXPECT_EQ(read(*others), IBV_WC_REM_ACCESS_ERR) << "its key is for the other domain";
+}
+
+TEST(InHostMemoryTest, ManySegmentsOfOtherDomainsHoldUpNoNewPeer) {
+  Party client, server;
+  const auto other_pd = std::move(*server.device->alloc_pd());
+  std::vector<Late> theirs;
+  for (int i = 0; i < 600; ++i) {  // more than a socket takes unread
+    Late late;
+    late.segment = std::move(*server.host->create_segment(4096, "late"));
+    late.mr = std::move(*other_pd->reg_mr(late.segment->data(), 4096, kRemoteAccess));
+    theirs.push_back(std::move(late));
+  }
+  ASSERT_TRUE(connect_pair(client, server));
+  const Late late = register_late(server, 4096);
+  aim(client, late);
+  client.buffer[0] = std::byte{42};
+  ASSERT_EQ(client.post_send(IBV_WR_RDMA_WRITE, 1, 0, 1), 0);
+  Wc wc{};
+  ASSERT_EQ(client.cq->poll({&wc, 1}), 1);
+  EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
+  EXPECT_EQ(late.segment->data()[0], std::byte{42});
+}
+
 TEST(InHostMemoryTest, AnOldKeyIsRefusedAndEndsTheQps) {
   Party client, server;
   ASSERT_TRUE(connect_pair(client, server));

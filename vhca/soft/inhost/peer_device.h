@@ -21,7 +21,9 @@ namespace braid::vhca::soft::inhost {
 
 /// Announced segments that can be mapped at a time. A power of two: a segment's place is its id
 /// modulo this.
-inline constexpr uint32_t kSegmentsMax = 1024;
+inline constexpr uint32_t kSegmentsMax = 4096;
+/// The same of versions that are older, as far as that goes.
+inline constexpr uint32_t kSegmentsOfOlder = 1024;
 
 class PeerDevice {
  public:

@@ -40,8 +40,8 @@ class InHostWire final : public Wire {
   void release_qp_number(uint32_t number) override { qp_numbers_.release(number); }
 
   std::span<MrEntry> mr_table_memory(uint32_t capacity) override;
-  MrPlace place_memory(std::byte* address, uint64_t length_bytes) override {
-    return exports_.place(address, length_bytes);
+  MrPlace place_memory(std::byte* address, uint64_t length_bytes, uint32_t pd) override {
+    return exports_.place(address, length_bytes, pd);
   }
   void release_memory(const MrPlace& place) override { exports_.release(place); }
   std::unique_ptr<PeerFence> fence_peers(uint32_t key) override;
