@@ -10,6 +10,7 @@
 // reactor thread.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -141,6 +142,15 @@ class File {
   }
   virtual Status set_note(uint64_t note) {
     return make_error(Errc::kNotSupported, "this kind of file keeps no note: not {}", note);
+  }
+  /// Two words kept likewise, though not durably: after a loss of power they are these, or what was
+  /// there before. Zeroes if they never were set. Both block.
+  using Mark = std::array<uint64_t, 2>;
+  virtual Result<Mark> mark() const {
+    return make_error(Errc::kNotSupported, "this kind of file keeps no mark");
+  }
+  virtual Status set_mark(const Mark& mark) {
+    return make_error(Errc::kNotSupported, "this kind of file keeps no mark: not {}", mark[0]);
   }
   /// The size now, which others may have changed since info() or adopt_size(). Blocks: offload it.
   virtual Result<uint64_t> current_size() const {

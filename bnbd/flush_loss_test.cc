@@ -135,6 +135,65 @@ TEST_F(FlushLoss, is_told_to_a_flush_on_another_connection_whose_answer_is_polle
   EXPECT_EQ(run_on(1, device, Io(BlockOp::kFlush)), Errc::kOk);
 }
 
+/// The server's process ends between a failure and its being told.
+class FlushLossOverProcesses : public FlushLoss {
+ protected:
+  /// The answer of a flush that failed is lost; then the process, and what it knew.
+  void fail_unheard(RemoteDevice& device, Io& unheard) {
+    ASSERT_EQ(write(*client, device, 0, 4096, 1), Errc::kOk);
+    world.fabric().set_black_hole(test::kServerIp, kClientIp, true);
+    disk_fails(true);
+    submit(*client, device, unheard);
+    ASSERT_TRUE(until([&] { return disk->counters().errors > 0; }));
+    disk_fails(false);
+    world.run_for(base::kMillisecond);
+    ASSERT_FALSE(unheard.status.has_value());
+    restart_process();
+    world.fabric().set_black_hole(test::kServerIp, kClientIp, false);
+  }
+  void restart_process() {
+    kill_server();
+    start_server();
+  }
+};
+
+TEST_F(FlushLossOverProcesses, is_told_by_the_next_one) {
+  RemoteDevice& device = open(*client);
+  Io unheard(BlockOp::kFlush);
+  fail_unheard(device, unheard);
+  EXPECT_EQ(wait(unheard), Errc::kIo) << "it vouches for what the former process has lost";
+  EXPECT_EQ(flush(*client, device), Errc::kOk);
+}
+
+TEST_F(FlushLossOverProcesses, is_told_by_the_one_after_the_next) {
+  RemoteDevice& device = open(*client);
+  Io unheard(BlockOp::kFlush);
+  fail_unheard(device, unheard);
+  restart_process();
+  EXPECT_EQ(wait(unheard), Errc::kIo);
+  EXPECT_EQ(flush(*client, device), Errc::kOk);
+}
+
+TEST_F(FlushLossOverProcesses, is_told_once) {
+  RemoteDevice& device = open(*client);
+  Io unheard(BlockOp::kFlush);
+  fail_unheard(device, unheard);
+  EXPECT_EQ(wait(unheard), Errc::kIo);
+  EXPECT_EQ(write(*client, device, 0, 4096, 2), Errc::kOk);
+  restart_process();
+  EXPECT_EQ(flush(*client, device), Errc::kOk) << "nothing has failed since";
+}
+
+TEST_F(FlushLossOverProcesses, stays_untold_where_no_mark_can_be_kept) {
+  disk->faults.keeps_no_mark = true;
+  log->awaited = "cannot be noted at the file";
+  RemoteDevice& device = open(*client);
+  Io unheard(BlockOp::kFlush);
+  fail_unheard(device, unheard);
+  EXPECT_EQ(wait(unheard), Errc::kOk);
+  EXPECT_EQ(log->found, 1u);
+}
+
 class PartsLost : public test::FakeRig {};
 
 TEST_F(PartsLost, of_a_write_that_ended_after_the_restart_are_told_to_a_flush_after_it) {

@@ -16,6 +16,8 @@ class LinuxFile : public File {
   const Info& info() const override { return info_; }
   Result<uint64_t> note() const override;
   Status set_note(uint64_t note) override;
+  Result<Mark> mark() const override;
+  Status set_mark(const Mark& mark) override;
   Result<uint64_t> current_size() const override;
   Status set_size(uint64_t size_bytes) override;
   Status secure_erase(uint64_t offset_bytes, uint64_t length_bytes) override;

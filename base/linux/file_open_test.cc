@@ -169,6 +169,17 @@ TEST_F(OpenBeneathTest, ANoteStaysWithTheFileThatItWasGiven) {
   EXPECT_EQ(std::move(open("moved")).value()->note().value(), 0x0807060504030201u);
 }
 
+TEST_F(OpenBeneathTest, AMarkIsKeptBesideTheNote) {
+  const auto file = std::move(open("disk")).value();
+  const Result<File::Mark> none = file->mark();
+  if (none.code() == Errc::kNotSupported) GTEST_SKIP() << none.error().message();
+  EXPECT_EQ(none.value(), File::Mark());
+  ASSERT_TRUE(file->set_note(7).ok());
+  ASSERT_TRUE(file->set_mark({0x0807060504030201, 9}).ok());
+  EXPECT_EQ(std::move(open("disk")).value()->mark().value(), (File::Mark{0x0807060504030201, 9}));
+  EXPECT_EQ(file->note().value(), 7u);
+}
+
 TEST_F(OpenBeneathTest, SaysThatTheRootIsMissingAndNotWhereItWas) {
   const auto file = host->open_beneath(scratch / "no-root", "disk", {});
   EXPECT_EQ(file.code(), Errc::kNotFound);

@@ -142,6 +142,18 @@ Status SimDisk::set_note(uint64_t note) {
   return status;
 }
 
+Result<File::Mark> SimDisk::mark() const {
+  if (options_.block_device) return make_error(Errc::kNotSupported, "a disk keeps no mark");
+  return mark_;
+}
+
+Status SimDisk::set_mark(const File::Mark& mark) {
+  if (options_.block_device) return make_error(Errc::kNotSupported, "a disk keeps no mark");
+  if (faults.keeps_no_mark) return make_error(faults.error, "a simulated error for a mark");
+  mark_ = mark;
+  return {};
+}
+
 Status SimDisk::set_size(uint64_t size_bytes) {
   if (options_.block_device) return make_error(Errc::kNotSupported, "a disk has its size");
   if (size_bytes % options_.logical_block_bytes != 0) {

@@ -53,6 +53,7 @@ struct SimDiskFaults {
   uint32_t slow_factor = 1;       // latency is multiplied
   uint64_t stalled_until_ns = 0;  // nothing completes before
   bool stalls_some = false;       // of the operations, every other one by chance
+  bool keeps_no_mark = false;     // set_mark() fails
   bool sets_undurably = false;    // set_note() and set_size() that fail have failed at the flush
 };
 
@@ -119,6 +120,10 @@ class SimDisk {
   /// File::note() and set_note(): durable at once, unless it fails. Not on block devices.
   Result<uint64_t> note() const;
   Status set_note(uint64_t note);
+  /// File::mark() and set_mark(): what a kernel has in memory, which a disk that fails does not
+  /// hurt.
+  Result<File::Mark> mark() const;
+  Status set_mark(const File::Mark& mark);
   /// File::set_size(): durable at once. Not on block devices, but by resize().
   Status set_size(uint64_t size_bytes);
   Status secure_erase(uint64_t offset_bytes, uint64_t length_bytes);
@@ -162,6 +167,7 @@ class SimDisk {
   uint64_t flush_covers_ = 0;            // of the last flush that was handed over
   SimDiskCounters counters_;
   uint64_t note_ = 0;
+  File::Mark mark_ = {};
   uint64_t boot_ = 0;
   std::shared_ptr<SimMedium> medium_;  // null: it has a disk for itself, which is never short
   size_t file_of_medium_ = 0;

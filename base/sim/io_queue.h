@@ -86,6 +86,8 @@ class SimFile final : public File {
   const Info& info() const override { return info_; }
   Result<uint64_t> note() const override { return disk_.note(); }
   Status set_note(uint64_t note) override { return disk_.set_note(note); }
+  Result<Mark> mark() const override { return disk_.mark(); }
+  Status set_mark(const Mark& mark) override { return disk_.set_mark(mark); }
   Result<uint64_t> current_size() const override { return disk_.options().size_bytes; }
   Status set_size(uint64_t size_bytes) override { return disk_.set_size(size_bytes); }
   Status secure_erase(uint64_t offset_bytes, uint64_t length_bytes) override {

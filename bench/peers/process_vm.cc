@@ -15,7 +15,8 @@
 namespace braid::bench {
 namespace {
 
-// The same address in each process, and memory of its own there.
+// The same address in each process, and memory of its own there from the first write on, whoever
+// writes: nobody may clear it once both run, as the other may have written already.
 using Word = std::atomic<uint64_t>;
 
 class PrivatePage {
@@ -59,7 +60,6 @@ class ProcessVmPing : public Candidate {
     const SharedPages shared(sizeof(std::atomic<pid_t>));
     auto& asker = *new (shared.data()) std::atomic<pid_t>(0);
     BRAID_TRY(Process server, Process::call(bench.interrupts, bench.cpus.server, [&](Channel&) {
-                page.word().store(0);  // its own page from here on
                 Spinner spinner;
                 while (asker.load() == 0) spinner.turn();
                 for (uint64_t number = 1;; ++number) {
@@ -70,7 +70,6 @@ class ProcessVmPing : public Candidate {
     const bool quick = bench.options.quick;
     BRAID_TRY(
         Process client, Process::call(bench.interrupts, bench.cpus.client, [&](Channel& channel) {
-          page.word().store(0);
           asker.store(getpid());
           uint64_t number = 0;
           const auto round_trip = [&] {

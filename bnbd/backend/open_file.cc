@@ -1,12 +1,11 @@
 // Opens a file beneath a root, on a worker, and describes it as a block device.
 
-#include <xxhash.h>
-
 #include <algorithm>
 #include <bit>
 #include <optional>
 
 #include "bnbd/backend/file_device.h"
+#include "bnbd/backend/loss_mark.h"
 #include "bnbd/backends.h"
 
 namespace braid::bnbd {
@@ -21,18 +20,14 @@ constexpr uint64_t kLockRetryNs = 20 * base::kMillisecond;
 /// What the worker brings back.
 struct Opened {
   std::optional<Result<std::unique_ptr<base::File>>> file;
-  std::string boot_id;
+  Result<uint64_t> incarnation = uint64_t{0};
 };
 
-uint64_t incarnation_of(const std::string& boot_id) {
-  return XXH3_64bits(boot_id.data(), boot_id.size());
-}
-
 BlockInfo describe(const base::File::Info& file, const FileDeviceOptions& options,
-                   const std::string& boot_id) {
+                   uint64_t incarnation) {
   BlockInfo info;
   info.identity = file.identity;
-  info.incarnation = incarnation_of(boot_id);
+  info.incarnation = incarnation;
   info.logical_block_bytes = std::max<uint32_t>(512, file.direct ? file.logical_block_bytes : 512);
   // What a file system calls its block is a hint for the sizes of buffers: 2 MiB with huge pages.
   info.physical_block_bytes =
@@ -102,7 +97,7 @@ base::Task<Result<std::unique_ptr<BlockDevice>>> open_file_device(
       auto for_reading = host.open_beneath(options.root, options.name, how);
       if (for_reading.ok()) opened->file.emplace(std::move(for_reading));
     }
-    opened->boot_id = host.boot_id();
+    if (opened->file->ok()) opened->incarnation = incarnation_of(host, ***opened->file);
   };
   for (const uint64_t began_ns = reactor.now_ns();;) {
     co_await reactor.offload(work);
@@ -111,6 +106,7 @@ base::Task<Result<std::unique_ptr<BlockDevice>>> open_file_device(
     co_await reactor.sleep_ns(kLockRetryNs);
   }
   BRAID_CO_TRY(auto file, std::move(*opened->file));
+  BRAID_CO_TRY(const uint64_t incarnation, std::move(opened->incarnation));
   if (turn) {
     base::Task<void> its_turn = turn();
     co_await std::move(its_turn);
@@ -118,7 +114,7 @@ base::Task<Result<std::unique_ptr<BlockDevice>>> open_file_device(
 
   FileDevice::Options device;
   device.name = options.name;
-  device.info = describe(file->info(), options, opened->boot_id);
+  device.info = describe(file->info(), options, incarnation);
   BRAID_CO_CHECK(check_blocks(device.info, options.name));
   BRAID_CO_CHECK(check_size(file->info().size_bytes, device.info, options.name));
   BRAID_CO_TRY(auto scratch,

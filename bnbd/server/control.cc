@@ -110,7 +110,8 @@ base::Task<Result<Export*>> ServerImpl::find_export(Session& session, wire::Open
   Export* const exported = *found;
   const bool writes = request.mode != wire::AccessMode::kReadOnly;
   base::Status status = lent;
-  if (status.ok() && request.again && !request.remap) status = exports_.check_revoked(*exported, session.name());
+  if (status.ok() && request.again && !request.remap)
+    status = exports_.check_revoked(*exported, session.name());
   if (status.ok() && writes && session.find(*exported) == nullptr) {
     status = co_await exports_.begin_writing(*exported, request, patience_ns, session.door());
   }

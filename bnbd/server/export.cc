@@ -125,7 +125,7 @@ Status ExportTable::create_one(const NamedExport& named) {
     made->kind = "null";
     made->device = std::move(device).value();
   }
-  made->flushes_failed = &failures_[made->device->info().identity].flushes;
+  made->failures = &failures_[made->device->info().identity];
   exports_.push_back(std::move(made));
   return {};
 }
@@ -239,7 +239,8 @@ base::Task<Status> ExportTable::open_file(Export& made) {
   Failures& failures = failures_[info.identity];
   failures.name = made.name;
   failures.is_file = true;
-  made.flushes_failed = &failures.flushes;
+  failures.at = made.device->file();
+  made.failures = &failures;
   comings_.info("{}: opened, {} bytes in blocks of {}, {}{}", made.name, info.size_bytes,
                 info.logical_block_bytes, info.identity,
                 is_cached(*made.device) ? ", through the kernel's cache (no O_DIRECT there)" : "");
@@ -268,8 +269,9 @@ base::Task<Status> ExportTable::begin_writing(Export& found, wire::OpenRequest r
   if (claim == Claim::kContinues || found.has_writer()) co_return base::ok_status();
   if (found.device->file()) BRAID_CO_CHECK(check_workers());
   do {
+    std::function<void()> undurable = [this, of = found.failures] { count_failure(*of); };
     base::Status recorded =
-        co_await tenures_.vacate(tenure, *found.device, *found.flushes_failed, patience_ns);
+        co_await tenures_.vacate(tenure, *found.device, std::move(undurable), patience_ns);
     if (!recorded.ok()) co_return recorded.error().with("'{}'", found.name);
     co_await door_.turn(place);
     // Who came before may have been the writer, and gone: it would pass for the one of this tenure.

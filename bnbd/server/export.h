@@ -26,6 +26,17 @@ struct SessionDevice;
 class Door;
 class ExportTable;
 
+/// Flushes of one device that have failed in this process.
+struct Failures {
+  uint64_t flushes = 0;
+  std::string name;              // of the export, when it was opened last
+  std::weak_ptr<base::File> at;  // the file; none: memory, which ends with the process
+  bool is_file = false;
+  bool marked = false;   // the next process will know
+  bool marking = false;  // by `mark_task`
+  base::Task<void> mark_task;
+};
+
 /// One backend and who uses it.
 struct Export {
   Export(ExportTable& owner, base::Reactor& reactor);
@@ -43,7 +54,7 @@ struct Export {
   /// What is asked of the device is done when submit() returns, and takes its time there.
   bool works_inside_submit = false;
   std::unique_ptr<vhca::Mr> lendable;  // device->lendable_memory() at the transport, if any
-  uint64_t* flushes_failed = nullptr;  // the table's, of this device; set with `device`
+  Failures* failures = nullptr;        // the table's, of this device; set with `device`
   BlockRequest last_flush;             // the server's own, before it closes the file
   bool flushing = false;               // by that
   base::IntrusiveList<RequestSlot> behind_flush;  // good ends that wait for its end
@@ -108,14 +119,14 @@ class ExportTable {
   /// From now on files are closed as they are: what the kernel cannot write then it is to tell the
   /// next process, and a flush of this one would take that word.
   void begin_stop() { stopping_ = true; }
-  /// Until no file is being flushed to be closed; the value says nothing.
+  /// Until no file is being flushed to be closed, or marked; the value says nothing.
   base::Task<bool> all_flushed();
   /// A flush, or a FUA write, that ended well while the export's own flush is under way, which may
   /// have been told what the kernel owed to both. True: it ends again, behind the other.
   bool holds_back(RequestSlot& slot, base::Errc status);
-  /// To the log: the failed flushes that end with this process.
+  /// To the log: the failed flushes that the next process will not know of.
   void tell_failures();
-  /// What is being flushed, for people; empty: nothing.
+  /// What is being flushed or marked, for people; empty: nothing.
   std::string flushing() const;
 
   const std::vector<std::unique_ptr<Export>>& all() const { return exports_; }
@@ -126,6 +137,9 @@ class ExportTable {
   Export* find(std::string_view name);
   bool flush_to_close(Export& found);
   void flushed_to_close(Export& found, base::Errc status);
+  void count_failure(Failures& failures);
+  uint64_t process();
+  base::Task<void> mark(Failures& failures, std::shared_ptr<base::File> file);
   base::Status create_one(const NamedExport& named);
   base::Result<Export*> begin_opening(const std::string& name);
   base::Task<void> run_opening(Export& made);
@@ -151,15 +165,10 @@ class ExportTable {
   bool stopping_ = false;
   std::shared_ptr<base::Signal> flushed_;  // before it was closed, one file was; shared with tasks
   uint64_t resized_ = 0;
-  Revocations revoked_;        // by identity
-  Revocations revoked_names_;  // by the export's name
-  struct Failures {
-    uint64_t flushes = 0;
-    std::string name;  // of the export, when it was opened last
-    bool is_file = false;
-  };
+  Revocations revoked_;                       // by identity
+  Revocations revoked_names_;                 // by the export's name
   std::map<std::string, Failures> failures_;  // by identity; stays when the file is closed
-  uint64_t process_ = 0;                      // random; 0: no incarnation has needed it
+  uint64_t process_ = 0;                      // random; 0: no failure has needed it
 };
 
 /// Whether what is written stays in the kernel's cache, which writes it when it likes.

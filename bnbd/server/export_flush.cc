@@ -4,12 +4,14 @@
 #include <array>
 #include <span>
 
+#include "bnbd/backend/loss_mark.h"
 #include "bnbd/server/export.h"
 #include "bnbd/server/session.h"
 
 namespace braid::bnbd::server {
 
 using base::Errc;
+using base::Status;
 
 namespace {
 
@@ -32,13 +34,13 @@ Errc ExportTable::settle_flush(const RequestSlot& slot, Errc status) {
   // so.
   const bool refused = status == Errc::kOutOfRange || status == Errc::kInvalid;
   if (status == Errc::kNotSupported || (refused && block.op != BlockOp::kFlush)) return status;
-  uint64_t& failed = *holder.exported.flushes_failed;
+  const uint64_t& failed = holder.exported.failures->flushes;
   const uint64_t connection = slot.request->connection;
   // A durable write speaks of its own data, well or not: who flushes is still to be told of the
   // others'.
   const bool of_others = block.op == BlockOp::kFlush || block.preflush;
   if (status != Errc::kOk) {
-    ++failed;
+    count_failure(*holder.exported.failures);
   } else if (slot.flushes_failed != failed ||
              (of_others && !holder.told.may_vouch(failed, connection))) {
     status = Errc::kIo;
@@ -74,7 +76,7 @@ bool ExportTable::flush_to_close(Export& found) {
 
 void ExportTable::flushed_to_close(Export& found, Errc status) {
   if (status != Errc::kOk && !reactor_.host().mutant("close-flush-hidden")) {
-    ++*found.flushes_failed;
+    count_failure(*found.failures);
     log_.error(
         "{}: what its clients wrote and did not flush cannot be made durable ({}): it counts as "
         "lost for those that come back",
@@ -98,10 +100,36 @@ bool ExportTable::holds_back(RequestSlot& slot, Errc status) {
   return true;
 }
 
-/// Memory ends with its process, and who comes back finds another disk.
+/// The first one leaves the mark for the next process. It is this process's number, which no client
+/// has been told by any other, so that it does for those that follow.
+void ExportTable::count_failure(Failures& failures) {
+  ++failures.flushes;
+  std::shared_ptr<base::File> file = failures.at.lock();
+  if (!file || failures.marked || failures.marking) return;
+  if (reactor_.host().mutant("loss-unmarked")) return;
+  failures.marking = true;
+  failures.mark_task = mark(failures, std::move(file));
+  failures.mark_task.start();
+}
+
+base::Task<void> ExportTable::mark(Failures& failures, std::shared_ptr<base::File> file) {
+  // The worker may outlive this table.
+  const auto done = std::make_shared<Status>();
+  std::function<void()> work = [done, file = std::move(file), &host = reactor_.host(),
+                                number = process()] { *done = mark_loss(host, *file, number); };
+  co_await reactor_.offload(std::move(work));
+  failures.marking = false;
+  failures.marked = done->ok();
+  if (!done->ok()) {
+    log_.warning("{}: that a flush has failed cannot be noted at the file, for the next server: {}",
+                 failures.name, done->error().message());
+  }
+  flushed_->notify_all();
+}
+
 void ExportTable::tell_failures() {
   for (const auto& [identity, failures] : failures_) {
-    if (!failures.is_file || failures.flushes == 0) continue;
+    if (!failures.is_file || failures.flushes == 0 || failures.marked) continue;
     log_.error(
         "{}: {} flushes have failed since this server was started, and the next one does not know: "
         "a client that is away now, or has not seen its answer, may not hear that what it wrote "
@@ -122,14 +150,22 @@ std::string ExportTable::flushing() const {
     if (each->flushing)
       text += fmt::format("{}a flush of '{}'", text.empty() ? "" : ", ", each->name);
   }
+  for (const auto& [identity, failures] : failures_) {
+    if (failures.marking)
+      text += fmt::format("{}a mark at '{}'", text.empty() ? "" : ", ", failures.name);
+  }
   return text;
+}
+
+uint64_t ExportTable::process() {
+  while (process_ == 0) reactor_.host().random(std::as_writable_bytes(std::span(&process_, 1)));
+  return process_;
 }
 
 uint64_t ExportTable::incarnation(const Export& of) {
   const uint64_t own = of.device->info().incarnation;
-  if (*of.flushes_failed == 0) return own;
-  while (process_ == 0) reactor_.host().random(std::as_writable_bytes(std::span(&process_, 1)));
-  const std::array<uint64_t, 3> parts = {own, process_, *of.flushes_failed};
+  if (of.failures->flushes == 0) return own;
+  const std::array<uint64_t, 3> parts = {own, process(), of.failures->flushes};
   return XXH3_64bits(parts.data(), sizeof(parts));
 }
 

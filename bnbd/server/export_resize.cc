@@ -37,7 +37,7 @@ base::Task<Result<uint64_t>> ExportTable::resize(std::string name, uint64_t size
   --found->waiters;
   const bool set = found->device->info().size_bytes == size_bytes && size_bytes != before;
   // Then it is not durable: a flush has failed.
-  if (!done.ok() && set) ++*found->flushes_failed;
+  if (!done.ok() && set) count_failure(*found->failures);
   tell_size(*found, before);
   release(*found);
   if (done.ok()) co_return size_bytes;

@@ -86,7 +86,7 @@ void ServerImpl::begin_io(RequestSlot& slot) {
   if (const Errc status = check(backend.info(), slot.block); status != Errc::kOk) {
     return refuse(slot, status, "outside what the device allows");
   }
-  slot.flushes_failed = *device->exported.flushes_failed;
+  slot.flushes_failed = device->exported.failures->flushes;
   ++device->in_flight;
   if (door_.keeps_long(slot)) return;
   backend.submit(slot.block);

@@ -28,7 +28,7 @@ struct SlotPool;
 /// A device as one session has it open.
 struct SessionDevice {
   SessionDevice(Session& owner, Export& what, base::Reactor& reactor)
-      : session(owner), exported(what), told(*what.flushes_failed), idle(reactor) {}
+      : session(owner), exported(what), told(what.failures->flushes), idle(reactor) {}
   Session& session;
   Export& exported;
   uint32_t id = 0;

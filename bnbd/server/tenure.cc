@@ -84,7 +84,7 @@ base::Task<Status> TenureTable::settle(Tenure& tenure, uint64_t patience_ns) {
 }
 
 base::Task<Status> TenureTable::vacate(Tenure& tenure, const BlockDevice& device,
-                                       uint64_t& flushes_failed, uint64_t patience_ns) {
+                                       std::function<void()> undurable, uint64_t patience_ns) {
   if (tenure.vacant) co_return base::ok_status();
   if (!tenure.recording) {
     const uint64_t before = tenure.number;
@@ -93,7 +93,7 @@ base::Task<Status> TenureTable::vacate(Tenure& tenure, const BlockDevice& device
     } while (tenure.number == 0);
     tenure.recording = true;
     tenure.recording_since_ns = reactor_.now_ns();
-    tenure.record_task = record(tenure, device.file(), flushes_failed, before);
+    tenure.record_task = record(tenure, device.file(), std::move(undurable), before);
     tenure.record_task.start();
   }
   BRAID_CO_CHECK(co_await settle(tenure, patience_ns));
@@ -102,7 +102,7 @@ base::Task<Status> TenureTable::vacate(Tenure& tenure, const BlockDevice& device
 
 /// `before`: the tenure that goes on if this fails, as nobody else was let in.
 base::Task<void> TenureTable::record(Tenure& tenure, std::shared_ptr<base::File> file,
-                                     uint64_t& flushes_failed, uint64_t before) {
+                                     std::function<void()> undurable, uint64_t before) {
   tenure.record_status = base::ok_status();
   if (file) {
     const auto set = std::make_shared<NoteSet>();
@@ -116,7 +116,7 @@ base::Task<void> TenureTable::record(Tenure& tenure, std::shared_ptr<base::File>
     if (code != Errc::kOk && code != Errc::kNotSupported) {
       tenure.record_status = make_error(Errc::kIo, "the change of writers cannot be recorded: {}",
                                         set->status.error().message());
-      if (set->done) ++flushes_failed;
+      if (set->done) undurable();
       if (set->done && !set->undone) tenure.undone = tenure.number;
     }
   }

@@ -43,16 +43,16 @@ class TenureTable {
   /// where it is.
   base::Task<base::Status> settle(Tenure& tenure, uint64_t patience_ns);
   /// Sees to it that the tenure is vacant: if it is not, begins a new one and records it. kTimedOut
-  /// likewise; kIo if it cannot be recorded. `flushes_failed`: of the device, for as long as the
-  /// table lives; counts a recording that could not be made durable.
+  /// likewise; kIo if it cannot be recorded. `undurable` is called, at any time
+  /// while the table lives, when a number is there whose fsync has failed.
   base::Task<base::Status> vacate(Tenure& tenure, const BlockDevice& device,
-                                  uint64_t& flushes_failed, uint64_t patience_ns);
+                                  std::function<void()> undurable, uint64_t patience_ns);
   /// Recordings that have gone on for longer than this.
   unsigned stuck(uint64_t for_ns) const;
 
  private:
   base::Task<void> record(Tenure& tenure, std::shared_ptr<base::File> file,
-                          uint64_t& flushes_failed, uint64_t before);
+                          std::function<void()> undurable, uint64_t before);
   static base::Task<bool> recorded(Tenure& tenure);
 
   base::Reactor& reactor_;

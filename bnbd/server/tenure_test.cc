@@ -66,7 +66,9 @@ class RecordedTenure : public testing::Test {
   }
   void open() { EXPECT_TRUE(process_.await(table_.learn(device_)).ok()); }
   Errc vacate() {
-    return process_.await(table_.vacate(tenure(), device_, flushes_failed_, kPatienceNs)).code();
+    std::function<void()> undurable = [this] { ++flushes_failed_; };
+    return process_.await(table_.vacate(tenure(), device_, std::move(undurable), kPatienceNs))
+        .code();
   }
   Tenure& tenure() { return table_.of(device_.info().identity); }
 

@@ -39,9 +39,10 @@ void Judge::server_died(size_t server) {
   for (size_t i = 0; i < devices_.size(); ++i) {
     if (plan_.devices[i].server != server) continue;
     ++devices_[i].server_deaths;
-    // A failure that it had not told yet dies with it (docs/bnbd.md, "Flush").
+    // A failure that it had neither told nor noted yet dies with it (docs/bnbd.md, "Flush").
     DiskFailures& failures = devices_[i].failures;
-    if (failures.may_be_forgotten()) devices_[i].lives.back()->history->flushes_forgotten();
+    if (failures.may_be_forgotten() && failures.may_die_unmarked(world_.now_ns()))
+      devices_[i].lives.back()->history->flushes_forgotten();
     if (failures.in_this_process()) incarnation_changes(i, true);
     failures.server_died(world_.now_ns());
     if (plan_.devices[i].memory) replace(i);

@@ -66,6 +66,7 @@ inline constexpr std::array kMutants = {
 inline constexpr std::array kRareMutants = {
     Mutant{"failure-stakes-ignored", "no order of these explains"},
     Mutant{"era-stuck", "no order of these explains"},
+    Mutant{"loss-unmarked", "no order of these explains"},
 };
 
 /// Not a bug of the product: the world ends the process, to see that it says how to replay that.

@@ -2,12 +2,20 @@
 
 namespace braid::sim {
 
+namespace {
+
+constexpr uint64_t kMarkingNs = 100'000'000;  // a worker may come late
+constexpr uint64_t kLateNs = 1'000'000'000;   // what a dead process has handed over has happened
+
+}  // namespace
+
 // --- DiskFailures
 
 void DiskFailures::set(uint32_t kind, bool on, uint64_t now_ns) {
   if (on) {
     kinds_ |= kind;
     heard_ = false;
+    of_dead_ |= died_ns_ != 0 && now_ns - died_ns_ < kLateNs;
     ever_ = in_this_process_ = may_be_forgotten_ = true;
   } else if ((kinds_ & kind) != 0) {
     kinds_ &= ~kind;
@@ -21,7 +29,13 @@ void DiskFailures::succeeded(uint64_t begin_ns, uint64_t now_ns) {
   heard_ns_ = now_ns;
 }
 
+bool DiskFailures::may_die_unmarked(uint64_t now_ns) const {
+  return may_fail() || of_dead_ || now_ns - off_ns_ < kMarkingNs;
+}
+
 void DiskFailures::server_died(uint64_t now_ns) {
+  died_ns_ = now_ns;
+  of_dead_ = may_fail();
   in_this_process_ = may_be_forgotten_ = may_fail();
   if (may_fail() || heard_) return;
   heard_ = true;

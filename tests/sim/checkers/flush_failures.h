@@ -33,6 +33,9 @@ class DiskFailures {
   bool in_this_process() const { return in_this_process_; }
   /// What a failed flush has left in the cache may be unknown to its writer.
   bool may_be_forgotten() const { return may_be_forgotten_; }
+  /// Then no server may know of it if its process dies now: a process leaves a mark at the file
+  /// for the next one, soon after a failure. Nobody does that for what a dead one had handed over.
+  bool may_die_unmarked(uint64_t now_ns) const;
   /// A flush has told all of it, well or not.
   void told() { may_be_forgotten_ = may_fail(); }
 
@@ -42,7 +45,9 @@ class DiskFailures {
   bool heard_ = true;
   bool in_this_process_ = false;
   bool may_be_forgotten_ = false;
+  bool of_dead_ = false;  // perhaps: a flush that a dead process had handed over
   uint64_t off_ns_ = 0;
+  uint64_t died_ns_ = 0;  // 0: never
   uint64_t heard_ns_ = 0;
 };
 

@@ -51,6 +51,22 @@ TEST(DiskFailures, AreForgottenUntilAFlushHasToldOfThem) {
   EXPECT_FALSE(failures.in_this_process());
 }
 
+TEST(DiskFailures, DieWithTheirServerBeforeItHasMarkedThem) {
+  constexpr uint64_t kSecond = 1'000'000'000;
+  DiskFailures failures;
+  failures.set(1, true, kSecond);
+  EXPECT_TRUE(failures.may_die_unmarked(2 * kSecond));
+  failures.set(1, false, 2 * kSecond);
+  EXPECT_TRUE(failures.may_die_unmarked(2 * kSecond + 1'000'000));
+  EXPECT_FALSE(failures.may_die_unmarked(3 * kSecond));
+  failures.server_died(4 * kSecond);
+  failures.set(1, true, 4 * kSecond + 1'000'000);
+  failures.set(1, false, 4 * kSecond + 2'000'000);
+  EXPECT_TRUE(failures.may_die_unmarked(6 * kSecond)) << "of what the dead one had handed over";
+  failures.server_died(6 * kSecond);
+  EXPECT_FALSE(failures.may_die_unmarked(7 * kSecond));
+}
+
 class Untold : public ::testing::Test {
  protected:
   /// Of the only request that is under way.

@@ -53,8 +53,7 @@ MrPlace Exports::place(const std::byte* address, uint64_t length_bytes, uint32_t
     ++member->mrs;
   } else {
     known->members.push_back({.pd = pd, .mrs = 1});
-    tell_locked(pd, announcement(CmKind::kSegment, known->id, segment->size()),
-                &segment->handle());
+    tell_locked(pd, announcement(CmKind::kSegment, known->id, segment->size()), &segment->handle());
   }
   return {.segment = known->id, .offset = offset, .pd = pd};
 }
@@ -129,7 +128,8 @@ void Exports::leave(const Channel& channel) {
   channels_.erase(left);
   if (anybody_locked(pd)) return;
   for (Export& known : exports_) {
-    std::erase_if(known.members, [pd](const Member& each) { return each.pd == pd && each.mrs == 0; });
+    std::erase_if(known.members,
+                  [pd](const Member& each) { return each.pd == pd && each.mrs == 0; });
   }
 }
 
