@@ -53,8 +53,10 @@ std::string_view to_string(Wire wire) {
   return wire == Wire::kInHost ? "in-host" : "TCP loopback";
 }
 
-std::unique_ptr<vhca::Device> create_device(const BraidSide& side, Wire wire) {
-  if (wire == Wire::kTcp) return must(vhca::create_tcp_device(*side.host, *side.reactor));
+std::unique_ptr<vhca::Device> create_device(const BraidSide& side, Wire wire, bool port_faults) {
+  if (wire == Wire::kTcp) {
+    return must(vhca::create_tcp_device(*side.host, *side.reactor, {.port_faults = port_faults}));
+  }
   return must(vhca::create_soft_device(*side.host, *side.reactor));
 }
 
@@ -76,7 +78,7 @@ std::unique_ptr<bnbd::RemoteDevice> open_export(const BraidSide& side, bnbd::Rem
 
 void serve(Channel& channel, const ServeOptions& serve) {
   const BraidSide side(serve.way.poll_budget_ns);
-  const auto device = create_device(side, serve.way.wire);
+  const auto device = create_device(side, serve.way.wire, serve.port_faults);
   bnbd::ExportServerOptions options;
   using Kind = bnbd::NamedExport::Kind;
   for (const Store& store : serve.stores) {

@@ -30,8 +30,10 @@ struct RemoteWay {
   uint64_t poll_budget_ns = base::Reactor::Options().poll_budget_ns;
 };
 
-/// A software HCA for the wire.
-std::unique_ptr<vhca::Device> create_device(const BraidSide& side, Wire wire);
+/// A software HCA for the wire. Faults of ports: both ends of a TCP wire say that there may be
+/// some.
+std::unique_ptr<vhca::Device> create_device(const BraidSide& side, Wire wire,
+                                            bool port_faults = false);
 /// A session with the server on `port`.
 std::unique_ptr<bnbd::RemoteSession> connect(const BraidSide& side, vhca::Device& device,
                                              uint16_t port, const std::string& name = "bench");
@@ -50,6 +52,7 @@ struct ServeOptions {
   trs::ChunkGuard guard = trs::ChunkGuard::kNone;
   RemoteWay way = {};
   unsigned sessions_max = 64;
+  bool port_faults = false;  // clients may have some
 };
 /// Sends {"port": N} and serves for as long as the process lives.
 void serve(Channel& channel, const ServeOptions& options);
