@@ -8,6 +8,7 @@ std::vector<RowPlan> block_suite() {
   add_remote_rows(plans);
   add_front_end_rows(plans);
   add_neighbour_rows(plans);
+  add_failover_rows(plans);
   add_growth_rows(plans);
   return plans;
 }

@@ -16,17 +16,44 @@ RowPlan idle_row() {
   return row;
 }
 
+// As a program reads that works 100 us on each block: the server is free most of the time.
+constexpr uint64_t kPauseNs = 100'000;
+
+std::string beside_text(Neighbour beside) {
+  return fmt::format("braid, beside {}", to_string(beside));
+}
+
+RowPlan row_beside(Neighbour beside, Wire wire) {
+  return {.name = fmt::format("4 KiB random read, 100 us between two, beside {}{}",
+                              to_string(beside), wire == Wire::kTcp ? ", TCP loopback" : ""),
+          .unit = "IOPS",
+          .better = Better::kHigher,
+          .target = 0.9};
+}
+
+/// Beside a client that takes what CPU there is. A CPU that nobody uses takes long to be woken: so
+/// who is alone at the server has a neighbour, too, who does not ask it for anything.
+RowPlan busy_row(Neighbour beside, Wire wire) {
+  RowPlan row = row_beside(beside, wire);
+  RemoteIo io{.way = {.wire = wire}, .pause_ns = kPauseNs, .sleeps = true};
+  io.name = beside_text(io.beside = beside);
+  row.ours = braid_remote_io(io);
+  io.name = fmt::format("braid, alone at the server, beside {}",
+                        to_string(io.beside = Neighbour::kComputes));
+  row.peer = braid_remote_io(io);
+  return row;
+}
+
 }  // namespace
 
 void add_neighbour_rows(std::vector<RowPlan>& plans) {
-  // As a program reads that works 100 us on each block: the server is free most of the time.
-  constexpr uint64_t kPauseNs = 100'000;
   RowPlan fair{.name = "4 KiB random read, 100 us between two, beside clears of 1 MiB",
                .unit = "IOPS",
                .better = Better::kHigher,
                .target = 0.9};
-  fair.ours = braid_remote_io(
-      {.name = "braid, beside a client that clears", .pause_ns = kPauseNs, .beside_clears = true});
+  fair.ours = braid_remote_io({.name = "braid, beside a client that clears",
+                               .pause_ns = kPauseNs,
+                               .beside = Neighbour::kClears});
   fair.peer = braid_remote_io({.name = "braid, alone", .pause_ns = kPauseNs});
   plans.push_back(std::move(fair));
 
@@ -34,9 +61,22 @@ void add_neighbour_rows(std::vector<RowPlan>& plans) {
                 .unit = "IOPS",
                 .better = Better::kHigher,
                 .target = 0.9};
-  crowd.ours = braid_remote_io({.name = "braid, beside 40 idle sessions", .idle_sessions = 40});
+  crowd.ours = braid_remote_io(
+      {.name = "braid, beside 40 idle sessions", .beside = Neighbour::kIdle, .idle_sessions = 40});
   crowd.peer = braid_remote_io({.name = "braid, alone"});
   plans.push_back(std::move(crowd));
+
+  for (const Wire wire : {Wire::kInHost, Wire::kTcp}) {
+    for (const Neighbour beside : {Neighbour::kReads, Neighbour::kWrites})
+      plans.push_back(busy_row(beside, wire));
+  }
+  plans.push_back(busy_row(Neighbour::kStopped, Wire::kInHost));
+
+  RowPlan held = row_beside(Neighbour::kHolds, Wire::kInHost);
+  held.ours = braid_remote_io(
+      {.name = beside_text(Neighbour::kHolds), .pause_ns = kPauseNs, .beside = Neighbour::kHolds});
+  held.peer = braid_remote_io({.name = "braid, alone", .pause_ns = kPauseNs});
+  plans.push_back(std::move(held));
 }
 
 void add_growth_rows(std::vector<RowPlan>& plans) {

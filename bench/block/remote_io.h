@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "bench/block/neighbours.h"
 #include "bench/block/remote_server.h"
 #include "bench/rounds.h"
 #include "bench/workload.h"
@@ -17,9 +18,12 @@ struct RemoteIo {
   std::string name = "braid remote device, in-host software HCA";
   BlockWork work = {};
   RemoteWay way = {};
-  uint64_t pause_ns = 0;       // after each answer
-  bool beside_clears = false;  // another client of the same server clears all the time
-  unsigned idle_sessions = 0;  // of another client
+  uint64_t pause_ns = 0;  // after each answer
+  /// The client sleeps whenever it waits, and so takes the CPU from a neighbour that computes; the
+  /// server spins.
+  bool sleeps = false;
+  Neighbour beside = Neighbour::kNobody;  // another client of the same server
+  unsigned idle_sessions = 0;             // of kIdle
 };
 
 /// In unit_of(io.work).

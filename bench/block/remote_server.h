@@ -1,5 +1,5 @@
-// The processes of the rows of block devices beside the client that is measured: an export server
-// with memory devices, and other clients of it.
+// The server of the rows of block devices: an export server with memory devices; and what its
+// clients share.
 //
 // In a child only (Process::call); each has its one reactor.
 #pragma once
@@ -30,8 +30,10 @@ struct RemoteWay {
   uint64_t poll_budget_ns = base::Reactor::Options().poll_budget_ns;
 };
 
-/// A software HCA for the wire.
-std::unique_ptr<vhca::Device> create_device(const BraidSide& side, Wire wire);
+/// A software HCA for the wire. Faults of ports: both ends of a TCP wire say that there may be
+/// some.
+std::unique_ptr<vhca::Device> create_device(const BraidSide& side, Wire wire,
+                                            bool port_faults = false);
 /// A session with the server on `port`.
 std::unique_ptr<bnbd::RemoteSession> connect(const BraidSide& side, vhca::Device& device,
                                              uint16_t port, const std::string& name = "bench");
@@ -50,18 +52,9 @@ struct ServeOptions {
   trs::ChunkGuard guard = trs::ChunkGuard::kNone;
   RemoteWay way = {};
   unsigned sessions_max = 64;
+  bool port_faults = false;  // clients may have some
 };
 /// Sends {"port": N} and serves for as long as the process lives.
 void serve(Channel& channel, const ServeOptions& options);
-
-/// Clears kOtherExport without end, as much at a time and as many requests as the server takes.
-/// Sends {"flows": true} once that is under way. It looks for answers every 2 ms and sleeps
-/// between, so that it takes nearly nothing of a CPU that it shares; it throws when the server was
-/// often done with nearly all by then. In-host.
-void clear_without_end(Channel& channel, uint16_t port);
-
-/// Opens so many sessions, which ask for nothing. Sends {"open": true}; then only heartbeats flow.
-/// In-host.
-void idle_sessions(Channel& channel, uint16_t port, unsigned count);
 
 }  // namespace braid::bench

@@ -16,6 +16,8 @@ void add_remote_rows(std::vector<RowPlan>& plans);
 void add_front_end_rows(std::vector<RowPlan>& plans);
 /// One client beside others; its peer is the same client alone.
 void add_neighbour_rows(std::vector<RowPlan>& plans);
+/// A path that fails under load.
+void add_failover_rows(std::vector<RowPlan>& plans);
 /// Many devices and sessions, used or not.
 void add_growth_rows(std::vector<RowPlan>& plans);
 
