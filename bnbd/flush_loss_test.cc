@@ -135,6 +135,30 @@ TEST_F(FlushLoss, is_told_to_a_flush_on_another_connection_whose_answer_is_polle
   EXPECT_EQ(run_on(1, device, Io(BlockOp::kFlush)), Errc::kOk);
 }
 
+/// The server finds its own mark when it opens the file again.
+TEST_F(FlushLoss, is_told_once_more_by_a_new_path_and_not_by_a_file_that_was_closed) {
+  ClientNode& reader = add_client("reader");
+  RemoteDevice& holds = open(reader, "disk.img", AccessMode::kReadOnly);
+  RemoteDevice& device = open(*client);
+  const auto lose_path = [&] {
+    ASSERT_EQ(write(*client, device, 0, 4096, 1), Errc::kOk);
+    world.fabric().set_black_hole(test::kServerIp, kClientIp, true);
+    world.fabric().set_black_hole(kClientIp, test::kServerIp, true);
+    ASSERT_TRUE(until([&] { return device.state() == RemoteState::kPathDown; }));
+    ASSERT_TRUE(until([&] { return server->sessions().size() < 2; }));
+    world.run_for(base::kSecond);
+    world.fabric().set_black_hole(test::kServerIp, kClientIp, false);
+    world.fabric().set_black_hole(kClientIp, test::kServerIp, false);
+    ASSERT_TRUE(until([&] { return device.state() == RemoteState::kOpen; }));
+  };
+  EXPECT_EQ(failing_flush(*client, device), Errc::kIo);
+  lose_path();
+  expect_told_once_more(device);
+  await(reader, holds.close());
+  lose_path();
+  EXPECT_EQ(flush(*client, device), Errc::kOk) << "nothing has failed since";
+}
+
 /// The server's process ends between a failure and its being told.
 class FlushLossOverProcesses : public FlushLoss {
  protected:

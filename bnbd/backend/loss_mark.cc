@@ -24,8 +24,8 @@ base::Result<uint64_t> incarnation_of(base::Host& host, const base::File& file) 
   return XXH3_64bits(mark->data(), sizeof(*mark));
 }
 
-base::Status mark_loss(base::Host& host, base::File& file, uint64_t process) {
-  return file.set_mark({this_boot(host), process});
+base::Status mark_loss(base::Host& host, base::File& file, uint64_t number) {
+  return file.set_mark({this_boot(host), number});
 }
 
 }  // namespace braid::bnbd

@@ -15,7 +15,7 @@ namespace braid::bnbd {
 /// boot and of the mark that a process left at the file since.
 base::Result<uint64_t> incarnation_of(base::Host& host, const base::File& file);
 
-/// `process`: a number that no other server process has had. kNotSupported: the file keeps none.
-base::Status mark_loss(base::Host& host, base::File& file, uint64_t process);
+/// `number`: a random one, not 0. kNotSupported: the file keeps none.
+base::Status mark_loss(base::Host& host, base::File& file, uint64_t number);
 
 }  // namespace braid::bnbd

@@ -126,6 +126,7 @@ Status ExportTable::create_one(const NamedExport& named) {
     made->device = std::move(device).value();
   }
   made->failures = &failures_[made->device->info().identity];
+  made->failures->incarnation = made->device->info().incarnation;
   exports_.push_back(std::move(made));
   return {};
 }
@@ -241,6 +242,7 @@ base::Task<Status> ExportTable::open_file(Export& made) {
   failures.is_file = true;
   failures.at = made.device->file();
   made.failures = &failures;
+  co_await take_incarnation(failures, info.incarnation);
   comings_.info("{}: opened, {} bytes in blocks of {}, {}{}", made.name, info.size_bytes,
                 info.logical_block_bytes, info.identity,
                 is_cached(*made.device) ? ", through the kernel's cache (no O_DIRECT there)" : "");

@@ -29,10 +29,11 @@ class ExportTable;
 /// Flushes of one device that have failed in this process.
 struct Failures {
   uint64_t flushes = 0;
+  uint64_t incarnation = 0;      // of the device, but for the mark of this process
+  uint64_t marked_as = 0;        // its incarnation with that; 0: there is none
   std::string name;              // of the export, when it was opened last
   std::weak_ptr<base::File> at;  // the file; none: memory, which ends with the process
   bool is_file = false;
-  bool marked = false;   // the next process will know
   bool marking = false;  // by `mark_task`
   base::Task<void> mark_task;
 };
@@ -138,7 +139,8 @@ class ExportTable {
   bool flush_to_close(Export& found);
   void flushed_to_close(Export& found, base::Errc status);
   void count_failure(Failures& failures);
-  uint64_t process();
+  uint64_t random();
+  base::Task<void> take_incarnation(Failures& failures, uint64_t found);
   base::Task<void> mark(Failures& failures, std::shared_ptr<base::File> file);
   base::Status create_one(const NamedExport& named);
   base::Result<Export*> begin_opening(const std::string& name);
@@ -168,7 +170,7 @@ class ExportTable {
   Revocations revoked_;                       // by identity
   Revocations revoked_names_;                 // by the export's name
   std::map<std::string, Failures> failures_;  // by identity; stays when the file is closed
-  uint64_t process_ = 0;                      // random; 0: no failure has needed it
+  uint64_t process_ = 0;                      // random; 0: no incarnation has needed it
 };
 
 /// Whether what is written stays in the kernel's cache, which writes it when it likes.

@@ -100,12 +100,12 @@ bool ExportTable::holds_back(RequestSlot& slot, Errc status) {
   return true;
 }
 
-/// The first one leaves the mark for the next process. It is this process's number, which no client
-/// has been told by any other, so that it does for those that follow.
+/// The first one leaves the mark for the next process, which does for those that follow: no client
+/// is told by this one what the mark makes of the incarnation.
 void ExportTable::count_failure(Failures& failures) {
   ++failures.flushes;
   std::shared_ptr<base::File> file = failures.at.lock();
-  if (!file || failures.marked || failures.marking) return;
+  if (!file || failures.marked_as != 0 || failures.marking) return;
   if (reactor_.host().mutant("loss-unmarked")) return;
   failures.marking = true;
   failures.mark_task = mark(failures, std::move(file));
@@ -114,22 +114,35 @@ void ExportTable::count_failure(Failures& failures) {
 
 base::Task<void> ExportTable::mark(Failures& failures, std::shared_ptr<base::File> file) {
   // The worker may outlive this table.
-  const auto done = std::make_shared<Status>();
-  std::function<void()> work = [done, file = std::move(file), &host = reactor_.host(),
-                                number = process()] { *done = mark_loss(host, *file, number); };
+  const auto marked_as = std::make_shared<base::Result<uint64_t>>(uint64_t{0});
+  std::function<void()> work = [marked_as, file = std::move(file), &host = reactor_.host(),
+                                number = random()] {
+    const Status marked = mark_loss(host, *file, number);
+    *marked_as = marked.ok() ? incarnation_of(host, *file) : marked.error();
+  };
   co_await reactor_.offload(std::move(work));
   failures.marking = false;
-  failures.marked = done->ok();
-  if (!done->ok()) {
+  if (marked_as->ok()) {
+    failures.marked_as = **marked_as;
+  } else {
     log_.warning("{}: that a flush has failed cannot be noted at the file, for the next server: {}",
-                 failures.name, done->error().message());
+                 failures.name, marked_as->error().message());
   }
   flushed_->notify_all();
 }
 
+/// A file that was just opened may have the mark of this process, whose failures count apart.
+base::Task<void> ExportTable::take_incarnation(Failures& failures, uint64_t found) {
+  const std::shared_ptr<base::Signal> flushed = flushed_;
+  while (failures.marking) co_await flushed->wait();
+  if (found == failures.marked_as) co_return;
+  failures.incarnation = found;
+  failures.marked_as = 0;  // another process has had the file since
+}
+
 void ExportTable::tell_failures() {
   for (const auto& [identity, failures] : failures_) {
-    if (!failures.is_file || failures.flushes == 0 || failures.marked) continue;
+    if (!failures.is_file || failures.flushes == 0 || failures.marked_as != 0) continue;
     log_.error(
         "{}: {} flushes have failed since this server was started, and the next one does not know: "
         "a client that is away now, or has not seen its answer, may not hear that what it wrote "
@@ -157,15 +170,17 @@ std::string ExportTable::flushing() const {
   return text;
 }
 
-uint64_t ExportTable::process() {
-  while (process_ == 0) reactor_.host().random(std::as_writable_bytes(std::span(&process_, 1)));
-  return process_;
+uint64_t ExportTable::random() {
+  uint64_t number = 0;
+  while (number == 0) reactor_.host().random(std::as_writable_bytes(std::span(&number, 1)));
+  return number;
 }
 
 uint64_t ExportTable::incarnation(const Export& of) {
-  const uint64_t own = of.device->info().incarnation;
+  const uint64_t own = of.failures->incarnation;
   if (of.failures->flushes == 0) return own;
-  const std::array<uint64_t, 3> parts = {own, process(), of.failures->flushes};
+  if (process_ == 0) process_ = random();
+  const std::array<uint64_t, 3> parts = {own, process_, of.failures->flushes};
   return XXH3_64bits(parts.data(), sizeof(parts));
 }
 

@@ -38,7 +38,7 @@ inline constexpr std::array kMutants = {
     Mutant{"tenure-ignored", "after another client had been let in for writing", 8050},
     Mutant{"path-fence-skipped", "broke the protocol", 8001},
     Mutant{"fence-answered-early", "broke the protocol", 21440},
-    Mutant{"late-request-taken", "was done more than once", 8090},
+    Mutant{"late-request-taken", "was done more than once", 8485},
     Mutant{"epoch-stale", "broke the protocol", 2001},
     Mutant{"numbers-kept", "broke the protocol", 2001},
     Mutant{"chunk-reused", "was done more than once", 27},
