@@ -56,6 +56,15 @@ int record(const std::string& path, const std::vector<bench::Row>& rows) {
   return written.ok() ? 0 : fail(written.error());
 }
 
+/// The tree's folder if there is one, as `./run bench` makes it; else here, as for who installed
+/// it.
+std::string default_file(const std::string& suite) {
+  const std::filesystem::path folder = "build/bench";
+  std::error_code error;
+  const bool in_tree = std::filesystem::is_directory(folder, error);
+  return ((in_tree ? folder : ".") / (suite + ".json")).lexically_normal().string();
+}
+
 struct Gate {
   std::string recorded_file;  // empty: nothing is compared
   bool record = false;
@@ -106,11 +115,12 @@ int main(int argc, char** argv) {
                  "hold each row's ratio to its floor against this file; worse by more than 25 %: "
                  "exit code 3");
   app.add_flag("--record", gate.record, "write the ratios to that file instead");
-  app.add_option("--output", file, "the JSON file (default: build/bench/SUITE.json)");
+  app.add_option("--output", file,
+                 "the JSON file (default: SUITE.json, in build/bench if there is one)");
   app.footer(
       "Examples:\n  braid-bench block\n  braid-bench micro --filter reactor --rounds 7 --minutes "
       "30");
   CLI11_PARSE(app, argc, argv);
-  if (file.empty()) file = fmt::format("build/bench/{}.json", suite);
+  if (file.empty()) file = default_file(suite);
   return run(suite, file, options, gate);
 }

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <deque>
+#include <set>
 
 #include "vhca/conformance/pair.h"
 
@@ -92,6 +93,50 @@ TEST_P(ConformanceEvents, OneChannelServesSeveralCqs) {
   EXPECT_NE(first, second);
   EXPECT_NE(first, nullptr);
   EXPECT_NE(second, nullptr);
+}
+
+/// Asks its channel when it is woken, until there is none.
+class Woken {
+ public:
+  Woken(base::Reactor& reactor, CompChannel& channel) : reactor_(reactor), channel_(channel) {
+    watch_.ready = [](base::Watch& watch) { static_cast<Woken*>(watch.context)->ask(); };
+    watch_.context = this;
+    reactor_.io().watch(channel_.event(), watch_);
+    reactor_.wake();
+  }
+  ~Woken() { reactor_.io().unwatch(watch_); }
+  std::set<Cq*> told;
+
+ private:
+  void ask() {
+    do {
+      while (Cq* cq = channel_.next_event()) {
+        cq->ack_events(1);
+        told.insert(cq);
+      }
+    } while (channel_.more());
+  }
+  base::Reactor& reactor_;
+  CompChannel& channel_;
+  base::Watch watch_;
+};
+
+TEST_P(ConformanceEvents, AWakeUpForTwoCqsTellsOfBoth) {
+  connect({.with_channel = true}, {});
+  Woken woken(rig->reactor(kClient), *client.channel);
+  for (uint64_t round = 0; round < 20; ++round) {
+    ASSERT_EQ(post_recv(client, round, 0, 64), 0);
+    client.send_cq->arm();
+    client.recv_cq->arm();
+    // One tells of itself, the other is found by a look; nobody runs in between.
+    ASSERT_EQ(post_send(client, work(client, server, IBV_WR_RDMA_WRITE, round, 0, 8)), 0);
+    ASSERT_EQ(post_send(server, work(server, client, IBV_WR_SEND, round, 0, 8)), 0);
+    ASSERT_TRUE(rig->run_until([&] { return woken.told.size() == 2; })) << "lost in " << round;
+    woken.told.clear();
+    EXPECT_EQ(next_sent(client).wr_id, round);
+    EXPECT_EQ(next_received(client).wr_id, round);
+    EXPECT_EQ(next_sent(server).wr_id, round);
+  }
 }
 
 TEST_P(ConformanceEvents, AnEventOfOneOfManyCqsIsGivenOut) {

@@ -1,6 +1,10 @@
 #include "bench/floor/floor.h"
+#include "bench/micro/filter_rows.h"
 #include "bench/micro/part_loops.h"
+#include "bench/micro/queue_pair_rows.h"
 #include "bench/micro/reactor_rows.h"
+#include "bench/micro/ring_rows.h"
+#include "bench/micro/session_rows.h"
 #include "bench/peers/process_vm.h"
 #include "bench/peers/ucx.h"
 #include "bench/rdma_one_way.h"
@@ -30,6 +34,10 @@ std::vector<RowPlan> micro_suite() {
 
   add_reactor_rows(plans);
   add_part_loops(plans);
+  add_ring_rows(plans);
+  add_queue_pair_rows(plans);
+  add_filter_rows(plans);
+  add_session_rows(plans);
   return plans;
 }
 

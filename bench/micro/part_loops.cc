@@ -1,7 +1,9 @@
 #include "bench/micro/part_loops.h"
 
+#include <atomic>
+
 #include "base/message_queue.h"
-#include "bench/micro/google.h"
+#include "bench/micro/loop_row.h"
 #include "bnbd/latency.h"
 #include "trs/imm.h"
 #include "trs/permit_pool.h"
@@ -21,6 +23,16 @@ void message_queue(benchmark::State& state) {
   }
 }
 
+/// A sender must not wait for another one.
+void atomic_exchange(benchmark::State& state) {
+  std::atomic<uint64_t> word{0};
+  uint64_t value = 1;
+  for (auto _ : state) {
+    value = word.exchange(value, std::memory_order_seq_cst) + 1;
+    benchmark::DoNotOptimize(value);
+  }
+}
+
 void immediates(benchmark::State& state) {
   const trs::ImmCodec codec(kQueueDepth);
   uint32_t chunk = 0;
@@ -29,6 +41,16 @@ void immediates(benchmark::State& state) {
     const trs::RequestImm request = codec.decode(trs::decode_imm(trs::from_network(wire)).payload);
     chunk = (request.chunk + 1) % kQueueDepth;
     benchmark::DoNotOptimize(chunk);
+  }
+}
+
+void byte_swaps(benchmark::State& state) {
+  uint32_t word = 0;
+  for (auto _ : state) {
+    uint32_t wire = __builtin_bswap32(word);
+    benchmark::DoNotOptimize(wire);
+    word = (__builtin_bswap32(wire) + 1) % kQueueDepth;
+    benchmark::DoNotOptimize(word);
   }
 }
 
@@ -46,6 +68,18 @@ void permits(benchmark::State& state) {
   }
 }
 
+void first_bit(benchmark::State& state) {
+  uint64_t bits = ~uint64_t{1};
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(bits);
+    auto at = static_cast<uint32_t>(std::countr_zero(bits));
+    bits &= bits - 1;
+    benchmark::DoNotOptimize(at);
+    benchmark::DoNotOptimize(bits);
+    bits |= uint64_t{1} << at;
+  }
+}
+
 void latency_histogram(benchmark::State& state) {
   bnbd::LatencyHistogram histogram;
   uint64_t latency_ns = 1000;
@@ -56,19 +90,28 @@ void latency_histogram(benchmark::State& state) {
   }
 }
 
-void add(std::vector<RowPlan>& plans, std::string name, void (*loop)(benchmark::State&)) {
-  RowPlan plan{.name = std::move(name), .unit = "ns"};
-  plan.ours = benchmark_loop("one thread", loop);
-  plans.push_back(std::move(plan));
+void counters(benchmark::State& state) {
+  std::array<uint64_t, 1 << 17> counts{};
+  uint64_t latency_ns = 1000;
+  for (auto _ : state) {
+    ++counts[latency_ns];
+    latency_ns = latency_ns * 5 % 100'003;
+    benchmark::DoNotOptimize(counts);
+  }
 }
 
 }  // namespace
 
 void add_part_loops(std::vector<RowPlan>& plans) {
-  add(plans, "message queue, push and pop", &message_queue);
-  add(plans, "immediate, encode and decode", &immediates);
-  add(plans, "permit, acquire and release", &permits);
-  add(plans, "latency histogram, record", &latency_histogram);
+  const std::string one = "one thread";
+  add_loop_row(plans, "message queue, push and pop", {one, &message_queue},
+               {"one atomic exchange", &atomic_exchange});
+  add_loop_row(plans, "immediate, encode and decode", {one, &immediates},
+               {"two byte swaps", &byte_swaps});
+  add_loop_row(plans, "permit, acquire and release", {one, &permits},
+               {"first bit of a word, cleared and set", &first_bit});
+  add_loop_row(plans, "latency histogram, record", {one, &latency_histogram},
+               {"one counter of many", &counters});
 }
 
 }  // namespace braid::bench

@@ -9,7 +9,7 @@
 
 namespace braid::bench {
 
-/// Rows without a peer: what each part costs, ns.
+/// Rows without a peer: what each part costs, ns, and the least that its work takes.
 void add_part_loops(std::vector<RowPlan>& plans);
 
 }  // namespace braid::bench

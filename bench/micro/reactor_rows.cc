@@ -2,7 +2,7 @@
 
 #include "bench/braid_side.h"
 #include "bench/floor/floor.h"
-#include "bench/micro/google.h"
+#include "bench/micro/loop_row.h"
 #include "bench/workload.h"
 
 namespace braid::bench {
@@ -95,12 +95,19 @@ void empty_turn(benchmark::State& state) {
   }
 }
 
+/// A turn reads the clock once.
+void one_clock(benchmark::State& state) {
+  for (auto _ : state) {
+    uint64_t now_ns = clock_ns();
+    benchmark::DoNotOptimize(now_ns);
+  }
+}
+
 }  // namespace
 
 void add_reactor_rows(std::vector<RowPlan>& plans) {
-  RowPlan turn{.name = "reactor, empty turn", .unit = "ns"};
-  turn.ours = benchmark_loop("reactor", &empty_turn);
-  plans.push_back(std::move(turn));
+  add_loop_row(plans, "reactor, empty turn", {"reactor", &empty_turn},
+               {"the clock, read once", &one_clock});
 
   RowPlan message{.name = "reactor to reactor, message, one way", .unit = "ns"};
   message.ours = std::make_unique<ReactorPingPong>("both poll", base::kSecond, 2);

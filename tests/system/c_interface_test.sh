@@ -18,6 +18,12 @@ for file in "$lib/libbraid.so" "$lib/libbraid.so.0" "$prefix/include/braid/braid
   [[ -e $file ]] || fail "$file was not installed"
 done
 
+# --- benchmarks, if they were built: rows without a peer need nothing else
+if grep -q '^BRAID_BENCH:BOOL=ON' "$build/CMakeCache.txt"; then
+  (cd "$work" && "$prefix/bin/braid-bench" micro --quick --filter immediate >bench.log &&
+    [[ -s micro.json ]]) || fail "the installed benchmarks do not run"
+fi
+
 # --- symbols
 words() { grep -oE '\bbraid_[a-z_]+' "$@" | sort -u; }
 exported=$(nm -D --defined-only --with-symbol-versions "$library" |

@@ -18,16 +18,17 @@ Cq* SoftCompChannel::pop_event() {
 
 Cq* SoftCompChannel::next_event() {
   Cq* cq = pop_event();
-  // After one was given, all was looked at: what has come since raises the flag, which wakes the
-  // caller. So there is nothing to ask the kernel for, who asks until there is none.
-  const bool all_given = gave_.load(std::memory_order_relaxed) && !more();
-  if (cq == nullptr && !all_given) {
+  // After the looks of this round: what has come since raises the flag, which wakes the caller. So
+  // there is nothing to ask the kernel for, who asks until there is none.
+  const bool all_seen = looked_.load(std::memory_order_relaxed) && !more();
+  if (cq == nullptr && !all_seen) {
     // The flag goes down before the looks: what comes after raises it again.
     const bool signalled = event_->consume();
     look(signalled || !more());
+    looked_.store(true, std::memory_order_relaxed);
     cq = pop_event();
   }
-  gave_.store(cq != nullptr, std::memory_order_relaxed);
+  if (cq == nullptr) looked_.store(false, std::memory_order_relaxed);
   return cq;
 }
 

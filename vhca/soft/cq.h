@@ -50,7 +50,7 @@ class SoftCompChannel final : public CompChannel {
   const std::unique_ptr<base::Event> event_;
   SpinLock cqs_lock_{true};
   std::vector<SoftCq*> cqs_;
-  std::atomic<bool> gave_{false};     // the last next_event() gave one out
+  std::atomic<bool> looked_{false};   // since next_event() has given none
   size_t next_look_ = 0;              // cqs_lock_
   std::atomic<size_t> looks_due_{0};  // written under cqs_lock_
   std::atomic<bool> looking_{false};  // notify() need not signal, if it is the same thread
