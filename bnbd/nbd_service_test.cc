@@ -401,6 +401,18 @@ TEST_F(NbdServiceTest, TheEndByForceWaitsForTheDeviceOnly) {
   EXPECT_EQ(device_->count(BlockOp::kFlush), 0U);
 }
 
+TEST_F(NbdServiceTest, TheEndByForceTakesARangeBetweenTwoOfItsParts) {
+  start();
+  threads_.on_reactor([&] { device_->change_info().max_write_zeroes_bytes = 512; });
+  Client client(path_);
+  ASSERT_TRUE(client.go("disk"));
+  client.send(Client::wire(NbdCommand::kWriteZeroes, 0, 8 * kMiB, 1));
+  ASSERT_TRUE(threads_.wait_until([&] { return device_->count(BlockOp::kWriteZeroes) > 0; }));
+  EXPECT_EQ(detach(DetachMode::kForce).lost, "");
+  EXPECT_LT(device_->count(BlockOp::kWriteZeroes), 8 * kMiB / 512) << "it had ended by itself";
+  EXPECT_EQ(export_->statistics().in_flight, 0U);
+}
+
 TEST_F(NbdServiceTest, AFlushThatFailsAtTheEndIsTold) {
   start();
   threads_.on_reactor([&] { device_->fail_with(Errc::kIo); });

@@ -117,6 +117,8 @@ void NbdServer::stop() {
     if (connection->socket.valid()) end(*connection, nullptr);
   }
   forget_ended();
+  // Nobody polls any more, to begin their next parts.
+  while (Slot* const slot = ranges_.pop_front()) release(*slot);
 }
 
 base::Task<void> NbdServer::drained() {
