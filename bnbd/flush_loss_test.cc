@@ -218,6 +218,55 @@ TEST_F(FlushLossOverProcesses, stays_untold_where_no_mark_can_be_kept) {
   EXPECT_EQ(log->found, 1u);
 }
 
+/// One client is away while a flush of another one fails, and the file cannot be marked then.
+class FlushLossMarkedLater : public FlushLossOverProcesses {
+ protected:
+  void SetUp() override {
+    FlushLossOverProcesses::SetUp();
+    device = &open(*client, "disk.img", AccessMode::kMigration);
+    other = &open(other_client, "disk.img", AccessMode::kMigration);
+    ASSERT_EQ(write(*client, *device, 0, 4096, 1), Errc::kOk);
+    away(true);
+    disk->faults.keeps_no_mark = true;
+    EXPECT_EQ(failing_flush(other_client, *other), Errc::kIo);
+    world.run_for(base::kMillisecond);
+    disk->faults.keeps_no_mark = false;
+  }
+  void away(bool on) {
+    world.fabric().set_black_hole(test::kServerIp, kClientIp, on);
+    world.fabric().set_black_hole(kClientIp, test::kServerIp, on);
+  }
+  void expect_told_by_the_next_process() {
+    restart_process();
+    away(false);
+    EXPECT_EQ(flush(*client, *device), Errc::kIo);
+    EXPECT_EQ(flush(*client, *device), Errc::kOk);
+  }
+
+  ClientNode& other_client = add_client("other");
+  RemoteDevice* device = nullptr;
+  RemoteDevice* other = nullptr;
+};
+
+TEST_F(FlushLossMarkedLater, by_a_flush_that_ends_well) {
+  EXPECT_EQ(flush(other_client, *other), Errc::kOk);
+  world.run_for(base::kMillisecond);
+  expect_told_by_the_next_process();
+}
+
+TEST_F(FlushLossMarkedLater, by_an_opening) {
+  await(other_client, other->close());
+  ASSERT_TRUE(until([&] { return server->sessions().size() < 2; }));
+  open(other_client, "disk.img", AccessMode::kReadOnly);
+  world.run_for(base::kMillisecond);
+  expect_told_by_the_next_process();
+}
+
+TEST_F(FlushLossMarkedLater, by_the_stop_of_the_server) {
+  EXPECT_TRUE(await(*server_node, server->stop()).ok());
+  expect_told_by_the_next_process();
+}
+
 class PartsLost : public test::FakeRig {};
 
 TEST_F(PartsLost, of_a_write_that_ended_after_the_restart_are_told_to_a_flush_after_it) {

@@ -156,8 +156,8 @@ class RemoteSession {
   /// what a server does not answer; the others go on when there is a path again.
   virtual void drop_path(std::string_view why) = 0;
 
-  /// As trs::ClientSession::device_down().
-  virtual size_t device_down(const vhca::Device& device) = 0;
+  /// As trs::ClientSession::link_down().
+  virtual size_t link_down(std::span<const vhca::Device* const> adapter, uint8_t port) = 0;
 
   // --- paths: as trs::ClientSession has them
   /// One more, connected in the background; its id. kNoMemory: too many devices.

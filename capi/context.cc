@@ -59,10 +59,11 @@ Status braid_context::begin() {
     if (settings_.name.empty()) settings_.name = default_name(*engine.host);
     BRAID_TRY(engine.reactor, braid::base::Reactor::create(*engine.host, {.name = "io"}));
     BRAID_TRY(engine.hcas, braid::reach::Hcas::open(*engine.host, *engine.reactor, settings_.hcas));
-    engine.hcas->on_link_down([&engine](const braid::vhca::Device& device) {
-      for (const auto& session : engine.sessions)
-        if (session->remote) session->remote->device_down(device);
-    });
+    engine.hcas->on_link_down(
+        [&engine](std::span<const braid::vhca::Device* const> adapter, uint8_t port) {
+          for (const auto& session : engine.sessions)
+            if (session->remote) session->remote->link_down(adapter, port);
+        });
     return {};
   }();
   if (!made.ok()) engine_.reset();

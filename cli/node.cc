@@ -55,9 +55,9 @@ NodeState::NodeState(base::Host& host, base::Reactor& reactor, Reactors reactors
       path_call_ended_(reactor),
       wanted_changed_(reactor) {
   log_what_is_missing(reactor_.log(), io_process_);
-  hcas_.on_link_down([this](const vhca::Device& device) {
+  hcas_.on_link_down([this](std::span<const vhca::Device* const> adapter, uint8_t port) {
     for (const SessionPtr& shared : sessions_)
-      if (shared->session) shared->session->device_down(device);
+      if (shared->session) shared->session->link_down(adapter, port);
   });
 }
 

@@ -68,7 +68,7 @@ void DeviceEvents::tell(const vhca::AsyncEvent& event) {
   } else {
     log_.log(words.level, "device {} port {}: {}", device_.info().name, event.port, words.text);
   }
-  if (event.type == IBV_EVENT_PORT_ERR && link_down_) link_down_(device_);
+  if (event.type == IBV_EVENT_PORT_ERR && link_down_) link_down_(device_, event.port);
 }
 
 }  // namespace braid::reach

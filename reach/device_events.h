@@ -14,7 +14,7 @@ namespace braid::reach {
 
 class DeviceEvents {
  public:
-  using LinkDown = std::function<void(vhca::Device& device)>;
+  using LinkDown = std::function<void(vhca::Device& device, uint8_t port)>;
   /// Logs the device's events under the reactor's name until it is destroyed, before the device,
   /// and calls `link_down`, if given, when a port has lost its link.
   DeviceEvents(base::Reactor& reactor, vhca::Device& device, LinkDown link_down = nullptr);

@@ -41,8 +41,9 @@ TEST(DeviceEvents, a_port_that_loses_its_link_and_has_it_again_is_told) {
   const auto device = std::move(*vhca::create_tcp_device(
       *host, *reactor, {.name = "soft7", .ip = "127.0.0.1", .port_faults = true}));
   unsigned down = 0;
-  const DeviceEvents events(*reactor, *device, [&](const vhca::Device& which) {
+  const DeviceEvents events(*reactor, *device, [&](const vhca::Device& which, uint8_t port) {
     EXPECT_EQ(&which, device.get());
+    EXPECT_EQ(port, 1);
     ++down;
   });
   const auto until_told = [&](const std::string& line) {

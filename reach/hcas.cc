@@ -112,20 +112,20 @@ void Hcas::add(std::unique_ptr<vhca::Device> device) {
 }
 
 void Hcas::listen_to(vhca::Device& device) {
-  const auto tell = [this](vhca::Device& down) { tell_link_down(down); };
+  const auto tell = [this](vhca::Device& down, uint8_t port) { tell_link_down(down, port); };
   events_.push_back(std::make_unique<DeviceEvents>(reactor_, device, tell));
 }
 
 /// What is bound to an address has the ports of the device whose name it has.
-void Hcas::tell_link_down(const vhca::Device& device) {
+void Hcas::tell_link_down(const vhca::Device& device, uint8_t port) {
   if (!link_down_) return;
-  const auto same = [&](const std::unique_ptr<vhca::Device>& other) {
-    return other && other->info().name == device.info().name;
+  std::vector<const vhca::Device*> adapter;
+  const auto take_same = [&](const std::unique_ptr<vhca::Device>& other) {
+    if (other && other->info().name == device.info().name) adapter.push_back(other.get());
   };
-  for (const auto& own : devices_)
-    if (same(own)) link_down_(*own);
-  for (const auto& [source, bound] : bound_)
-    if (same(bound)) link_down_(*bound);
+  for (const auto& own : devices_) take_same(own);
+  for (const auto& [source, bound] : bound_) take_same(bound);
+  link_down_(adapter, port);
 }
 
 std::string Hcas::text() const {

@@ -6,6 +6,7 @@
 
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -63,9 +64,10 @@ class Hcas {
   std::string text() const;
   /// The device by which a path goes; it stays open. kNotFound, kInvalid: none of them can.
   base::Result<vhca::Device*> for_path(const PathSpec& path);
-  /// Called on the reactor when a port of one of the devices has lost its link, with each device
-  /// that it is of. At most one; null: nobody.
-  void on_link_down(DeviceEvents::LinkDown link_down) { link_down_ = std::move(link_down); }
+  using LinkDown = std::function<void(std::span<const vhca::Device* const> adapter, uint8_t port)>;
+  /// Called on the reactor when a port of an adapter has lost its link, with all devices that the
+  /// adapter is open as. At most one; null: nobody.
+  void on_link_down(LinkDown link_down) { link_down_ = std::move(link_down); }
   /// Where a server listens: an address goes to the device that has it, a wildcard to all.
   base::Result<std::vector<trs::ServerEndpoint>> endpoints(
       const std::vector<vhca::Address>& listen);
@@ -78,7 +80,7 @@ class Hcas {
         machine_(std::move(machine)) {}
   void add(std::unique_ptr<vhca::Device> device);
   void listen_to(vhca::Device& device);
-  void tell_link_down(const vhca::Device& device);
+  void tell_link_down(const vhca::Device& device, uint8_t port);
   base::Result<vhca::Device*> soft_for(const PathSpec& path);
   base::Result<vhca::Device*> rdma_for(const PathSpec& path);
   base::Result<size_t> index_with(const std::string& ip) const;
@@ -91,7 +93,7 @@ class Hcas {
   std::vector<std::string> names_;  // of RDMA devices; empty: the software HCA
   std::vector<std::unique_ptr<vhca::Device>> devices_;
   std::map<std::string, std::unique_ptr<vhca::Device>> bound_;  // by the address they connect from
-  DeviceEvents::LinkDown link_down_;
+  LinkDown link_down_;
   std::vector<std::unique_ptr<DeviceEvents>> events_;  // gone before these are
 };
 

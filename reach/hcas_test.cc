@@ -4,8 +4,12 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+#include <span>
+
 #include "base/linux_host.h"
 #include "base/log.h"
+#include "vhca/port_faults.h"
 #include "vhca/soft_device.h"
 
 namespace braid::reach {
@@ -104,6 +108,33 @@ TEST_F(HcasTest, without_a_source_the_routes_say) {
 TEST_F(HcasTest, a_single_device_finds_its_way_by_itself) {
   auto hcas = std::move(*open("hca_a"));
   EXPECT_EQ(device_of(*hcas, "10.0.0.9"), "hca_a@");
+}
+
+TEST_F(HcasTest, a_link_that_is_down_is_told_once_of_all_that_its_adapter_is_open_as) {
+  RdmaMachine both = machine();
+  both.open = [](base::Host& host, base::Reactor& reactor, const std::string& name,
+                 const std::string& source) {
+    return vhca::create_tcp_device(
+        host, reactor,
+        {.name = name, .ip = source.empty() ? "127.0.0.1" : source, .port_faults = true});
+  };
+  const HcaOptions options{.device = "hca_a,hca_b"};
+  auto hcas = std::move(*Hcas::open(*host_, *reactor_, options, both));
+  std::vector<const vhca::Device*> of_a{&hcas->first()};
+  for (const char* path : {"127.0.0.2@10.0.0.5", "127.0.0.4@10.0.0.5"})
+    of_a.push_back(*hcas->for_path(*parse_path(path)));
+  ASSERT_TRUE(hcas->for_path(*parse_path("127.0.0.3@10.0.0.5")).ok());
+  std::vector<std::vector<const vhca::Device*>> told;
+  hcas->on_link_down([&](std::span<const vhca::Device* const> adapter, uint8_t port) {
+    EXPECT_EQ(port, 1);
+    told.emplace_back(adapter.begin(), adapter.end());
+  });
+  ASSERT_TRUE(vhca::set_port_faults(hcas->first(), 1, {.down = true}).ok());
+  reactor_->run_until_done([](base::Reactor& home, const auto& all) -> base::Task<void> {
+    while (all.empty()) co_await home.sleep_ns(0);
+  }(*reactor_, told));
+  ASSERT_EQ(told.size(), 1U);
+  EXPECT_EQ(std::set(told[0].begin(), told[0].end()), std::set(of_a.begin(), of_a.end()));
 }
 
 TEST_F(HcasTest, a_listener_is_where_its_address_is) {

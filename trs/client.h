@@ -327,11 +327,12 @@ class ClientSession {
   /// server, held, and sent again on the next path unless it is cancelled. Home reactor.
   virtual void drop_path(std::string_view why) = 0;
 
-  /// A link of one of its devices is down (IBV_EVENT_PORT_ERR). Paths by that device are given up
-  /// at once if another device has one that is up: its requests go there without waiting for what
-  /// the adapter or the heartbeats would find out later. Else nothing happens: the link may come
-  /// back before the adapter's patience ends. How many were given up. Home reactor.
-  virtual size_t device_down(const vhca::Device& device) = 0;
+  /// A port of an adapter, which may be open as several devices, has lost its link
+  /// (IBV_EVENT_PORT_ERR). Paths by it are given up at once if there is another one that is up:
+  /// their requests go there without waiting for what the adapter or the heartbeats would find out
+  /// later. Else nothing happens: the link may come back before the adapter's patience ends. How
+  /// many were given up. Home reactor.
+  virtual size_t link_down(std::span<const vhca::Device* const> adapter, uint8_t port) = 0;
 
   // --- paths, on the home reactor
   /// One more; it is connected in the background. Its id. kInvalid: no such device. kDisconnected:

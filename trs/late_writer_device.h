@@ -1,6 +1,5 @@
-// For tests: a device whose program misbehaves, a client's or a server's. Everything goes to the
-// device behind it; late() puts other bytes where the last RDMA WRITE_WITH_IMM with data went, by
-// the same queue pair and key.
+// For tests: a device whose program misbehaves, a client's or a server's. late() puts other bytes
+// where the last RDMA WRITE_WITH_IMM with data went, by the same queue pair and key.
 //
 // Threads: those of the device's queue pairs; late() on that of the one that it writes by.
 #pragma once
@@ -8,25 +7,15 @@
 #include <memory>
 #include <utility>
 
-#include "trs/forwarding_device.h"
-#include "vhca/device.h"
+#include "trs/watched_device.h"
 
 namespace braid::trs::testing {
 
-class LateWriterDevice final : public ForwardingDevice {
+class LateWriterDevice final : public WatchedDevice {
  public:
-  class WatchedPd;
-  /// What was written last with data of its own.
-  struct Last {
-    WatchedPd* pd = nullptr;
-    vhca::Qp* qp = nullptr;
-    uint64_t address = 0;
-    uint32_t key = 0;
-  };
-
   /// What is shorter than `least_bytes` is not data.
   LateWriterDevice(std::unique_ptr<vhca::Device> behind, uint32_t least_bytes)
-      : ForwardingDevice(std::move(behind)), least_bytes_(least_bytes) {}
+      : WatchedDevice(std::move(behind)), least_bytes_(least_bytes) {}
 
   /// `bytes` stay where they are until the queue pair has ended. Once.
   void late(std::byte* bytes, uint32_t length) {
@@ -41,117 +30,24 @@ class LateWriterDevice final : public ForwardingDevice {
     (void)last_.qp->post_send(&wr, &bad);
   }
 
-  base::Result<std::unique_ptr<vhca::Pd>> alloc_pd() override {
-    BRAID_TRY(std::unique_ptr<vhca::Pd> pd, behind_->alloc_pd());
-    return std::unique_ptr<vhca::Pd>(std::make_unique<WatchedPd>(*this, std::move(pd)));
-  }
-  base::Result<std::unique_ptr<vhca::Listener>> listen(base::Reactor& reactor,
-                                                       const vhca::Address& address,
-                                                       int backlog) override {
-    BRAID_TRY(std::unique_ptr<vhca::Listener> listener, behind_->listen(reactor, address, backlog));
-    return std::unique_ptr<vhca::Listener>(std::make_unique<WatchedListener>(std::move(listener)));
-  }
-  base::Task<base::Result<vhca::ConnectResult>> connect(base::Reactor& reactor, vhca::Qp& qp,
-                                                        vhca::Address peer,
-                                                        vhca::ConnectParameters parameters,
-                                                        uint64_t timeout_ns) override {
-    return behind_->connect(reactor, static_cast<WatchedQp&>(qp).behind(), std::move(peer),
-                            parameters, timeout_ns);
-  }
-
-  class WatchedPd final : public vhca::Pd {
-   public:
-    WatchedPd(LateWriterDevice& device, std::unique_ptr<vhca::Pd> behind)
-        : device_(device), behind_(std::move(behind)) {}
-    base::Result<std::unique_ptr<vhca::Mr>> reg_mr(std::byte* address, uint64_t length_bytes,
-                                                   int access) override {
-      return behind_->reg_mr(address, length_bytes, access);
-    }
-    void dereg_mr(std::unique_ptr<vhca::Mr> mr, std::shared_ptr<void> memory) override {
-      behind_->dereg_mr(std::move(mr), std::move(memory));
-    }
-    base::Result<std::unique_ptr<vhca::Qp>> create_qp(const vhca::QpOptions& options) override;
-    uint32_t lkey_of(std::byte* bytes, uint32_t length) {
-      source_ = std::move(*behind_->reg_mr(bytes, length, 0));
-      return source_->lkey;
-    }
-
-   private:
-    LateWriterDevice& device_;
-    const std::unique_ptr<vhca::Pd> behind_;
-    std::unique_ptr<vhca::Mr> source_;  // of late()
-  };
-
  private:
-  class WatchedQp final : public vhca::Qp {
-   public:
-    WatchedQp(LateWriterDevice& device, WatchedPd& pd, std::unique_ptr<vhca::Qp> behind)
-        : device_(device), pd_(pd), behind_(std::move(behind)) {}
-    vhca::Qp& behind() { return *behind_; }
-    int post_send(const vhca::SendWr* wr, const vhca::SendWr** bad) override {
-      uint64_t bytes = 0;
-      for (int i = 0; i < wr->num_sge; ++i) bytes += wr->sg_list[i].length;
-      if (wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM && bytes >= device_.least_bytes_)
-        device_.last_ = {&pd_, behind_.get(), wr->wr.rdma.remote_addr, wr->wr.rdma.rkey};
-      return behind_->post_send(wr, bad);
-    }
-    int post_recv(const vhca::RecvWr* wr, const vhca::RecvWr** bad) override {
-      return behind_->post_recv(wr, bad);
-    }
-    base::Status modify(const vhca::QpAttr& attr, int mask) override {
-      return behind_->modify(attr, mask);
-    }
-    vhca::QpAttr query() const override { return behind_->query(); }
-    vhca::QpOptions options() const override { return behind_->options(); }
-    uint32_t number() const override { return behind_->number(); }
-
-   private:
-    LateWriterDevice& device_;
-    WatchedPd& pd_;
-    const std::unique_ptr<vhca::Qp> behind_;
+  /// What was written last with data of its own.
+  struct Last {
+    WatchedPd* pd = nullptr;
+    vhca::Qp* qp = nullptr;
+    uint64_t address = 0;
+    uint32_t key = 0;
   };
 
-  class WatchedRequest final : public vhca::ConnectRequest {
-   public:
-    explicit WatchedRequest(std::unique_ptr<vhca::ConnectRequest> behind)
-        : behind_(std::move(behind)) {}
-    std::span<const std::byte> private_data() const override { return behind_->private_data(); }
-    std::string peer_text() const override { return behind_->peer_text(); }
-    base::Task<base::Result<std::unique_ptr<vhca::Connection>>> accept(
-        base::Reactor& reactor, vhca::Qp& qp, vhca::ConnectParameters parameters) override {
-      return behind_->accept(reactor, static_cast<WatchedQp&>(qp).behind(), parameters);
-    }
-    void reject(std::span<const std::byte> private_data) override { behind_->reject(private_data); }
-
-   private:
-    const std::unique_ptr<vhca::ConnectRequest> behind_;
-  };
-
-  class WatchedListener final : public vhca::Listener {
-   public:
-    explicit WatchedListener(std::unique_ptr<vhca::Listener> behind) : behind_(std::move(behind)) {}
-    base::Task<base::Result<std::unique_ptr<vhca::ConnectRequest>>> next() override;
-    vhca::Address address() const override { return behind_->address(); }
-
-   private:
-    const std::unique_ptr<vhca::Listener> behind_;
-  };
+  void posts(WatchedPd& pd, vhca::Qp& qp, const vhca::SendWr& wr) override {
+    uint64_t bytes = 0;
+    for (int i = 0; i < wr.num_sge; ++i) bytes += wr.sg_list[i].length;
+    if (wr.opcode == IBV_WR_RDMA_WRITE_WITH_IMM && bytes >= least_bytes_)
+      last_ = {&pd, &qp, wr.wr.rdma.remote_addr, wr.wr.rdma.rkey};
+  }
 
   const uint32_t least_bytes_;
   Last last_;
 };
-
-inline base::Result<std::unique_ptr<vhca::Qp>> LateWriterDevice::WatchedPd::create_qp(
-    const vhca::QpOptions& options) {
-  BRAID_TRY(std::unique_ptr<vhca::Qp> qp, behind_->create_qp(options));
-  return std::unique_ptr<vhca::Qp>(std::make_unique<WatchedQp>(device_, *this, std::move(qp)));
-}
-
-inline base::Task<base::Result<std::unique_ptr<vhca::ConnectRequest>>>
-LateWriterDevice::WatchedListener::next() {
-  BRAID_CO_TRY(std::unique_ptr<vhca::ConnectRequest> request, co_await behind_->next());
-  co_return std::unique_ptr<vhca::ConnectRequest>(
-      std::make_unique<WatchedRequest>(std::move(request)));
-}
 
 }  // namespace braid::trs::testing

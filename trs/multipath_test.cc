@@ -45,7 +45,8 @@ TEST_F(Multipath, RequestsLeaveADeviceWhoseLinkIsDownAtOnce) {
   auto writes = make_writes(12);
   submit_all(writes);
   const uint64_t cut_ns = client->home().now_ns();
-  ASSERT_EQ(client->session->device_down(*client->device), 1u);
+  const vhca::Device* const adapter[] = {client->device.get()};
+  ASSERT_EQ(client->session->link_down(adapter, 1), 1u);
   ASSERT_TRUE(until([&] { return all_done(writes); }));
   EXPECT_LT(client->home().now_ns() - cut_ns, 10 * kMillisecond);
   expect_written_once(writes);
@@ -59,8 +60,23 @@ TEST_F(Multipath, ALinkThatIsDownAndNoOtherChangesNothing) {
   std::optional<base::Status> removed;
   remove_path(1, removed);
   ASSERT_TRUE(until([&] { return removed.has_value(); }));
-  EXPECT_EQ(client->session->device_down(*client->device), 0u);
+  const vhca::Device* const adapter[] = {client->device.get()};
+  EXPECT_EQ(client->session->link_down(adapter, 1), 0u);
   EXPECT_EQ(up(), 1u) << "it may come back before anybody has noticed";
+}
+
+TEST_F(Multipath, ALinkOfAnotherPortChangesNothing) {
+  connect_both();
+  const vhca::Device* const adapter[] = {client->device.get()};
+  EXPECT_EQ(client->session->link_down(adapter, 2), 0u);
+  EXPECT_EQ(up(), 2u);
+}
+
+TEST_F(Multipath, AnAdapterThatIsOpenTwiceIsNoOtherWay) {
+  connect_both();
+  const vhca::Device* const adapter[] = {client->device.get(), client->more_devices.at(0).get()};
+  EXPECT_EQ(client->session->link_down(adapter, 1), 0u);
+  EXPECT_EQ(up(), 2u);
 }
 
 TEST_F(Multipath, RequestsWhoseAnswersAreLostAreAnsweredAgain) {

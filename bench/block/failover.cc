@@ -59,7 +59,10 @@ class FailoverClient {
         side_.reactor->run_until_done(bnbd::RemoteSession::open(*devices_[0], std::move(options))));
     for (unsigned port = 0; port < kPorts; ++port) {
       events_[port].emplace(*side_.reactor, *devices_[port],
-                            [this](vhca::Device& down) { session_->device_down(down); });
+                            [this](const vhca::Device& down, uint8_t its_port) {
+                              const vhca::Device* const adapter[] = {&down};
+                              session_->link_down(adapter, its_port);
+                            });
     }
     remote_ = open_export(side_, *session_, kStoreExport);
     load_.emplace(*side_.reactor, *remote_, kWork);

@@ -11,13 +11,10 @@
 #include <CLI/CLI.hpp>
 #include <cerrno>
 #include <cstdarg>
-#include <deque>
 
-#include "bench/braid_side.h"
+#include "bench/profile/both_ends.h"
+#include "bench/profile/stepper.h"
 #include "bench/workload.h"
-#include "bnbd/remote.h"
-#include "bnbd/server.h"
-#include "vhca/soft_device.h"
 
 // Valgrind 3.19 does not know pidfd_open. Here the only peer is this process itself, which lives:
 // a pipe to which nobody writes says the same. Everything else goes to the kernel.
@@ -48,109 +45,51 @@ extern "C" long syscall(long number, ...) noexcept {  // NOLINT: libc's
 
 namespace {
 
-using namespace braid;  // NOLINT: a program's only file
+/// While each instruction is looked at a request takes seconds: time for heartbeats and for sleep.
+bool time_stands_still = false;
 
-constexpr const char* kExport = "profile";
-constexpr uint64_t kStoreBytes = 16 << 20;
+}  // namespace
 
-/// Both ends, each with its device and reactor, which take their turns one after the other.
-class BothEnds {
- public:
-  BothEnds() {
-    server_device_ = bench::must(vhca::create_soft_device(*server_.host, *server_.reactor));
-    client_device_ = bench::must(vhca::create_soft_device(*client_.host, *client_.reactor));
-    bnbd::ExportServerOptions serve;
-    serve.named.push_back(
-        {.kind = bnbd::NamedExport::Kind::kMemory, .name = kExport, .size_bytes = kStoreBytes});
-    serve.transport.listen = {.ip = "127.0.0.1", .port = 0};
-    serve.transport.reactors = {server_.reactor.get()};
-    exports_ = bench::must(bnbd::ExportServer::create(*server_device_, serve));
-    bnbd::RemoteSessionOptions options;
-    options.transport.session_name = "profile";
-    options.transport.server = exports_->address();
-    options.transport.reactors = {client_.reactor.get()};
-    session_ = bench::must(run(bnbd::RemoteSession::open(*client_device_, options)));
-    bnbd::RemoteDeviceOptions device;
-    device.name = kExport;
-    remote_ = bench::must(run(session_->open_device(device)));
-  }
-  ~BothEnds() {
-    run(remote_->close());
-    run(session_->close());
-    (void)run(exports_->stop());
-  }
-  BothEnds(const BothEnds&) = delete;
-  BothEnds& operator=(const BothEnds&) = delete;
-
-  bnbd::RemoteDevice& remote() { return *remote_; }
-  void turn() {
-    client_.reactor->turn();
-    server_.reactor->turn();
-  }
-
- private:
-  template <typename T>
-  T run(base::Task<T> task) {
-    task.start();
-    while (!task.done()) turn();
-    return task.take();
-  }
-
-  bench::BraidSide server_, client_;
-  std::unique_ptr<vhca::Device> server_device_, client_device_;
-  std::unique_ptr<bnbd::ExportServer> exports_;
-  std::unique_ptr<bnbd::RemoteSession> session_;
-  std::unique_ptr<bnbd::RemoteDevice> remote_;
-};
-
-struct Job {
-  BothEnds& ends;
-  uint64_t left = 0;  // still to be submitted
-  uint64_t open = 0;
-  bench::Random random{2};
-
-  void submit(bnbd::BlockRequest& request) {
-    --left;
-    ++open;
-    request.offset_bytes = random.below(kStoreBytes / bench::kBlockBytes) * bench::kBlockBytes;
-    ends.remote().submit(request);
-  }
-};
-
-void run_all(Job& job, std::deque<bnbd::BlockRequest>& requests) {
-  for (bnbd::BlockRequest& request : requests) {
-    if (job.left > 0) job.submit(request);
-  }
-  while (job.open > 0) job.ends.turn();
+extern "C" int clock_gettime(clockid_t clock, timespec* time) noexcept {  // NOLINT: libc's
+  static timespec last{};
+  if (!time_stands_still && ::syscall(SYS_clock_gettime, clock, &last) != 0) return -1;
+  *time = last;
+  return 0;
 }
 
+namespace {
+
+using namespace braid;  // NOLINT: a program's only file
+
 void profile(const bench::BlockWork& work, uint64_t count) {
-  BothEnds ends;
-  const auto region = bench::must(ends.remote().create_region(work.depth * bench::kBlockBytes));
-  Job job{.ends = ends};
-  std::deque<bnbd::BlockRequest> requests(work.depth);
-  std::byte* place = region->data();
-  for (bnbd::BlockRequest& request : requests) {
-    request.op = work.write ? bnbd::BlockOp::kWrite : bnbd::BlockOp::kRead;
-    request.length_bytes = bench::kBlockBytes;
-    request.buffer = {.region = region.get(), .address = place};
-    place += bench::kBlockBytes;
-    request.context = &job;
-    request.done = [](bnbd::BlockRequest& done, base::Errc status) {
-      bench::must(status, "a request to the server");
-      auto& all = *static_cast<Job*>(done.context);
-      --all.open;
-      if (all.left > 0) all.submit(done);
-    };
-  }
+  bench::BothEnds ends;
+  bench::BothEndsJob job(ends, work);
   constexpr uint64_t kWarmUp = 1000;
-  job.left = kWarmUp;
-  run_all(job, requests);
-  job.left = count;
+  job.run(kWarmUp);
   CALLGRIND_TOGGLE_COLLECT;
-  run_all(job, requests);
+  job.run(count);
   CALLGRIND_TOGGLE_COLLECT;
   fmt::print("{} of {} done\n", count, to_string(work));
+}
+
+/// Exit code 3: it takes what it should not.
+int tell_steps(const bench::BlockWork& work) {
+  auto steps = bench::count_steps([&](void (*mark)()) {
+    bench::BothEnds ends;
+    bench::BothEndsJob job(ends, work);
+    constexpr uint64_t kWarmUp = 1000;
+    job.run(kWarmUp);
+    time_stands_still = true;
+    mark();
+    job.run(1);
+    mark();
+    return uint64_t{1};
+  });
+  const bench::Steps taken = bench::must(std::move(steps));
+  fmt::print("{}: {} instructions, {} system calls, {} allocations, {} mutexes, {} locked\n",
+             to_string(work), taken.instructions, taken.system_calls, taken.allocations,
+             taken.mutexes, taken.locked);
+  return taken.system_calls + taken.allocations + taken.mutexes + taken.locked == 0 ? 0 : 3;
 }
 
 }  // namespace
@@ -163,8 +102,11 @@ int main(int argc, char** argv) {
   app.add_flag("--write", work.write, "writes, not reads");
   app.add_option("--depth", work.depth, "requests at a time")->check(CLI::Range(1, 128));
   app.add_option("--count", count, "requests counted")->check(CLI::Range(1, 10'000'000));
+  bool steps = false;
+  app.add_flag("--steps", steps, "one request: what it takes of kernel, heap and locks; 3 if any");
   CLI11_PARSE(app, argc, argv);
   try {
+    if (steps) return tell_steps(work);
     profile(work, count);
   } catch (const std::exception& e) {
     fmt::print(stderr, "braid-profile: {}\n", e.what());

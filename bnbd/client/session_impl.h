@@ -57,8 +57,8 @@ class SessionImpl final : public RemoteSession, private trs::SessionUser {
   std::vector<trs::ClientStatistics> statistics_by_reactor() const override;
   std::string server_text() const override;
   void drop_path(std::string_view why) override { transport_->drop_path(why); }
-  size_t device_down(const vhca::Device& device) override {
-    return transport_->device_down(device);
+  size_t link_down(std::span<const vhca::Device* const> adapter, uint8_t port) override {
+    return transport_->link_down(adapter, port);
   }
   std::string explain() const override { return transport_->explain(); }
   base::Result<size_t> add_path(const RemotePath& path) override;

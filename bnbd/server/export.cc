@@ -77,6 +77,7 @@ ExportTable::ExportTable(base::Reactor& reactor, const ExportServerOptions& opti
       door_(door),
       log_(reactor.log().child("export")),
       comings_(reactor, log_, {.burst = 200, .per_second = 10}),
+      losses_(reactor, log_, {.burst = 10, .per_second = 1}),
       tenures_(reactor),
       look_timer_(&ExportTable::look_due, this),
       flushed_(std::make_shared<base::Signal>(reactor)),

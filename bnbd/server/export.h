@@ -26,9 +26,18 @@ struct SessionDevice;
 class Door;
 class ExportTable;
 
+/// Of failed flushes a file has a mark, for the next process.
+enum class MarkState : uint8_t {
+  kNone,  // none has failed since another process had the file, or it is memory
+  kDue,   // to be left at the next chance: it could not be left yet
+  kLeft,
+  kImpossible,  // the file keeps none
+};
+
 /// Flushes of one device that have failed in this process.
 struct Failures {
   uint64_t flushes = 0;
+  MarkState mark = MarkState::kNone;
   uint64_t incarnation = 0;      // of the device, but for the mark of this process
   uint64_t marked_as = 0;        // its incarnation with that; 0: there is none
   std::string name;              // of the export, when it was opened last
@@ -118,8 +127,8 @@ class ExportTable {
   /// of the kernel's cache.
   void release(Export& found);
   /// From now on files are closed as they are: what the kernel cannot write then it is to tell the
-  /// next process, and a flush of this one would take that word.
-  void begin_stop() { stopping_ = true; }
+  /// next process, and a flush of this one would take that word. Marks that are due are left.
+  void begin_stop();
   /// Until no file is being flushed to be closed, or marked; the value says nothing.
   base::Task<bool> all_flushed();
   /// A flush, or a FUA write, that ended well while the export's own flush is under way, which may
@@ -139,6 +148,7 @@ class ExportTable {
   bool flush_to_close(Export& found);
   void flushed_to_close(Export& found, base::Errc status);
   void count_failure(Failures& failures);
+  void leave_mark(Failures& failures);
   uint64_t random();
   base::Task<void> take_incarnation(Failures& failures, uint64_t found);
   base::Task<void> mark(Failures& failures, std::shared_ptr<base::File> file);
@@ -160,6 +170,7 @@ class ExportTable {
   Door& door_;
   base::Logger log_;
   base::LimitedLog comings_;  // what clients open and close
+  base::LimitedLog losses_;   // what cannot be noted of failed flushes
   ExportRoot root_;
   TenureTable tenures_;
   std::vector<std::unique_ptr<Export>> exports_;

@@ -41,9 +41,11 @@ Errc ExportTable::settle_flush(const RequestSlot& slot, Errc status) {
   const bool of_others = block.op == BlockOp::kFlush || block.preflush;
   if (status != Errc::kOk) {
     count_failure(*holder.exported.failures);
-  } else if (slot.flushes_failed != failed ||
-             (of_others && !holder.told.may_vouch(failed, connection))) {
-    status = Errc::kIo;
+  } else {
+    leave_mark(*holder.exported.failures);
+    const bool others_failed =
+        slot.flushes_failed != failed || (of_others && !holder.told.may_vouch(failed, connection));
+    if (others_failed) status = Errc::kIo;
   }
   if (of_others && status != Errc::kOk) {
     holder.told.tell(failed, connection, slot.request);
@@ -100,18 +102,23 @@ bool ExportTable::holds_back(RequestSlot& slot, Errc status) {
   return true;
 }
 
-/// The first one leaves the mark for the next process, which does for those that follow: no client
-/// is told by this one what the mark makes of the incarnation.
 void ExportTable::count_failure(Failures& failures) {
   ++failures.flushes;
+  if (failures.is_file && failures.mark == MarkState::kNone) failures.mark = MarkState::kDue;
+  leave_mark(failures);
+}
+
+/// For the next process. No client is told by this one what the mark makes of the incarnation.
+void ExportTable::leave_mark(Failures& failures) {
+  if (failures.mark != MarkState::kDue || failures.marking) return;
   std::shared_ptr<base::File> file = failures.at.lock();
-  if (!file || failures.marked_as != 0 || failures.marking) return;
-  if (reactor_.host().mutant("loss-unmarked")) return;
+  if (!file || reactor_.host().mutant("loss-unmarked")) return;
   failures.marking = true;
   failures.mark_task = mark(failures, std::move(file));
   failures.mark_task.start();
 }
 
+/// What hurts the flushes may hurt the mark as well: it stays due then.
 base::Task<void> ExportTable::mark(Failures& failures, std::shared_ptr<base::File> file) {
   // The worker may outlive this table.
   const auto marked_as = std::make_shared<base::Result<uint64_t>>(uint64_t{0});
@@ -124,31 +131,45 @@ base::Task<void> ExportTable::mark(Failures& failures, std::shared_ptr<base::Fil
   failures.marking = false;
   if (marked_as->ok()) {
     failures.marked_as = **marked_as;
+    failures.mark = MarkState::kLeft;
   } else {
-    log_.warning("{}: that a flush has failed cannot be noted at the file, for the next server: {}",
-                 failures.name, marked_as->error().message());
+    if (marked_as->code() == Errc::kNotSupported) failures.mark = MarkState::kImpossible;
+    losses_.warning(
+        "{}: that a flush has failed cannot be noted at the file, for the next server: {}",
+        failures.name, marked_as->error().message());
   }
   flushed_->notify_all();
 }
 
-/// A file that was just opened may have the mark of this process, whose failures count apart.
+/// A file that was just opened may have the mark of this process, whose failures count apart. Or
+/// another process has left one since, of which all clients hear.
 base::Task<void> ExportTable::take_incarnation(Failures& failures, uint64_t found) {
   const std::shared_ptr<base::Signal> flushed = flushed_;
   while (failures.marking) co_await flushed->wait();
-  if (found == failures.marked_as) co_return;
-  failures.incarnation = found;
-  failures.marked_as = 0;  // another process has had the file since
+  if (found == failures.incarnation) {
+    if (failures.mark == MarkState::kLeft) failures.mark = MarkState::kDue;  // taken away
+  } else if (found != failures.marked_as) {
+    failures.incarnation = found;
+    failures.marked_as = 0;
+    failures.mark = MarkState::kNone;
+  }
+  leave_mark(failures);
 }
 
 void ExportTable::tell_failures() {
   for (const auto& [identity, failures] : failures_) {
-    if (!failures.is_file || failures.flushes == 0 || failures.marked_as != 0) continue;
+    if (failures.mark != MarkState::kDue && failures.mark != MarkState::kImpossible) continue;
     log_.error(
         "{}: {} flushes have failed since this server was started, and the next one does not know: "
         "a client that is away now, or has not seen its answer, may not hear that what it wrote "
         "before is lost",
         failures.name, failures.flushes);
   }
+}
+
+void ExportTable::begin_stop() {
+  stopping_ = true;
+  for (auto& [identity, failures] : failures_) leave_mark(failures);
 }
 
 base::Task<bool> ExportTable::all_flushed() {

@@ -32,6 +32,8 @@ class Victims {
   virtual void kill_client(size_t index, bool power) = 0;
   virtual void start_client(size_t index) = 0;
   virtual void disk_may_fail(size_t device, bool on) = 0;
+  /// With the next failure, until a flush has ended well behind it.
+  virtual void marks_may_fail(size_t device) = 0;
   virtual void disk_may_fill(size_t device, bool on) = 0;
   virtual void disk_may_lie(size_t device, bool on) = 0;
   /// The operator of its server, which runs.
@@ -123,7 +125,7 @@ class Injector {
   bool kill_all();
   bool fail_adapter(FaultKind kind, const Target& target);
   void start_later(bool of_server, size_t index, uint64_t down_ms);
-  void disk_error(size_t device, const std::string& key, uint64_t duration_ns);
+  void disk_error(size_t device, const std::string& key, uint64_t duration_ns, bool marks);
   void plan_errors_at_close();
   void fail_at_close(size_t device);
   bool disk_short(base::sim::SimDisk& disk, const std::string& key, uint64_t duration_ns);

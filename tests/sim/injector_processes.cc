@@ -202,7 +202,7 @@ bool Injector::disk_fault(FaultKind kind, size_t device) {
   const auto& counters = disk->counters();
   switch (kind) {
     case FaultKind::kDiskError:
-      disk_error(device, key, duration_ns);
+      disk_error(device, key, duration_ns, /*marks=*/false);
       break;
     case FaultKind::kDiskFull:
       disk->faults.full = true;
@@ -234,15 +234,19 @@ bool Injector::disk_fault(FaultKind kind, size_t device) {
   return true;
 }
 
-void Injector::disk_error(size_t device, const std::string& key, uint64_t duration_ns) {
+/// `marks`: the file can be marked all the time.
+void Injector::disk_error(size_t device, const std::string& key, uint64_t duration_ns, bool marks) {
   base::sim::SimDisk* const disk = victims_.disk(device);
   disk->faults.errors_per_million = static_cast<uint32_t>(random_.between(50'000, 1'000'000));
   disk->faults.sets_undurably = disk->faults.errors_per_million % 2 != 0;
+  disk->faults.keeps_no_mark = !marks && disk->faults.errors_per_million % 8 == 3;
+  if (disk->faults.keeps_no_mark) victims_.marks_may_fail(device);
   victims_.disk_may_fail(device, true);
   for_a_while(
       FaultKind::kDiskError, key, duration_ns,
       [this, disk, device] {
         disk->faults.errors_per_million = 0;
+        disk->faults.keeps_no_mark = false;
         victims_.disk_may_fail(device, false);
       },
       [disk] { return disk->counters().errors; });
@@ -271,7 +275,7 @@ void Injector::fail_at_close(size_t device) {
   cut_paths(FaultKind::kPartition, paths, away_ns);
   // When what was under way has been done.
   world_.after(20 * kMillisecond, [this, device, key, away_ns] {
-    if (active_) disk_error(device, key, away_ns - 40 * kMillisecond);
+    if (active_) disk_error(device, key, away_ns - 40 * kMillisecond, /*marks=*/true);
   });
   world_.after(away_ns + random_.between(300, 1000) * kMillisecond, [this, server] {
     if (!active_ || victims_.server(server) == nullptr) return;

@@ -64,6 +64,7 @@ class Judge {
   void check_gave_up(size_t client, size_t server);
   /// A disk error was injected into a device's disk, or ended.
   void disk_may_fail(size_t device, bool on);
+  void marks_may_fail(size_t device) { devices_[device].failures.marks_may_fail(); }
   /// The same: there may be no room for what is written.
   void disk_may_fill(size_t device, bool on);
   /// Its disk acknowledges flushes and FUA writes and may not do them.

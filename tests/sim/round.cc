@@ -101,6 +101,7 @@ class Round : private Victims {
   void kill_client(size_t index, bool power) override;
   void start_client(size_t index) override;
   void disk_may_fail(size_t device, bool on) override { judge_.disk_may_fail(device, on); }
+  void marks_may_fail(size_t device) override { judge_.marks_may_fail(device); }
   void disk_may_fill(size_t device, bool on) override { judge_.disk_may_fill(device, on); }
   void disk_may_lie(size_t device, bool on) override { judge_.disk_may_lie(device, on); }
   void operator_closes(size_t device) override {

@@ -60,6 +60,7 @@ base::Task<base::Status> Path::make_connections(bool begins, uint64_t deadline_n
     if (lost_) co_return *why_;
     if (cid == 0) {
       granted_ = outcome.granted;
+      port_ = outcome.port;
       base::Status status;
       if (session_.key() != nullptr) status = co_await prove(deadline_ns);
       if (status.ok()) status = session_.accept_limits(granted_, begins);

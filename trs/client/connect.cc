@@ -142,6 +142,7 @@ base::Task<ConnectOutcome> Lane::try_connect(wire::ConnReq request, uint64_t tim
     co_return outcome;
   }
   outcome.granted = *granted;
+  outcome.port = connection_->qp().query().port_num;
   std::vector<uint32_t> messages;
   if (service) messages = message_bytes(*granted, queue_.session().key() != nullptr);
   outcome.status = connection_->post_receives(messages, (granted->flags & wire::kNewRkey) != 0);

@@ -54,6 +54,7 @@ struct PermitPlan {
 struct ConnectOutcome {
   base::Status status;
   int rejected_errno = 0;  // the server's, if it refused
+  uint8_t port = 0;        // of our device, by which the connection goes; 0: not known
   wire::ConnRsp granted;
 };
 

@@ -30,6 +30,8 @@ class Path {
   size_t number() const { return number_; }
   const vhca::Address& server() const { return options_.server; }
   size_t device_index() const { return options_.device; }
+  /// Of that device, once it has been connected; 0: not known.
+  uint8_t port() const { return port_; }
   const wire::Uuid& uuid() const { return uuid_; }
   /// Requests may flow by it.
   bool connected() const { return state_.is(ClientPathState::kConnected) && !lost_; }
@@ -118,6 +120,7 @@ class Path {
   uint16_t recon_cnt_ = 0;  // of the present attempt
   wire::ConnReq request_;   // the last connect of the present attempt, without proof
   wire::ConnRsp granted_;   // of the present attempt
+  uint8_t port_ = 0;        // of its first connection
   std::optional<ClientHandshake> handshake_;  // of the present attempt, if there is a key
   std::optional<base::Status> proof_;         // how it went
   std::optional<wire::InfoReq> asked_;        // the info request that was sent

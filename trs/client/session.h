@@ -94,7 +94,7 @@ class Session final : public ClientSession {
   // --- ClientSession
   base::Task<void> close() override;
   void drop_path(std::string_view why) override;
-  size_t device_down(const vhca::Device& device) override;
+  size_t link_down(std::span<const vhca::Device* const> adapter, uint8_t port) override;
   void set_lost_after(uint64_t lost_after_ns) override;
   uint64_t lineage() const override { return lineage_; }
   SessionState state() const override;

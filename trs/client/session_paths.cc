@@ -88,22 +88,28 @@ base::Status Session::reconnect_path(size_t id) {
   return {};
 }
 
-size_t Session::device_down(const vhca::Device& device) {
-  std::vector<Path*> by_it;
+size_t Session::link_down(std::span<const vhca::Device* const> adapter, uint8_t port) {
+  const auto goes_by_it = [&](const Path& path) {
+    const vhca::Device* const device = &domain_.device(path.device_index());
+    return std::find(adapter.begin(), adapter.end(), device) != adapter.end() &&
+           (path.port() == port || path.port() == 0);
+  };
+  std::vector<Path*> lost;
   bool another = false;
   for (const auto& path : paths_) {
     if (!path || !path->connected()) continue;
-    if (&domain_.device(path->device_index()) == &device) {
-      by_it.push_back(path.get());
+    if (goes_by_it(*path)) {
+      lost.push_back(path.get());
     } else {
       another = true;
     }
   }
   if (!another) return 0;
-  for (Path* const path : by_it) {
-    path->lose(make_error(Errc::kDisconnected, "the link of {} is down", device.info().name));
+  for (Path* const path : lost) {
+    path->lose(make_error(Errc::kDisconnected, "the link of {} port {} is down",
+                          domain_.device(path->device_index()).info().name, port));
   }
-  return by_it.size();
+  return lost.size();
 }
 
 std::vector<PathStatus> Session::paths() const {

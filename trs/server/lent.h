@@ -41,16 +41,37 @@ class LentMemory final : public vhca::Mr {
 /// How many registrations of a device lent memory may have, of all its paths: without those of
 /// chunks no client could be served at all.
 struct LentQuota {
-  size_t used = 0;
+  size_t used = 0;  // what is kept for paths that may come back included
   size_t max = 0;
+};
+
+/// What a session has of the quota of a device. A path that is lost leaves its part: it can come
+/// back only if it can register all that its session answers from, whatever others have taken
+/// since. Goes with the session.
+class LentShare {
+ public:
+  explicit LentShare(LentQuota& quota) : quota_(quota) {}
+  ~LentShare() { quota_.used -= kept_; }
+  LentShare(const LentShare&) = delete;
+  LentShare& operator=(const LentShare&) = delete;
+
+  const LentQuota& quota() const { return quota_; }
+  bool room() const { return kept_ > 0 || quota_.used < quota_.max; }
+  void take() { kept_ > 0 ? --kept_ : ++quota_.used; }
+  void give_back() { --quota_.used; }
+  void keep(size_t count) { kept_ += count; }
+
+ private:
+  LentQuota& quota_;
+  size_t kept_ = 0;  // of quota_.used
 };
 
 /// What a path has registered, by slot. A queue looks up what was put there before its session used
 /// it; meanwhile others come and go, each in memory of its own.
 class LentTable {
  public:
-  explicit LentTable(LentQuota& quota) : quota_(quota) {}
-  ~LentTable() { quota_.used -= count_; }
+  explicit LentTable(LentShare& share) : share_(share) {}
+  ~LentTable() { share_.keep(count_); }
   LentTable(const LentTable&) = delete;
   LentTable& operator=(const LentTable&) = delete;
 
@@ -59,32 +80,30 @@ class LentTable {
     return block != nullptr && (*block)[slot % kBlock] != nullptr;
   }
   /// Any thread, as above.
-  uint32_t lkey(uint32_t slot) const {
-    return (*blocks_[slot / kBlock])[slot % kBlock]->lkey;
-  }
+  uint32_t lkey(uint32_t slot) const { return (*blocks_[slot / kBlock])[slot % kBlock]->lkey; }
   /// Whether the device has one more for lent memory. What is under way at that moment is not
   /// counted.
-  bool room() const { return quota_.used < quota_.max; }
+  bool room() const { return share_.room(); }
   /// The slot is free.
   void put(uint32_t slot, std::unique_ptr<vhca::Mr> registered) {
     auto& block = blocks_[slot / kBlock];
     if (!block) block = std::make_unique<Block>();
     (*block)[slot % kBlock] = std::move(registered);
-    ++quota_.used;
+    share_.take();
     ++count_;
   }
   void take_back(uint32_t slot) {
     if (!has(slot)) return;
     (*blocks_[slot / kBlock])[slot % kBlock].reset();
-    --quota_.used;
+    share_.give_back();
     --count_;
   }
 
  private:
   static constexpr uint32_t kBlock = 64;
   using Block = std::array<std::unique_ptr<vhca::Mr>, kBlock>;
-  LentQuota& quota_;
-  size_t count_ = 0;  // of quota_.used
+  LentShare& share_;
+  size_t count_ = 0;
   std::array<std::unique_ptr<Block>, kLentMax / kBlock> blocks_;
 };
 

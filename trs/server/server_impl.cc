@@ -92,8 +92,7 @@ base::Status ServerImpl::add_endpoint(vhca::Device& device, const vhca::Address&
   endpoint->device = &device;
   BRAID_TRY(endpoint->listener, device.listen(home_, listen, kBacklog));
   endpoints_.push_back(std::move(endpoint));
-  lent_quotas_.push_back(std::make_unique<LentQuota>());
-  lent_quotas_.back()->max = static_cast<size_t>(std::max(device.query().max_mr, 0)) / 2;
+  lent_quotas_[&device].max = static_cast<size_t>(std::max(device.query().max_mr, 0)) / 2;
   return {};
 }
 

@@ -67,7 +67,7 @@ class ServerImpl final : public Server {
   }
   /// Whether the session of a path that is complete, and was half open until now, may open.
   base::Status check_room(Path& path) const;
-  LentQuota& lent_quota(size_t endpoint) { return *lent_quotas_[endpoint]; }
+  LentQuota& lent_quota(size_t endpoint) { return lent_quotas_.at(endpoints_[endpoint]->device); }
   void take_back(uint32_t slot);
   /// A line about a peer that misbehaves; at most a few of an address are written per second.
   void complain(const std::string& peer_text, const std::string& line) {
@@ -117,7 +117,7 @@ class ServerImpl final : public Server {
   base::Reactor& home_;
   base::LimitedLog complaints_, comings_;
   std::array<LentMemory*, kLentMax> lent_{};
-  std::vector<std::unique_ptr<LentQuota>> lent_quotas_;  // by endpoint
+  std::map<const vhca::Device*, LentQuota> lent_quotas_;
   std::atomic<size_t> session_count_{0};  // of sessions_, for the workers
   std::vector<std::unique_ptr<Worker>> workers_;
   std::map<std::string, std::weak_ptr<TurnShare[]>> turn_shares_;  // by client

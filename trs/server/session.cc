@@ -104,6 +104,13 @@ ChunkGuard Session::guard() const {
   return can ? ChunkGuard::kWindows : ChunkGuard::kCopy;
 }
 
+LentShare& Session::lent_share(size_t endpoint) {
+  LentQuota& quota = server_.lent_quota(endpoint);
+  for (const auto& share : lent_shares_)
+    if (&share->quota() == &quota) return *share;
+  return *lent_shares_.emplace_back(std::make_unique<LentShare>(quota));
+}
+
 KnownSession Session::known(const wire::ConnReq& request) const {
   KnownSession known;
   known.live = live();

@@ -120,6 +120,7 @@ class Session final : public ServerSession {
   void slice_quiet();
   const std::shared_ptr<base::Segment>& chunks() const { return chunks_; }
   const LentUses& lent() const { return lent_; }
+  LentShare& lent_share(size_t endpoint);
   /// The same for all paths. Without the promise that each chunk keeps to one connection, one
   /// thread must have them all.
   Worker& worker_of(uint16_t cid);
@@ -196,11 +197,12 @@ class Session final : public ServerSession {
 
   std::shared_ptr<base::Segment> chunks_;
   LentUses lent_;
-  std::unique_ptr<Request[]> requests_;         // by chunk index
-  std::unique_ptr<std::byte[]> headers_;        // of these; in use as far as they are
-  std::shared_ptr<TurnShare[]> turn_shares_;    // by worker
-  std::vector<std::unique_ptr<Slice>> slices_;  // by cid; one if the client pins nothing
-  std::vector<std::unique_ptr<Path>> paths_;    // those that end included
+  std::vector<std::unique_ptr<LentShare>> lent_shares_;  // of devices by which it had paths
+  std::unique_ptr<Request[]> requests_;                  // by chunk index
+  std::unique_ptr<std::byte[]> headers_;                 // of these; in use as far as they are
+  std::shared_ptr<TurnShare[]> turn_shares_;             // by worker
+  std::vector<std::unique_ptr<Slice>> slices_;           // by cid; one if the client pins nothing
+  std::vector<std::unique_ptr<Path>> paths_;             // those that end included
   // One per pair of paths that are there: what is asked of others is answered at once, and who has
   // gone waits no more.
   std::vector<PendingFence> fences_;

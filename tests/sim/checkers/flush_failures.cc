@@ -30,7 +30,7 @@ void DiskFailures::succeeded(uint64_t begin_ns, uint64_t now_ns) {
 }
 
 bool DiskFailures::may_die_unmarked(uint64_t now_ns) const {
-  return may_fail() || of_dead_ || now_ns - off_ns_ < kMarkingNs;
+  return may_fail() || unmarked_ || of_dead_ || now_ns - off_ns_ < kMarkingNs;
 }
 
 void DiskFailures::server_died(uint64_t now_ns) {

@@ -37,7 +37,13 @@ class DiskFailures {
   /// for the next one, soon after a failure. Nobody does that for what a dead one had handed over.
   bool may_die_unmarked(uint64_t now_ns) const;
   /// A flush has told all of it, well or not.
-  void told() { may_be_forgotten_ = may_fail(); }
+  void told() {
+    may_be_forgotten_ = may_fail();
+    unmarked_ = unmarked_ && may_fail();
+  }
+  /// With the failures that begin now: a mark that could not be left is left behind a flush that
+  /// ends well.
+  void marks_may_fail() { unmarked_ = true; }
 
  private:
   uint32_t kinds_ = 0;
@@ -45,7 +51,8 @@ class DiskFailures {
   bool heard_ = true;
   bool in_this_process_ = false;
   bool may_be_forgotten_ = false;
-  bool of_dead_ = false;  // perhaps: a flush that a dead process had handed over
+  bool unmarked_ = false;  // perhaps
+  bool of_dead_ = false;   // perhaps: a flush that a dead process had handed over
   uint64_t off_ns_ = 0;
   uint64_t died_ns_ = 0;  // 0: never
   uint64_t heard_ns_ = 0;

@@ -13,9 +13,9 @@ using base::Status;
 using base::Task;
 
 namespace {
-// An honest peer announces at most this many before its own handshake message. Each holds a
-// descriptor.
-constexpr size_t kEarlyMax = 2048;
+// An honest peer announces all its segments before its own handshake message, and may retire those
+// that go meanwhile. Each announcement holds a descriptor.
+constexpr size_t kEarlyMax = 2 * kSegmentsMax;
 }  // namespace
 
 Result<Received> receive_cm_message(base::LocalSocket& socket) {

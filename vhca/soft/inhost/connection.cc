@@ -10,10 +10,13 @@ using base::Errc;
 using base::make_error;
 using base::Result;
 using base::Status;
+using base::Task;
 
 /// Receives in the segment of a QP with an SRQ, which are posted one by one; slots are twice as
 /// many.
 constexpr uint32_t kSharedReceives = 64;
+/// How long a peer that was told of much is left to read it.
+constexpr uint64_t kReadingNs = 100'000;
 
 // --- ChannelOwner
 
@@ -104,14 +107,30 @@ Result<LinkParts> PendingEnd::make_parts(const std::shared_ptr<Channel>& channel
   return parts;
 }
 
-Status PendingEnd::establish(const std::shared_ptr<Channel>& channel, Received& peer) {
-  BRAID_TRY(LinkParts parts, make_parts(channel, peer));
-  BRAID_CHECK(channel->attach(parts.peer));
+Task<Status> PendingEnd::establish(base::Reactor& reactor, const std::shared_ptr<Channel>& channel,
+                                   Received& peer, uint64_t deadline_ns) {
+  BRAID_CO_TRY(LinkParts parts, make_parts(channel, peer));
+  BRAID_CO_CHECK(channel->attach(parts.peer));
   // Before the peer can learn any key from us.
-  BRAID_CHECK(wire_.exports().join(channel, info_.pd));
+  Exports::Told told;
+  std::function<Status()> join = [&] { return wire_.exports().join(channel, info_.pd, told); };
+  BRAID_CO_CHECK(co_await send_when_read(reactor, *channel, deadline_ns, std::move(join)));
   auto link = std::make_unique<InHostLink>(wire_.host(), wire_.copies(), end_, std::move(parts));
-  BRAID_CHECK(end_.establish(std::move(link), peer.message.end.qp_number, parameters_));
-  return end_.start_sending();
+  BRAID_CO_CHECK(end_.establish(std::move(link), peer.message.end.qp_number, parameters_));
+  co_return end_.start_sending();
+}
+
+Task<Status> send_when_read(base::Reactor& reactor, const Channel& channel, uint64_t deadline_ns,
+                            std::function<Status()> send) {
+  for (;;) {
+    const Status sent = send();
+    if (sent.ok() || sent.error().code() != Errc::kWouldBlock) co_return sent;
+    if (reactor.now_ns() >= deadline_ns) {
+      co_return make_error(Errc::kTimedOut, "{} does not read what it is told of our memory",
+                           peer_text_of(channel.identity()));
+    }
+    co_await reactor.sleep_ns(kReadingNs);
+  }
 }
 
 // --- InHostConnection

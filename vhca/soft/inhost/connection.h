@@ -4,6 +4,7 @@
 // Threads: the connection's reactor.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -33,6 +34,11 @@ class ChannelOwner {
   std::shared_ptr<Channel> channel_;
 };
 
+/// What goes behind announcements: a socket holds some hundreds of them, and there may be thousands
+/// of segments. `channel` and what `send` has outlive the task. kTimedOut: the peer does not read.
+base::Task<base::Status> send_when_read(base::Reactor& reactor, const Channel& channel,
+                                        uint64_t deadline_ns, std::function<base::Status()> send);
+
 /// What an end brings to the handshake.
 class PendingEnd {
  public:
@@ -42,8 +48,11 @@ class PendingEnd {
 
   /// kRequest or kReply with our handles and the private data of the parameters.
   base::Status send(Channel& channel, CmKind kind);
-  /// The peer told of itself: maps its segments, announces ours, moves the QP to RTS.
-  base::Status establish(const std::shared_ptr<Channel>& channel, Received& peer);
+  /// The peer told of itself: maps its segments, announces ours, moves the QP to RTS. `channel` and
+  /// `peer` outlive the task. kTimedOut: the peer does not read of ours.
+  base::Task<base::Status> establish(base::Reactor& reactor,
+                                     const std::shared_ptr<Channel>& channel, Received& peer,
+                                     uint64_t deadline_ns);
 
  private:
   PendingEnd(InHostWire& wire, LinkEnd& end, const ConnectParameters& parameters)

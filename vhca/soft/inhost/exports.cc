@@ -106,13 +106,20 @@ void Exports::tell_locked(uint32_t pd, const CmMessage& message, const base::Han
   }
 }
 
-Status Exports::join(std::shared_ptr<Channel> channel, uint32_t pd) {
+Status Exports::join(std::shared_ptr<Channel> channel, uint32_t pd, Told& told) {
   const std::lock_guard lock(mutex_);
+  Told gone = told;
   for (Export& known : exports_) {
-    if (known.find(pd) == nullptr) continue;
+    gone.erase(known.id);
+    if (known.find(pd) == nullptr || told.contains(known.id)) continue;
     const base::Handle* const handle = &known.segment->handle();
     BRAID_CHECK(channel->send(announcement(CmKind::kSegment, known.id, known.segment->size()),
                               {&handle, 1}));
+    told.insert(known.id);
+  }
+  for (const uint32_t id : gone) {
+    BRAID_CHECK(channel->send(announcement(CmKind::kRetire, id, 0)));
+    told.erase(id);
   }
   channels_.push_back({std::move(channel), pd});
   return {};

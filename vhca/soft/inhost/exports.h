@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <vector>
 
 #include "base/host.h"
@@ -27,8 +28,11 @@ class Exports {
   /// Pairs with place(), after the key is gone and peers were fenced.
   void release(const MrPlace& place);
 
+  /// The segments that a peer has been told of before it has joined.
+  using Told = std::set<uint32_t>;
   /// Tells the peer of a QP of this PD of all segments now, and of each to come until leave().
-  base::Status join(std::shared_ptr<Channel> channel, uint32_t pd);
+  /// kWouldBlock: it has to read first what it was told of (`told`): call it again.
+  base::Status join(std::shared_ptr<Channel> channel, uint32_t pd, Told& told);
   void leave(const Channel& channel);
 
  private:

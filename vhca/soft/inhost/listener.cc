@@ -65,8 +65,12 @@ Task<Result<std::unique_ptr<Connection>>> InHostRequest::accept(base::Reactor& r
 
   ChannelOwner channel(wire_, reactor, std::move(socket_));
   // establish() announces our segments, so that the peer knows them when it reads the reply.
-  Status done = pending->establish(channel.shared(), received_);
-  if (done.ok()) done = pending->send(*channel, CmKind::kReply);
+  const uint64_t deadline_ns = reactor.now_ns() + wire_.options().handshake_bound_ns;
+  Status done = co_await pending->establish(reactor, channel.shared(), received_, deadline_ns);
+  if (done.ok()) {
+    std::function<Status()> reply = [&] { return pending->send(*channel, CmKind::kReply); };
+    done = co_await send_when_read(reactor, *channel, deadline_ns, std::move(reply));
+  }
   if (done.ok()) {
     Task<Status> ready = channel->ready();
     Task<std::optional<Status>> limited =

@@ -1,5 +1,9 @@
 // Registered memory of the in-host wire: segments that come and go while connections stand, and
 // the promise that deregistered memory is left alone.
+#include <linux/capability.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <random>
 #include <thread>
@@ -66,6 +70,42 @@ TEST(InHostMemoryTest, ManySegmentsAtATimeAreKnownToANewPeer) {
   ASSERT_TRUE(connect_pair(client, server));
   for (const Late& late : segments) {
     aim(client, late);
+    ASSERT_EQ(client.post_send(IBV_WR_RDMA_READ, 1, 0, 4096), 0);
+    Wc wc{};
+    ASSERT_EQ(client.cq->poll({&wc, 1}), 1);
+    ASSERT_EQ(wc.status, IBV_WC_SUCCESS);
+  }
+}
+
+/// As who is not root: its sockets hold some hundreds of datagrams.
+class WithoutNetAdmin {
+ public:
+  WithoutNetAdmin() {
+    EXPECT_EQ(::syscall(SYS_capget, &header_, before_), 0);
+    __user_cap_data_struct less[2] = {before_[0], before_[1]};
+    less[0].effective &= ~(1U << CAP_NET_ADMIN);
+    EXPECT_EQ(::syscall(SYS_capset, &header_, less), 0);
+  }
+  ~WithoutNetAdmin() { EXPECT_EQ(::syscall(SYS_capset, &header_, before_), 0); }
+  WithoutNetAdmin(const WithoutNetAdmin&) = delete;
+  WithoutNetAdmin& operator=(const WithoutNetAdmin&) = delete;
+
+ private:
+  __user_cap_header_struct header_{.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};
+  __user_cap_data_struct before_[2] = {};
+};
+
+TEST(InHostMemoryTest, MoreSegmentsThanASocketHoldsAreKnownToANewPeer) {
+  const WithoutNetAdmin small_sockets;
+  Party client, server;
+  std::vector<Late> of_server, of_client;
+  for (int i = 0; i < 900; ++i) {
+    of_server.push_back(register_late(server, 4096));
+    of_client.push_back(register_late(client, 4096));
+  }
+  ASSERT_TRUE(connect_pair(client, server));
+  for (size_t i : {0, 450, 899}) {
+    aim(client, of_server[i]);
     ASSERT_EQ(client.post_send(IBV_WR_RDMA_READ, 1, 0, 4096), 0);
     Wc wc{};
     ASSERT_EQ(client.cq->poll({&wc, 1}), 1);

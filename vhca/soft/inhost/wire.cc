@@ -194,10 +194,13 @@ Task<Result<ConnectResult>> InHostWire::connect(SoftDevice& device, base::Reacto
   if (received.message.kind != CmKind::kReply) {
     done = make_error(Errc::kProtocol, "the peer answered a connect request with a request");
   }
-  if (done.ok()) done = pending->establish(channel.shared(), received);
+  if (done.ok()) {
+    done = co_await pending->establish(reactor, channel.shared(), received, deadline_ns);
+  }
   if (done.ok()) {
     const CmMessage ready{.kind = CmKind::kReady};
-    done = channel->send(ready);
+    std::function<Status()> send = [&] { return channel->send(ready); };
+    done = co_await send_when_read(reactor, *channel, deadline_ns, std::move(send));
   }
   if (!done.ok()) {
     channel->disconnect_user();
