@@ -16,8 +16,8 @@ namespace {
 constexpr size_t kMessageBytesMax = 64 * 1024;
 constexpr size_t kHandlesMax = 16;
 constexpr int kBacklog = 128;
-// A device tells its peer of each of its segments, up to thousands: of the default 278 have room, of
-// this all. Who has no privilege gets what net.core.wmem_max allows, and sends the rest later.
+// A device tells its peer of each of its segments, up to thousands: the default has room for 278,
+// this for all. Who has no privilege gets what net.core.wmem_max allows, and sends the rest later.
 constexpr int kSendBytes = 4 << 20;
 
 /// Room for the descriptors of one message, aligned as the kernel wants it.

@@ -86,13 +86,22 @@ std::shared_ptr<TurnShare[]> ServerImpl::turn_shares(const std::string& client) 
   return shares;
 }
 
+/// One for each device, on how many addresses it may listen.
+LentQuota& ServerImpl::quota_of(vhca::Device& device) {
+  for (const auto& endpoint : endpoints_)
+    if (endpoint->device == &device && endpoint->lent != nullptr) return *endpoint->lent;
+  lent_quotas_.push_back(std::make_unique<LentQuota>());
+  lent_quotas_.back()->max = static_cast<size_t>(std::max(device.query().max_mr, 0)) / 2;
+  return *lent_quotas_.back();
+}
+
 base::Status ServerImpl::add_endpoint(vhca::Device& device, const vhca::Address& listen) {
   for (auto& worker : workers_) BRAID_CHECK(worker->add_endpoint(device));
   auto endpoint = std::make_unique<Endpoint>();
   endpoint->device = &device;
   BRAID_TRY(endpoint->listener, device.listen(home_, listen, kBacklog));
   endpoints_.push_back(std::move(endpoint));
-  lent_quotas_[&device].max = static_cast<size_t>(std::max(device.query().max_mr, 0)) / 2;
+  endpoints_.back()->lent = &quota_of(device);
   return {};
 }
 

@@ -67,7 +67,7 @@ class ServerImpl final : public Server {
   }
   /// Whether the session of a path that is complete, and was half open until now, may open.
   base::Status check_room(Path& path) const;
-  LentQuota& lent_quota(size_t endpoint) { return lent_quotas_.at(endpoints_[endpoint]->device); }
+  LentQuota& lent_quota(size_t endpoint) { return *endpoints_[endpoint]->lent; }
   void take_back(uint32_t slot);
   /// A line about a peer that misbehaves; at most a few of an address are written per second.
   void complain(const std::string& peer_text, const std::string& line) {
@@ -84,8 +84,10 @@ class ServerImpl final : public Server {
   struct Endpoint {
     vhca::Device* device = nullptr;
     std::unique_ptr<vhca::Listener> listener;
+    LentQuota* lent = nullptr;
     base::Task<void> accept_task;
   };
+  LentQuota& quota_of(vhca::Device& device);
   base::Status add_endpoint(vhca::Device& device, const vhca::Address& listen);
   base::Task<void> accept_loop(size_t endpoint);
   void handle(size_t endpoint, std::unique_ptr<vhca::ConnectRequest> request);
@@ -117,8 +119,8 @@ class ServerImpl final : public Server {
   base::Reactor& home_;
   base::LimitedLog complaints_, comings_;
   std::array<LentMemory*, kLentMax> lent_{};
-  std::map<const vhca::Device*, LentQuota> lent_quotas_;
-  std::atomic<size_t> session_count_{0};  // of sessions_, for the workers
+  std::vector<std::unique_ptr<LentQuota>> lent_quotas_;  // of the devices
+  std::atomic<size_t> session_count_{0};                 // of sessions_, for the workers
   std::vector<std::unique_ptr<Worker>> workers_;
   std::map<std::string, std::weak_ptr<TurnShare[]>> turn_shares_;  // by client
   size_t spreads_ = 0;
