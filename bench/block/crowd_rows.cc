@@ -85,7 +85,7 @@ void add_growth_rows(std::vector<RowPlan>& plans) {
   for (const Growth growth : {Growth::kDevices, Growth::kSessions}) {
     const std::string many =
         fmt::format("{} {}", kMany, growth == Growth::kDevices ? "devices" : "sessions");
-    RowPlan map{.name = "map each of " + many + ", p99",
+    RowPlan map{.name = "map each of " + many + ", the longest",
                 .unit = "ms",
                 .better = Better::kLower,
                 .value_target = 10};
