@@ -1,5 +1,7 @@
 #include "base/sim/host.h"
 
+#include <sys/mman.h>
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,19 +21,28 @@ namespace {
 constexpr size_t kPageBytes = 4096;
 constexpr uint64_t kWallClockAtStartNs = 1'750'000'000 * kSecond;  // some day in 2025
 
+/// Pages that are there when they are used first, as a kernel gives them: servers have segments by
+/// the thousand of which they touch little. Behind them is one that nobody may touch.
 class SegmentMemory final : public SimObject {
  public:
   explicit SegmentMemory(size_t size_bytes)
-      : size(size_bytes),
-        bytes(static_cast<std::byte*>(::operator new (size_bytes, std::align_val_t{kPageBytes}))) {
-    std::memset(bytes, 0, size_bytes);
+      : size(size_bytes), bytes(static_cast<std::byte*>(map(size_bytes + kPageBytes))) {
+    BRAID_ASSERT(::mprotect(bytes + size, kPageBytes, PROT_NONE) == 0);
   }
-  ~SegmentMemory() override { ::operator delete (bytes, std::align_val_t{kPageBytes}); }
+  ~SegmentMemory() override { ::munmap(bytes, size + kPageBytes); }
   SegmentMemory(const SegmentMemory&) = delete;
   SegmentMemory& operator=(const SegmentMemory&) = delete;
 
-  const size_t size;
+  const size_t size;  // of whole pages
   std::byte* const bytes;
+
+ private:
+  static void* map(size_t length) {
+    constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    void* const at = ::mmap(nullptr, length, PROT_READ | PROT_WRITE, kFlags, -1, 0);
+    BRAID_ASSERT(at != MAP_FAILED);
+    return at;
+  }
 };
 
 }  // namespace
