@@ -8,7 +8,18 @@ cable1=ip:10.11.0.1@ip:10.11.0.2
 linux_maps() {  # EXPORT [OPTION...]
   echo "sessname=lab path=$cable0 device_path=$1 ${*:2}" >$clt/map_device ||
     fail "rnbd_client does not map $1"
-  wait_for 20 "the device of rnbd_client" test -b /dev/rnbd0
+  local limit=$((SECONDS + 20))
+  until [[ -b /dev/rnbd0 ]]; do
+    ((SECONDS < limit)) || linux_has_no_device
+    read -rt 0.05 <>"$never" || true  # lint: allow(sleep) the time between two looks, no more
+  done
+}
+linux_has_no_device() {
+  {
+    ls -d /sys/block/rnbd* /dev/rnbd* || true
+    dmesg | tail -n 30
+  } >"$work/kernel.log" 2>&1
+  fail "rnbd_client has not made /dev/rnbd0 in 20 s"
 }
 linux_unmaps() {
   echo normal >/sys/block/rnbd0/rnbd/unmap_device || fail "rnbd_client does not unmap"
