@@ -1,13 +1,12 @@
 #include "base/sim/host.h"
 
-#include <sys/mman.h>
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
-#include <new>
+#include <memory>
 
 #include "base/reactor.h"
 #include "base/sim/fabric_impl.h"
@@ -21,28 +20,26 @@ namespace {
 constexpr size_t kPageBytes = 4096;
 constexpr uint64_t kWallClockAtStartNs = 1'750'000'000 * kSecond;  // some day in 2025
 
-/// Pages that are there when they are used first, as a kernel gives them: servers have segments by
-/// the thousand of which they touch little. Behind them is one that nobody may touch.
+/// Zeroes that take no memory before they are touched, if they are many, as a kernel gives them:
+/// servers have segments by the thousand of which they touch little.
 class SegmentMemory final : public SimObject {
  public:
   explicit SegmentMemory(size_t size_bytes)
-      : size(size_bytes), bytes(static_cast<std::byte*>(map(size_bytes + kPageBytes))) {
-    BRAID_ASSERT(::mprotect(bytes + size, kPageBytes, PROT_NONE) == 0);
+      : size(size_bytes), zeroes_(std::calloc(1, size_bytes + kPageBytes)) {
+    BRAID_ASSERT(zeroes_ != nullptr);
+    void* at = zeroes_;
+    size_t room = size + kPageBytes;
+    bytes = static_cast<std::byte*>(std::align(kPageBytes, size, at, room));
   }
-  ~SegmentMemory() override { ::munmap(bytes, size + kPageBytes); }
+  ~SegmentMemory() override { std::free(zeroes_); }
   SegmentMemory(const SegmentMemory&) = delete;
   SegmentMemory& operator=(const SegmentMemory&) = delete;
 
   const size_t size;  // of whole pages
-  std::byte* const bytes;
+  std::byte* bytes = nullptr;
 
  private:
-  static void* map(size_t length) {
-    constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-    void* const at = ::mmap(nullptr, length, PROT_READ | PROT_WRITE, kFlags, -1, 0);
-    BRAID_ASSERT(at != MAP_FAILED);
-    return at;
-  }
+  void* const zeroes_;
 };
 
 }  // namespace
