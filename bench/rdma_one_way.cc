@@ -1,8 +1,10 @@
 #include "bench/rdma_one_way.h"
 
 #include <cstring>
+#include <optional>
 
 #include "bench/braid_side.h"
+#include "bench/queue_pair.h"
 #include "bench/spin.h"
 #include "bench/workload.h"
 #include "vhca/soft_device.h"
@@ -31,8 +33,6 @@ class End {
       : length_bytes_(length_bytes), inline_(inline_data) {
     BRAID_ASSERT(length_bytes >= sizeof(uint64_t));
     device_ = must(vhca::create_soft_device(*side_.host, *side_.reactor, {}));
-    td_ = device_->create_td();
-    pd_ = must(device_->alloc_pd());
     const size_t memory_bytes = 2 * size_t{length_bytes};
     if (memory == Memory::kSegment) {
       segment_ = must(side_.host->create_segment(memory_bytes, "bench"));
@@ -41,17 +41,8 @@ class End {
       foreign_.resize(memory_bytes);
       memory_ = foreign_.data();
     }
-    mr_ =
-        must(pd_->reg_mr(memory_, memory_bytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE));
-    const vhca::CqOptions cq_options{.capacity = 256, .td = td_.get()};
-    cq_ = must(device_->create_cq(cq_options));
-    const vhca::QpOptions qp_options{.send_cq = cq_.get(), .recv_cq = cq_.get(), .td = td_.get()};
-    qp_ = must(pd_->create_qp(qp_options));
-    vhca::QpAttr attr{};
-    attr.qp_state = IBV_QPS_INIT;
-    attr.port_num = 1;
-    attr.qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
-    must(qp_->modify(attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+    pair_.emplace(*device_);
+    mr_ = pair_->register_memory(memory_, memory_bytes);
     for (uint32_t i = 0; i < kReceives; ++i) post_receive();
   }
 
@@ -63,8 +54,8 @@ class End {
     const Target mine = my_target();
     vhca::ConnectParameters parameters;
     parameters.private_data = std::as_bytes(std::span(&mine, 1));
-    const auto connection =
-        must(side_.reactor->run_until_done(request->accept(*side_.reactor, *qp_, parameters)));
+    const auto connection = must(
+        side_.reactor->run_until_done(request->accept(*side_.reactor, *pair_->qp, parameters)));
     for (;;) {
       wait_for_message();
       send();
@@ -75,8 +66,9 @@ class End {
     const Target mine = my_target();
     vhca::ConnectParameters parameters;
     parameters.private_data = std::as_bytes(std::span(&mine, 1));
-    const auto result = must(side_.reactor->run_until_done(device_->connect(
-        *side_.reactor, *qp_, {.ip = "127.0.0.1", .port = port}, parameters, 10 * base::kSecond)));
+    const auto result = must(side_.reactor->run_until_done(
+        device_->connect(*side_.reactor, *pair_->qp, {.ip = "127.0.0.1", .port = port}, parameters,
+                         10 * base::kSecond)));
     if (!result.connection) throw std::runtime_error("the measuring peer rejected the connection");
     set_target(result.connection->peer_private_data());
     const auto round_trip = [this] {
@@ -96,7 +88,7 @@ class End {
   }
   void post_receive() {
     const vhca::RecvWr wr{};
-    if (qp_->post_recv(&wr, nullptr) != 0) throw std::runtime_error("post_recv failed");
+    if (pair_->qp->post_recv(&wr, nullptr) != 0) throw std::runtime_error("post_recv failed");
   }
   void send() {
     const uint64_t number = ++sent_;
@@ -112,12 +104,12 @@ class End {
         (inline_ ? IBV_SEND_INLINE : 0) | (sent_ % kSignalEvery == 0 ? IBV_SEND_SIGNALED : 0);
     wr.wr.rdma.remote_addr = target_.address;
     wr.wr.rdma.rkey = target_.rkey;
-    if (qp_->post_send(&wr, nullptr) != 0) throw std::runtime_error("post_send failed");
+    if (pair_->qp->post_send(&wr, nullptr) != 0) throw std::runtime_error("post_send failed");
   }
   void wait_for_message() {
     for (Spinner spinner;; spinner.turn()) {
       vhca::Wc wc[2];
-      const int count = cq_->poll(wc);
+      const int count = pair_->cq->poll(wc);
       bool received = false;
       for (int i = 0; i < count; ++i) {
         if (wc[i].status != IBV_WC_SUCCESS) throw std::runtime_error("the connection broke");
@@ -142,14 +134,11 @@ class End {
   const bool inline_;
   BraidSide side_;
   std::unique_ptr<vhca::Device> device_;
-  std::unique_ptr<vhca::Td> td_;
-  std::unique_ptr<vhca::Pd> pd_;
+  std::optional<QueuePair> pair_;
   std::unique_ptr<base::Segment> segment_;
   std::vector<std::byte> foreign_;
   std::byte* memory_ = nullptr;  // of one of them; the first half is written by the peer
   std::unique_ptr<vhca::Mr> mr_;
-  std::unique_ptr<vhca::Cq> cq_;
-  std::unique_ptr<vhca::Qp> qp_;
   Target target_;
   uint64_t sent_ = 0;
   uint64_t received_ = 0;

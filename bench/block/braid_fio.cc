@@ -11,7 +11,6 @@
 namespace braid::bench {
 namespace {
 
-constexpr int kStartMs = 60'000;
 constexpr const char* kFile = "bench.img";
 
 std::filesystem::path engine_file() {
@@ -64,21 +63,18 @@ class BraidEngine : public FioTarget {
     } else {
       options.stores = {{kFile, store_bytes}};
     }
-    BRAID_TRY(server_, Process::call(bench.interrupts, bench.cpus.server,
-                                     [&](Channel& channel) { serve(channel, options); }));
-    BRAID_TRY(const auto ready, server_->receive(kStartMs));
-    port_ = ready.at("port");
+    BRAID_TRY(server_, start_server(bench, options));
     return base::ok_status();
   }
 
   std::vector<std::string> engine() const override {
     return {"--ioengine=external:" + engine_file().string(),
-            fmt::format("--target=127.0.0.1:{}/{}", port_, kFile),
+            fmt::format("--target=127.0.0.1:{}/{}", server_->port, kFile),
             fmt::format("--wire={}", way_.wire == Wire::kTcp ? "tcp" : "auto"),
             "--poll_budget=" + poll_budget()};
   }
   std::vector<std::string> environment() const override { return sanitizer_environment(); }
-  std::vector<pid_t> servers() const override { return {server_->pid()}; }
+  std::vector<pid_t> servers() const override { return {server_->process.pid()}; }
 
  private:
   std::string poll_budget() const {
@@ -100,8 +96,7 @@ class BraidEngine : public FioTarget {
   const RemoteWay way_;
   const Backend backend_;
   const trs::ChunkGuard guard_;
-  std::optional<Process> server_;
-  uint16_t port_ = 0;
+  std::optional<ServerProcess> server_;
 };
 
 }  // namespace

@@ -161,13 +161,9 @@ class BraidFailover : public Candidate {
   }
 
   base::Status prepare(Bench& bench) override {
-    BRAID_TRY(server_, Process::call(bench.interrupts, bench.cpus.server, [&](Channel& channel) {
-                serve(channel, {.stores = {{kStoreExport, kStoreBytes}},
-                                .way = {.wire = failover_.wire},
-                                .port_faults = true});
-              }));
-    BRAID_TRY(const auto ready, server_->receive(kStartMs));
-    port_ = ready.at("port");
+    BRAID_TRY(server_, start_server(bench, {.stores = {{kStoreExport, kStoreBytes}},
+                                            .way = {.wire = failover_.wire},
+                                            .port_faults = true}));
     BRAID_TRY(Process filler, Process::call(bench.interrupts, bench.cpus.client,
                                             [&](Channel& channel) { fill(channel); }));
     BRAID_TRY(const auto filled, filler.receive(kStartMs));
@@ -178,7 +174,7 @@ class BraidFailover : public Candidate {
     const unsigned faults = bench.options.quick ? 1 : bench.options.brief ? 2 : 6;
     BRAID_TRY(Process client,
               Process::call(bench.interrupts, bench.cpus.client, [&](Channel& channel) {
-                channel.send(to_json(FailoverClient(port_, failover_).run(faults)));
+                channel.send(to_json(FailoverClient(server_->port, failover_).run(faults)));
               }));
     BRAID_TRY(const auto message, client.receive(kRunMs));
     return sample_from_json(message);
@@ -186,14 +182,14 @@ class BraidFailover : public Candidate {
 
  private:
   void fill(Channel& channel) const {
-    RemoteClient(port_, {.wire = failover_.wire}, {.write = true, .block_bytes = kFillBytes})
+    RemoteClient(server_->port, {.wire = failover_.wire},
+                 {.write = true, .block_bytes = kFillBytes})
         .fill();
     channel.send({{"filled", true}});
   }
 
   const Failover failover_;
-  std::optional<Process> server_;
-  uint16_t port_ = 0;
+  std::optional<ServerProcess> server_;
 };
 
 }  // namespace

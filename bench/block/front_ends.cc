@@ -6,8 +6,6 @@
 namespace braid::bench {
 namespace {
 
-constexpr int kStartMs = 60'000;
-
 class BraidNbdMemory : public FioTarget {
  public:
   std::string name() const override {
@@ -38,19 +36,18 @@ class OnRemoteDevice : public FioTarget {
  public:
   base::Status start(Bench& bench, uint64_t store_bytes) override {
     const ServeOptions options{.stores = {{kStoreExport, store_bytes}}};
-    BRAID_TRY(server_, Process::call(bench.interrupts, bench.cpus.server,
-                                     [&](Channel& channel) { serve(channel, options); }));
-    BRAID_TRY(const auto ready, server_->receive(kStartMs));
-    const uint16_t port = ready.at("port");
-    return start_front_end(bench, fmt::format("127.0.0.1:{}/{}", port, kStoreExport));
+    BRAID_TRY(server_, start_server(bench, options));
+    return start_front_end(bench, fmt::format("127.0.0.1:{}/{}", server_->port, kStoreExport));
   }
-  std::vector<pid_t> servers() const override { return {server_->pid(), program_->process.pid()}; }
+  std::vector<pid_t> servers() const override {
+    return {server_->process.pid(), program_->process.pid()};
+  }
 
  protected:
   virtual base::Status start_front_end(Bench& bench, const std::string& target) = 0;
 
  private:
-  std::optional<Process> server_;
+  std::optional<ServerProcess> server_;
 
  protected:
   std::optional<BraidProgram> program_;  // goes before its server

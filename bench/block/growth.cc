@@ -31,8 +31,7 @@ class Mapped {
   /// Devices have names of their own: a client has each only once.
   void map_one() {
     const size_t number = remotes_.size();
-    if (sessions_.empty() || growth_ == Growth::kSessions)
-      sessions_.push_back(connect(number));
+    if (sessions_.empty() || growth_ == Growth::kSessions) sessions_.push_back(connect(number));
     remotes_.push_back(
         open_export(side_, *sessions_.back(), fmt::format("disk{}", number).c_str()));
   }
@@ -86,19 +85,16 @@ class GrowthCandidate : public Candidate {
     ServeOptions options{.sessions_max = 2 * count_ + 16};
     for (unsigned i = 0; i < count_; ++i)
       options.stores.push_back({fmt::format("disk{}", i), kStoreBytes, StoreKind::kNull});
-    BRAID_TRY(server_, Process::call(bench.interrupts, bench.cpus.server,
-                                     [&](Channel& channel) { serve(channel, options); }));
-    BRAID_TRY(const auto ready, server_->receive(kStartMs));
-    port_ = ready.at("port");
+    BRAID_TRY(server_, start_server(bench, options));
     return base::ok_status();
   }
 
   base::Result<Sample> run(Bench& bench) override {
     BRAID_TRY(
         Process client, Process::call(bench.interrupts, bench.cpus.client, [&](Channel& channel) {
-          Mapped mapped(growth_, port_);
-          channel.send(
-              to_json(measure_(mapped, count_, server_->pid(), block_workload(bench.options))));
+          Mapped mapped(growth_, server_->port);
+          channel.send(to_json(
+              measure_(mapped, count_, server_->process.pid(), block_workload(bench.options))));
         }));
     BRAID_TRY(const auto message, client.receive(kStartMs));
     return sample_from_json(message);
@@ -108,8 +104,7 @@ class GrowthCandidate : public Candidate {
   const Growth growth_;
   unsigned count_;
   const Measure measure_;
-  std::optional<Process> server_;
-  uint16_t port_ = 0;
+  std::optional<ServerProcess> server_;
 };
 
 Sample map_each(Mapped& mapped, unsigned count, pid_t, const BlockWorkload&) {

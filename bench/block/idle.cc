@@ -24,11 +24,7 @@ class BraidIdle : public Candidate {
   base::Status prepare(Bench& bench) override {
     std::vector<Store> stores;
     for (unsigned i = 0; i < devices_; ++i) stores.push_back({export_name(i), kStoreBytes});
-    BRAID_TRY(server_, Process::call(bench.interrupts, bench.cpus.server, [&](Channel& channel) {
-                serve(channel, {.stores = stores});
-              }));
-    BRAID_TRY(const auto ready, server_->receive(kStartMs));
-    port_ = ready.at("port");
+    BRAID_TRY(server_, start_server(bench, {.stores = stores}));
     return base::ok_status();
   }
 
@@ -48,12 +44,12 @@ class BraidIdle : public Candidate {
     const BraidSide side;
     base::Reactor& reactor = *side.reactor;
     const auto device = create_device(side, Wire::kInHost);
-    const auto session = connect(side, *device, port_);
+    const auto session = connect(side, *device, server_->port);
     std::vector<std::unique_ptr<bnbd::RemoteDevice>> remotes;
     for (unsigned i = 0; i < devices_; ++i)
       remotes.push_back(open_export(side, *session, export_name(i).c_str()));
     pass(reactor, settle_ms);
-    const CpuMeter meter({server_->pid()});
+    const CpuMeter meter({server_->process.pid()});
     const uint64_t begin_ns = clock_ns();
     pass(reactor, idle_ms);
     const double share =
@@ -71,8 +67,7 @@ class BraidIdle : public Candidate {
   }
 
   const unsigned devices_;
-  std::optional<Process> server_;
-  uint16_t port_ = 0;
+  std::optional<ServerProcess> server_;
 };
 
 }  // namespace

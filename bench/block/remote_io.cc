@@ -36,13 +36,10 @@ class BraidRemoteIo : public Candidate {
 
   base::Status prepare(Bench& bench) override {
     const uint64_t store_bytes = block_workload(bench.options).store_bytes;
-    BRAID_TRY(server_, Process::call(bench.interrupts, bench.cpus.server, [&](Channel& channel) {
-                serve(channel,
-                      {.stores = {{kStoreExport, store_bytes}, {kOtherExport, kOtherBytes}},
-                       .way = way_});
-              }));
-    BRAID_TRY(const auto ready, server_->receive(kStartMs));
-    port_ = ready.at("port");
+    BRAID_TRY(
+        server_,
+        start_server(bench, {.stores = {{kStoreExport, store_bytes}, {kOtherExport, kOtherBytes}},
+                             .way = way_}));
     BRAID_TRY(Process filler, Process::call(bench.interrupts, bench.cpus.client,
                                             [&](Channel& channel) { fill(channel); }));
     BRAID_TRY(const auto filled, filler.receive(kFillMs));
@@ -54,7 +51,8 @@ class BraidRemoteIo : public Candidate {
     std::optional<Process> other;  // ends with this run
     if (io_.beside != Neighbour::kNobody) {
       BRAID_TRY(other, Process::call(bench.interrupts, bench.cpus.client, [&](Channel& channel) {
-                  be_neighbour(channel, io_.beside, port_, way_.wire, io_.idle_sessions, count_);
+                  be_neighbour(channel, io_.beside, server_->port, way_.wire, io_.idle_sessions,
+                               count_);
                 }));
       BRAID_TRY(const auto begun, other->receive(kStartMs));
     }
@@ -63,8 +61,8 @@ class BraidRemoteIo : public Candidate {
               Process::call(bench.interrupts, bench.cpus.client, [&](Channel& channel) {
                 RemoteWay way = way_;
                 if (io_.sleeps) way.poll_budget_ns = 0;
-                RemoteClient client(port_, way, io_.work, io_.pause_ns);
-                channel.send(to_json(client.run(sizes, server_->pid())));
+                RemoteClient client(server_->port, way, io_.work, io_.pause_ns);
+                channel.send(to_json(client.run(sizes, server_->process.pid())));
               }));
     const bool stops = io_.beside == Neighbour::kStopped;
     BRAID_TRY(const auto message,
@@ -79,7 +77,7 @@ class BraidRemoteIo : public Candidate {
 
  private:
   void fill(Channel& channel) const {
-    RemoteClient(port_, way_, {.write = true, .block_bytes = kFillBytes}).fill();
+    RemoteClient(server_->port, way_, {.write = true, .block_bytes = kFillBytes}).fill();
     channel.send({{"filled", true}});
   }
 
@@ -123,8 +121,7 @@ class BraidRemoteIo : public Candidate {
 
   const RemoteIo io_;
   const RemoteWay way_;
-  std::optional<Process> server_;
-  uint16_t port_ = 0;
+  std::optional<ServerProcess> server_;
   SharedCount count_;       // of the neighbour
   double flood_per_s_ = 0;  // the last
 };

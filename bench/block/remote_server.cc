@@ -35,6 +35,11 @@ std::unique_ptr<bnbd::RemoteDevice> open_export(const BraidSide& side, bnbd::Rem
   return must(side.reactor->run_until_done(session.open_device(options)));
 }
 
+namespace {
+
+constexpr int kStartMs = 120'000;  // a thousand exports take their time
+
+/// Sends {"port": N} and serves for as long as the process lives.
 void serve(Channel& channel, const ServeOptions& serve) {
   const BraidSide side(serve.way.poll_budget_ns);
   const auto device = create_device(side, serve.way.wire, serve.port_faults);
@@ -54,6 +59,15 @@ void serve(Channel& channel, const ServeOptions& serve) {
   const auto server = must(bnbd::ExportServer::create(*device, options));
   channel.send({{"port", server->address().port}});
   side.reactor->run();
+}
+
+}  // namespace
+
+base::Result<ServerProcess> start_server(Bench& bench, const ServeOptions& options) {
+  BRAID_TRY(Process process, Process::call(bench.interrupts, bench.cpus.server,
+                                           [&](Channel& channel) { serve(channel, options); }));
+  BRAID_TRY(const auto ready, process.receive(kStartMs));
+  return ServerProcess{.process = std::move(process), .port = ready.at("port")};
 }
 
 }  // namespace braid::bench

@@ -1,7 +1,7 @@
 // The server of the rows of block devices: an export server with memory devices; and what its
 // clients share.
 //
-// In a child only (Process::call); each has its one reactor.
+// In a child only (Process::call), but for start_server(); each has its one reactor.
 #pragma once
 
 #include <memory>
@@ -10,6 +10,7 @@
 
 #include "bench/braid_side.h"
 #include "bench/process.h"
+#include "bench/rounds.h"
 #include "bnbd/remote.h"
 #include "trs/server.h"
 #include "vhca/device.h"
@@ -54,7 +55,12 @@ struct ServeOptions {
   unsigned sessions_max = 64;
   bool port_faults = false;  // clients may have some
 };
-/// Sends {"port": N} and serves for as long as the process lives.
-void serve(Channel& channel, const ServeOptions& options);
+/// A process that serves, on the server's CPU.
+struct ServerProcess {
+  Process process;
+  uint16_t port = 0;
+};
+/// Starts one, from the main thread, which serves for as long as the object lives.
+base::Result<ServerProcess> start_server(Bench& bench, const ServeOptions& options);
 
 }  // namespace braid::bench

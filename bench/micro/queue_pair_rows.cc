@@ -6,6 +6,7 @@
 #include "bench/block/remote_server.h"
 #include "bench/floor/sockets.h"
 #include "bench/micro/loop_row.h"
+#include "bench/queue_pair.h"
 
 namespace braid::bench {
 namespace {
@@ -14,21 +15,13 @@ constexpr size_t kMemoryBytes = 4096;
 constexpr uint32_t kLengthBytes = 8;
 constexpr uint32_t kReceives = 64;
 
-/// One queue pair with a device, memory and a completion queue of its own.
+/// One queue pair with a device and memory of its own.
 struct End {
-  End(BraidSide& side, Wire wire) : device(create_device(side, wire)) {
-    td = device->create_td();
-    pd = must(device->alloc_pd());
-    memory = must(side.host->create_segment(kMemoryBytes, "bench"));
-    mr = must(
-        pd->reg_mr(memory->data(), kMemoryBytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE));
-    cq = must(device->create_cq({.capacity = 256, .td = td.get()}));
-    qp = must(pd->create_qp({.send_cq = cq.get(), .recv_cq = cq.get(), .td = td.get()}));
-    vhca::QpAttr attr{};
-    attr.qp_state = IBV_QPS_INIT;
-    attr.port_num = 1;
-    attr.qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
-    must(qp->modify(attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+  End(BraidSide& side, Wire wire)
+      : device(create_device(side, wire)),
+        pair(*device),
+        memory(must(side.host->create_segment(kMemoryBytes, "bench"))),
+        mr(pair.register_memory(memory->data(), kMemoryBytes)) {
     for (uint32_t i = 0; i < kReceives; ++i) post_receive();
   }
 
@@ -39,12 +32,12 @@ struct End {
     vhca::RecvWr wr{};
     wr.sg_list = &sge;
     wr.num_sge = 1;
-    if (qp->post_recv(&wr, nullptr) != 0) throw std::runtime_error("post_recv failed");
+    if (pair.qp->post_recv(&wr, nullptr) != 0) throw std::runtime_error("post_recv failed");
   }
   /// Completions so far.
   uint64_t poll() {
     vhca::Wc wc[4];
-    const int count = cq->poll(wc);
+    const int count = pair.cq->poll(wc);
     if (count < 0) throw std::runtime_error("the completion queue was overrun");
     for (int i = 0; i < count; ++i) {
       if (wc[i].status != IBV_WC_SUCCESS) throw std::runtime_error("a request has failed");
@@ -53,13 +46,10 @@ struct End {
     return completions += static_cast<unsigned>(count);
   }
 
-  std::unique_ptr<vhca::Device> device;
-  std::unique_ptr<vhca::Td> td;
-  std::unique_ptr<vhca::Pd> pd;
-  std::unique_ptr<base::Segment> memory;
-  std::unique_ptr<vhca::Mr> mr;
-  std::unique_ptr<vhca::Cq> cq;
-  std::unique_ptr<vhca::Qp> qp;
+  const std::unique_ptr<vhca::Device> device;
+  const QueuePair pair;
+  const std::unique_ptr<base::Segment> memory;
+  const std::unique_ptr<vhca::Mr> mr;
   std::unique_ptr<vhca::Connection> connection;
   uint64_t completions = 0;
 };
@@ -79,10 +69,10 @@ class Pair {
     base::Reactor& reactor = *side_.reactor;
     const auto listener =
         must(receiver_.device->listen(reactor, {.ip = "127.0.0.1", .port = 0}, 1));
-    auto accepted = accept_one(reactor, *listener, *receiver_.qp);
+    auto accepted = accept_one(reactor, *listener, *receiver_.pair.qp);
     accepted.start();
     auto connected = must(reactor.run_until_done(sender_.device->connect(
-        reactor, *sender_.qp, listener->address(), {}, 10 * base::kSecond)));
+        reactor, *sender_.pair.qp, listener->address(), {}, 10 * base::kSecond)));
     if (!connected.connection) throw std::runtime_error("the connection was rejected");
     sender_.connection = std::move(connected.connection);
     while (!accepted.done()) reactor.turn();
@@ -103,7 +93,7 @@ class Pair {
     wr.wr.rdma.rkey = receiver_.mr->rkey;
     const uint64_t sent = sender_.completions + 1;
     const uint64_t received = receiver_.completions + (opcode == IBV_WR_RDMA_WRITE ? 0 : 1);
-    if (sender_.qp->post_send(&wr, nullptr) != 0) throw std::runtime_error("post_send failed");
+    if (sender_.pair.qp->post_send(&wr, nullptr) != 0) throw std::runtime_error("post_send failed");
     bool there = false, answered = false;
     while (!there || !answered) {
       there = receiver_.poll() >= received;

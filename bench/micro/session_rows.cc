@@ -9,8 +9,6 @@
 namespace braid::bench {
 namespace {
 
-constexpr int kStartMs = 30'000;
-
 enum class Step : uint8_t { kSession, kDevice };
 
 class SetUp : public Candidate {
@@ -24,10 +22,7 @@ class SetUp : public Candidate {
   base::Status prepare(Bench& bench) override {
     const ServeOptions options{.stores = {{kStoreExport, 64 << 20, StoreKind::kNull}},
                                .way = {.wire = wire_}};
-    BRAID_TRY(server_, Process::call(bench.interrupts, bench.cpus.server,
-                                     [&](Channel& channel) { serve(channel, options); }));
-    BRAID_TRY(const auto ready, server_->receive(kStartMs));
-    port_ = ready.at("port");
+    BRAID_TRY(server_, start_server(bench, options));
     return base::ok_status();
   }
 
@@ -52,7 +47,7 @@ class SetUp : public Candidate {
     std::vector<uint64_t> durations_ns;
     for (unsigned i = 0; i < count; ++i) {
       const uint64_t begin_ns = clock_ns();
-      const auto session = connect(side, *device, port_);
+      const auto session = connect(side, *device, server_->port);
       const uint64_t connected_ns = clock_ns();
       const auto remote = open_export(side, *session, kStoreExport);
       const uint64_t open_ns = clock_ns();
@@ -66,8 +61,7 @@ class SetUp : public Candidate {
 
   const Wire wire_;
   const Step step_;
-  std::optional<Process> server_;
-  uint16_t port_ = 0;
+  std::optional<ServerProcess> server_;
 };
 
 void add(std::vector<RowPlan>& plans, Wire wire, Step step) {

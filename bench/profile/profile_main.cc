@@ -45,20 +45,6 @@ extern "C" long syscall(long number, ...) noexcept {  // NOLINT: libc's
 
 namespace {
 
-/// While each instruction is looked at a request takes seconds: time for heartbeats and for sleep.
-bool time_stands_still = false;
-
-}  // namespace
-
-extern "C" int clock_gettime(clockid_t clock, timespec* time) noexcept {  // NOLINT: libc's
-  static timespec last{};
-  if (!time_stands_still && ::syscall(SYS_clock_gettime, clock, &last) != 0) return -1;
-  *time = last;
-  return 0;
-}
-
-namespace {
-
 using namespace braid;  // NOLINT: a program's only file
 
 void profile(const bench::BlockWork& work, uint64_t count) {
@@ -79,7 +65,6 @@ int tell_steps(const bench::BlockWork& work) {
     bench::BothEndsJob job(ends, work);
     constexpr uint64_t kWarmUp = 1000;
     job.run(kWarmUp);
-    time_stands_still = true;
     mark();
     job.run(1);
     mark();

@@ -21,7 +21,8 @@ struct Steps {
 };
 
 /// The work of a child process, which calls `mark` at the begin and the end of what is counted, and
-/// returns a number to tell. Only the thread that calls it is looked at. kNotSupported: not here.
+/// returns a number to tell. Only the thread that calls it is looked at, and meanwhile the clock of
+/// that process stands still. kNotSupported: not here.
 base::Result<Steps> count_steps(const std::function<uint64_t(void (*mark)())>& work);
 
 }  // namespace braid::bench
