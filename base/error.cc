@@ -117,6 +117,7 @@ Errc errc_from_errno(int sys_errno) {
     case EMSGSIZE:
       return Errc::kProtocol;
     case EAGAIN:
+    case ETOOMANYREFS:  // descriptors that are on their way to a peer, which has to read first
       return Errc::kWouldBlock;
     case ESTALE:
       return Errc::kStale;

@@ -30,6 +30,8 @@ TEST(Errc, TheErrnoOfACodeMeansThatCodeAgain) {
     EXPECT_EQ(errc_from_errno(errno_from_errc(code)), code) << to_string(code);
   }
   EXPECT_EQ(errc_from_errno(99999), Errc::kIo);
+  // Who sends descriptors comes again when the peer has read.
+  EXPECT_EQ(errc_from_errno(ETOOMANYREFS), Errc::kWouldBlock);
 }
 
 TEST(Error, SaysTheOuterCircumstancesFirst) {

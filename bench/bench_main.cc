@@ -88,6 +88,10 @@ int run(const std::string& suite, const std::string& file, const bench::Options&
   for (const bench::Row& row : result.value().rows) {
     if (row.verdict == bench::Verdict::kFailed) return 1;
   }
+  if (result.value().interrupted) {
+    fmt::print(stderr, "braid-bench: interrupted; the rows behind these were not measured\n");
+    return 130;
+  }
   if (gate.recorded_file.empty()) return 0;
   if (gate.record) return record(gate.recorded_file, result.value().rows);
   return hold_against_recorded(gate.recorded_file, result.value().rows);

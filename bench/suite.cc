@@ -24,9 +24,13 @@ base::Result<SuiteResult> run_suite(const std::string& name, Bench& bench) {
   machine["load_1m_before"] = load_1m();
   auto rows = nlohmann::json::array();
   for (RowPlan& plan : plans) {
-    BRAID_TRY(Row row, measure(bench, plan));
-    rows.push_back(to_json(row));
-    result.rows.push_back(std::move(row));
+    auto row = measure(bench, plan);
+    // What was measured before somebody had enough is kept.
+    result.interrupted = row.code() == base::Errc::kCanceled && !result.rows.empty();
+    if (result.interrupted) break;
+    if (!row.ok()) return row.error();
+    rows.push_back(to_json(*row));
+    result.rows.push_back(std::move(*row));
     // Ends the row's servers before the next row starts its own.
     plan = RowPlan{};
   }

@@ -20,10 +20,12 @@ base::Result<std::vector<RowPlan>> suite_named(const std::string& name);
 
 struct SuiteResult {
   std::vector<Row> rows;
-  nlohmann::json document;  // passes check_document()
+  nlohmann::json document;   // passes check_document()
+  bool interrupted = false;  // by a signal: the rows are those before it
 };
 
-/// Measures the rows that the filter lets pass. kCanceled; kNotFound: the filter leaves none.
+/// Measures the rows that the filter lets pass. kCanceled: by a signal in the first of them;
+/// kNotFound: the filter leaves none.
 base::Result<SuiteResult> run_suite(const std::string& name, Bench& bench);
 
 }  // namespace braid::bench

@@ -73,17 +73,17 @@ INSTANTIATE_TEST_SUITE_P(Operations, NoisyLoadOfEachSize,
                                                           64 << 10, 1 << 20)),
                          size_name);
 
-/// With chunks that are guarded by copies.
+/// With chunks that are guarded by copies. A memory device would move its data itself.
 class NoisyGuarded : public NoisyLoad,
                      public testing::WithParamInterface<std::tuple<BlockOp, uint32_t>> {
  protected:
-  NoisyGuarded() : NoisyLoad({.guard = trs::ChunkGuard::kCopy}) {}
+  NoisyGuarded() : NoisyLoad({.null_devices = 1, .guard = trs::ChunkGuard::kCopy}) {}
 };
 
 TEST_P(NoisyGuarded, leaves_others_theirs) {
   const auto [op, bytes] = GetParam();
   begin_honest();
-  const Load& flood = add_load("noisy", "memory", {.depth = kQueueDepth, .bytes = bytes, .op = op});
+  const Load& flood = add_load("noisy", "null0", {.depth = kQueueDepth, .bytes = bytes, .op = op});
   expect_its_share_of_a_busy_server();
   EXPECT_GE(copied_bytes(), op == BlockOp::kWrite ? flood.done() * bytes : 0);
 }

@@ -145,7 +145,7 @@ class RemoteSession {
   /// Opens an export. The session outlives the device. Several may be under way; one whose disk
   /// hangs at the server does not delay the others. Errors: the server's refusal, with its words if
   /// it is Braid's; kTimedOut after `open_patience_ns`; kDisconnected while the path is down;
-  /// kExists if it is open here already, or being opened.
+  /// kExists if it is open here already, or being opened; kCanceled once close() has begun.
   virtual base::Task<base::Result<std::unique_ptr<RemoteDevice>>> open_device(
       RemoteDeviceOptions options) = 0;
   /// Closes what is still open (the objects stay the caller's), then the session. Not while a

@@ -20,8 +20,9 @@ struct Case {
   const char* name;
   ChunkGuard guard;
   std::vector<std::string> mutants;
-  bool reaches;  // what is written late gets to the disk
-  bool cut_off;  // and who wrote it is
+  bool reaches;             // what is written late gets to the disk
+  bool cut_off;             // and who wrote it is
+  bool user_moves = false;  // ServerUser::moves_data()
 };
 
 /// Writes what an honest client would, by hand.
@@ -80,7 +81,9 @@ class GuardedClient : public HostileClient {
 
 class LateWriter : public GuardedClient, public ::testing::WithParamInterface<Case> {
  protected:
-  LateWriter() : GuardedClient(GetParam().guard, GetParam().mutants) {}
+  LateWriter() : GuardedClient(GetParam().guard, GetParam().mutants) {
+    store.moves_data = GetParam().user_moves;
+  }
   void TearDown() override {
     if (GetParam().mutants.empty()) return HostileClient::TearDown();
     cid0.reset();
@@ -131,11 +134,14 @@ const Case kOpen{"Open", ChunkGuard::kNone, {}, true, false};
 const Case kWindows{"Windows", ChunkGuard::kWindows, {}, false, true};
 const Case kCopy{"Copy", ChunkGuard::kCopy, {}, false, false};
 
-INSTANTIATE_TEST_SUITE_P(Guards, PunctualWriter, ::testing::Values(kOpen, kWindows, kCopy),
+// What is written before the user has moved it is what was sent.
+const Case kMoved{"Moved", ChunkGuard::kCopy, {}, true, false, true};
+
+INSTANTIATE_TEST_SUITE_P(Guards, PunctualWriter, ::testing::Values(kOpen, kWindows, kCopy, kMoved),
                          [](const auto& param) { return param.param.name; });
 INSTANTIATE_TEST_SUITE_P(
     Guards, LateWriter,
-    ::testing::Values(kOpen, kWindows, kCopy,
+    ::testing::Values(kOpen, kWindows, kCopy, kMoved,
                       Case{"WindowsThatStay", ChunkGuard::kWindows, {"key-kept"}, true, false},
                       Case{"CopyLeftOut", ChunkGuard::kCopy, {"copy-skipped"}, true, false}),
     [](const auto& param) { return param.param.name; });
@@ -279,16 +285,18 @@ INSTANTIATE_TEST_SUITE_P(Guards, GuardedSession,
                                   std::string(to_string(std::get<1>(param.param)));
                          });
 
-class GuardedPaths : public MultipathRig, public ::testing::WithParamInterface<ChunkGuard> {
+class GuardedPaths : public MultipathRig, public ::testing::WithParamInterface<Case> {
  protected:
   GuardedPaths() {
-    adjust_server = [](ServerOptions& options) { options.guard = GetParam(); };
+    adjust_server = [](ServerOptions& options) { options.guard = GetParam().guard; };
+    store.moves_data = GetParam().user_moves;
   }
 };
 
 TEST_P(GuardedPaths, WriteWhosePathIsLostAtTheDiskKeepsItsData) {
   connect_both([](ClientOptions& options) { options.policy = PathPolicy::kRoundRobin; });
-  EXPECT_EQ(server->server->sessions()[0]->path_guards(), std::vector<ChunkGuard>(2, GetParam()));
+  EXPECT_EQ(server->server->sessions()[0]->path_guards(),
+            std::vector<ChunkGuard>(2, GetParam().guard));
   store.hold = true;
   const auto all = make_writes(10);
   submit_all(all);
@@ -347,10 +355,8 @@ TEST_F(LentChunks, ThatAreCopiedWhereWindowsWereAskedForAreTold) {
   EXPECT_EQ(lines->with("chunks are copied instead of closed: its I/O connections lend"), 1u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Guards, GuardedPaths,
-                         ::testing::Values(ChunkGuard::kNone, ChunkGuard::kWindows,
-                                           ChunkGuard::kCopy),
-                         [](const auto& param) { return std::string(to_string(param.param)); });
+INSTANTIATE_TEST_SUITE_P(Guards, GuardedPaths, ::testing::Values(kOpen, kWindows, kCopy, kMoved),
+                         [](const auto& param) { return param.param.name; });
 
 }  // namespace
 }  // namespace braid::trs

@@ -37,8 +37,7 @@ class LentMemoryTest : public MultipathRig,
   }
   ServerSession& session() { return *server->server->sessions().front(); }
   std::unique_ptr<vhca::Mr> lend() {
-    return std::move(
-        *server->server->register_memory(store.bytes.data(), store.bytes.size()));
+    return std::move(*server->server->register_memory(store.bytes.data(), store.bytes.size()));
   }
   void use(const vhca::Mr& memory, Asked& asked) {
     server->home().spawn(ask(session(), memory, asked));
@@ -80,6 +79,31 @@ TEST_P(LentMemoryTest, IsThereOnEachPathThatCarriesARead) {
     // Half of them are taken back, so that slots are used again.
     if (round % 2 == 1) kept.erase(kept.begin());
   }
+}
+
+// What there is no room for on a path that is away is copied, as if it were not away.
+TEST_P(LentMemoryTest, ThatIsUsedWhileAPathIsAwayDoesNotKeepItAway) {
+  std::vector<std::unique_ptr<vhca::Mr>> used;
+  const auto use_one_more = [&] {
+    used.push_back(lend());
+    Asked asked;
+    use(*used.back(), asked);
+    EXPECT_TRUE(until([&] { return asked.end.has_value(); }));
+    const bool granted = asked.end->ok();
+    if (!granted) used.pop_back();
+    return granted;
+  };
+  while (use_one_more()) ASSERT_LT(used.size(), 1000u) << "there is no bound";
+  ASSERT_GT(used.size(), 10u);
+  used.resize(used.size() - 3);
+  ASSERT_TRUE(client->session->disconnect_path(1).ok());
+  ASSERT_TRUE(until([&] { return session().paths() == 1; }));
+  const size_t before = used.size();
+  while (use_one_more()) ASSERT_LT(used.size(), 1000u) << "there is no bound";
+  EXPECT_GT(used.size(), before) << "there was room for both paths";
+  ASSERT_TRUE(client->session->reconnect_path(1).ok());
+  client->home().wake();
+  ASSERT_TRUE(until_up(2));
 }
 
 TEST_P(LentMemoryTest, IsNotWaitedForOnAPathThatEnds) {

@@ -66,7 +66,7 @@ class ServerRequest {
 enum class ChunkGuard : uint8_t {
   kNone,     // the key of all chunks is valid for as long as the path is
   kWindows,  // the chunk's key is taken away: a memory window, invalidated
-  kCopy,     // what came is copied into memory that no key reaches
+  kCopy,     // what came is copied into memory that no key reaches, by the user or for it
 };
 /// "open", "windows", "copy".
 std::string_view to_string(ChunkGuard guard);
@@ -133,6 +133,15 @@ class ServerUser {
   /// On the request's reactor. Must lead to exactly one answer(), now or later, also if the client
   /// is gone by then.
   virtual void request(ServerRequest& request) = 0;
+  /// Whether the user takes the data of the write with this header just once, by moving it to where
+  /// no client reaches, and never looks at it where it lies. A guard that copies leaves its own
+  /// copy out then: until the data is moved, what the client writes there is what it has sent. On
+  /// the request's reactor, right before request(); the header may still turn out to be wrong.
+  virtual bool moves_data(const ServerSession& session, const base::Reactor& reactor,
+                          std::span<const std::byte> user_header) {
+    (void)session, (void)reactor, (void)user_header;
+    return false;
+  }
 };
 
 /// A device by which clients come, and where it listens.

@@ -37,7 +37,8 @@ struct StoreOp {
 /// The disk behind the server.
 struct Store {
   std::vector<std::byte> bytes = std::vector<std::byte>(1 << 22);
-  bool hold = false;  // new requests wait until release()
+  bool hold = false;        // new requests wait until release()
+  bool moves_data = false;  // ServerUser::moves_data()
   uint64_t requests = 0;
   uint64_t opened = 0, closed = 0;
   uint64_t lives = 0;               // server processes so far
@@ -166,6 +167,10 @@ class ServerProcess final : public Process, private ServerUser {
     } else {
       apply(request);
     }
+  }
+  bool moves_data(const ServerSession&, const base::Reactor&,
+                  std::span<const std::byte> user_header) override {
+    return store.moves_data && user_header.size() == sizeof(StoreOp);
   }
   void apply(ServerRequest& request) {
     StoreOp op;

@@ -1,6 +1,7 @@
 #include "base/sim/host.h"
 
 #include <fmt/format.h>
+#include <sanitizer/asan_interface.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -25,13 +26,20 @@ constexpr uint64_t kWallClockAtStartNs = 1'750'000'000 * kSecond;  // some day i
 class SegmentMemory final : public SimObject {
  public:
   explicit SegmentMemory(size_t size_bytes)
-      : size(size_bytes), zeroes_(std::calloc(1, size_bytes + kPageBytes)) {
+      : size(size_bytes), zeroes_(static_cast<std::byte*>(std::calloc(1, all_bytes()))) {
     BRAID_ASSERT(zeroes_ != nullptr);
     void* at = zeroes_;
-    size_t room = size + kPageBytes;
+    size_t room = all_bytes();
     bytes = static_cast<std::byte*>(std::align(kPageBytes, size, at, room));
+    // What lies around them is nobody's: the address sanitizer is to say so.
+    const auto ahead_bytes = static_cast<size_t>(bytes - zeroes_);
+    ASAN_POISON_MEMORY_REGION(zeroes_, ahead_bytes);
+    ASAN_POISON_MEMORY_REGION(bytes + size, all_bytes() - ahead_bytes - size);
   }
-  ~SegmentMemory() override { std::free(zeroes_); }
+  ~SegmentMemory() override {
+    ASAN_UNPOISON_MEMORY_REGION(zeroes_, all_bytes());
+    std::free(zeroes_);
+  }
   SegmentMemory(const SegmentMemory&) = delete;
   SegmentMemory& operator=(const SegmentMemory&) = delete;
 
@@ -39,7 +47,8 @@ class SegmentMemory final : public SimObject {
   std::byte* bytes = nullptr;
 
  private:
-  void* const zeroes_;
+  size_t all_bytes() const { return size + kPageBytes; }
+  std::byte* const zeroes_;
 };
 
 }  // namespace

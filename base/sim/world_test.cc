@@ -314,6 +314,21 @@ TEST(SimWorld, SegmentsAreFoundByAddressAndSharedByHandle) {
   EXPECT_EQ(host.find_segment(mapped->data(), 1), nullptr);
 }
 
+TEST(SimWorld, WhatLiesAroundASegmentIsNobodys) {
+#ifdef __SANITIZE_ADDRESS__
+  SimWorld world({});
+  SimHost& host = start(world.add_machine("m")).host;
+  const auto segment = *host.create_segment(5000, "test");
+  volatile std::byte* const bytes = segment->data();
+  bytes[0] = std::byte{1};
+  bytes[8191] = std::byte{1};
+  EXPECT_DEATH(bytes[8192] = std::byte{1}, "AddressSanitizer");
+  EXPECT_DEATH(bytes[-1] = std::byte{1}, "AddressSanitizer");
+#else
+  GTEST_SKIP() << "only the address sanitizer looks";
+#endif
+}
+
 // --- files and replay
 
 Task<void> file_user(Reactor& reactor, File& file, SimWorld& world, int& rounds) {

@@ -124,6 +124,7 @@ base::Task<base::Status> SessionImpl::start() {
 
 base::Task<void> SessionImpl::close() {
   closing_devices_ = true;
+  while (joining_ > 0) co_await joined_->wait();
   while (!devices_.empty()) co_await devices_.front()->close();
   closing_ = true;
   home_.cancel(reopen_timer_);
@@ -302,6 +303,11 @@ base::Task<void> SessionImpl::send_close(uint32_t device_id) {
   (void)co_await admin(what, trs::Direction::kWrite, wire::bytes_of(close), nothing);
 }
 
+base::Error SessionImpl::being_closed(const std::string& name) const {
+  return make_error(Errc::kCanceled, "cannot open '{}': the session with {} is being closed", name,
+                    server_text());
+}
+
 base::Task<Result<std::unique_ptr<RemoteDevice>>> SessionImpl::open_device(
     RemoteDeviceOptions options) {
   const auto open_already = [&](const DeviceImpl* device) {
@@ -313,6 +319,7 @@ base::Task<Result<std::unique_ptr<RemoteDevice>>> SessionImpl::open_device(
     co_return make_error(Errc::kExists, "'{}' of {} is open already, or being opened", options.name,
                          server_text());
   }
+  if (closing_devices_) co_return being_closed(options.name);
   if (!path_up_) {
     co_return make_error(Errc::kDisconnected, "cannot open '{}': {}", options.name, explain());
   }
@@ -323,6 +330,10 @@ base::Task<Result<std::unique_ptr<RemoteDevice>>> SessionImpl::open_device(
   opening_ended();
   if (!reply.ok()) co_return reply.error();
   const wire::OpenedDevice& opened = *reply;
+  if (closing_devices_) {
+    co_await send_close(opened.device_id);
+    co_return being_closed(options.name);
+  }
   for (const DeviceImpl* device : devices_) {
     // The server gives what a session has open once more, under the same id.
     if (device->id_at_server() != opened.device_id) continue;
@@ -333,7 +344,13 @@ base::Task<Result<std::unique_ptr<RemoteDevice>>> SessionImpl::open_device(
   devices_.push_back(device.get());
   choose_lost_after();
   device->join();
+  ++joining_;
   co_await queues_passed();
+  const bool too_late = closing_devices_;
+  if (too_late) co_await device->close();
+  --joining_;
+  joined_->notify_all();
+  if (too_late) co_return being_closed(options.name);
   log_.info("opened '{}' of {} in mode {}: {} bytes, {}", options.name, server_text(),
             wire::to_string(options.mode), opened.size_bytes,
             opened.identity.empty() ? "no identity" : opened.identity);

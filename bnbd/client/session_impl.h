@@ -120,6 +120,7 @@ class SessionImpl final : public RemoteSession, private trs::SessionUser {
                                              std::span<const std::byte> header,
                                              std::span<std::byte> answer,
                                              trs::LateAnswer late_answer = {});
+  base::Error being_closed(const std::string& name) const;
   void opened_late(const std::string& name, wire::AccessMode mode,
                    std::span<const std::byte> answer);
   bool in_use(uint32_t id) const;
@@ -158,6 +159,8 @@ class SessionImpl final : public RemoteSession, private trs::SessionUser {
   uint64_t serials_ = 0;
   std::vector<DeviceImpl*> devices_;  // in the order of opening
   std::vector<Opening> opening_;      // in open_device()
+  unsigned joining_ = 0;              // of devices_: whose open_device() has not ended
+  const std::shared_ptr<base::Signal> joined_ = std::make_shared<base::Signal>(home_);
   const std::shared_ptr<unsigned> reopening_alone_ = std::make_shared<unsigned>(0);
   std::vector<uint32_t> late_ids_;  // opened when nobody waited any more; to be closed
 

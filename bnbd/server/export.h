@@ -61,7 +61,8 @@ struct Export {
   base::Status open_status;             // how
   unsigned waiters = 0;                 // tasks between find and hold, and `last_flush`
   std::unique_ptr<BlockDevice> device;  // null while opening
-  /// What is asked of the device is done when submit() returns, and takes its time there.
+  /// A memory device: what is asked of it is done when submit() returns, and takes its time there.
+  /// It reads each byte of a write once.
   bool works_inside_submit = false;
   std::unique_ptr<vhca::Mr> lendable;  // device->lendable_memory() at the transport, if any
   Failures* failures = nullptr;        // the table's, of this device; set with `device`

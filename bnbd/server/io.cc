@@ -92,6 +92,18 @@ void ServerImpl::begin_io(RequestSlot& slot) {
   backend.submit(slot.block);
 }
 
+/// A write to memory: what came is moved there, each byte once. Other devices read the buffer when
+/// and as often as they like, and control messages are looked at.
+bool ServerImpl::moves_data(const trs::ServerSession& session, const base::Reactor& reactor,
+                            std::span<const std::byte> user_header) {
+  if (&reactor != &home_) return false;
+  wire::Io io;
+  if (wire::parse_io(user_header, io) != nullptr) return false;
+  if (wire::operation_of(io) != wire::Operation::kWrite) return false;
+  const SessionDevice* const device = static_cast<Session*>(session.context)->find(io.device_id);
+  return device != nullptr && device->exported.works_inside_submit;
+}
+
 /// The block request of an IO message; null, or what is wrong. Lengths are those of the data that
 /// came or was asked for; the message's own must agree.
 const char* ServerImpl::fill_block(RequestSlot& slot, const wire::Io& io) const {

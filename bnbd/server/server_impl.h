@@ -46,6 +46,8 @@ class ServerImpl final : public ExportServer, private trs::ServerUser, private D
   void session_opened(trs::ServerSession& session) override;
   void session_closed(trs::ServerSession& session) override;
   void request(trs::ServerRequest& request) override;
+  bool moves_data(const trs::ServerSession& session, const base::Reactor& reactor,
+                  std::span<const std::byte> user_header) override;
 
   // --- io.cc, home reactor
   static void message_at_home(base::Message& message);

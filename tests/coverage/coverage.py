@@ -37,7 +37,7 @@ LAYERS = {"tests/sim": "sim"}  # whose programs are not named like their folder
 SCRIPTS = ("tests/system/*_test.sh", "tests/sim/*_test.sh", "tests/fuzz/*_fuzz.cc",
            "tests/lab/[a-z]*", "tests/explore/*_scenarios.cc")
 EXPLORED = ("atomic", "message", "table")
-PRODUCT = ("base", "vhca", "trs", "bnbd", "cli")
+PRODUCT = ("base", "vhca", "trs", "bnbd", "reach", "capi", "cli")
 CANARY = "tests/fuzz/canary_fuzz.cc"  # shows that fuzzing finds something, and no feature
 
 

@@ -59,6 +59,22 @@ BUGS = {
         "  table.remove(view.key);\n"
         "  return fence;\n",
     ),
+    # The owner looks before its peer can have seen that the key is gone.
+    "window_unfenced": (
+        "  full_fence();\n  return copies.under_way(key);\n",
+        "  return copies.under_way(key);\n",
+    ),
+    # The peer looks whether the key is there before the owner can have seen that it is at work.
+    "window_initiator_unfenced": (
+        "    full_fence();  // behind begin_copy(); pairs with that of fence_window()\n",
+        "",
+    ),
+    # What was read ahead of the fence counts.
+    "window_not_looked_at_again": (
+        "    full_fence();  // behind begin_copy(); pairs with that of fence_window()\n"
+        "    if (!read_mr(entry, request.rkey, mr)) return IBV_WC_REM_ACCESS_ERR;\n",
+        "    full_fence();\n",
+    ),
     # A copy that outlives its connection counts for nothing.
     "link_forgets": (
         "  if (found->last == 0) entries_.erase(found);\n",

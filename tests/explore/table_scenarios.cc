@@ -15,6 +15,7 @@ namespace {
 using soft::MrView;
 
 constexpr uint32_t kEntries = 2;  // full: what is entered anew takes the place that was given up
+constexpr uint32_t kEntriesWithWindows = 8;  // which get none of the last half
 constexpr uint32_t kPd = 1;
 constexpr uint32_t kQp = 9;             // of the owner
 constexpr uint64_t kAddress = 1 << 20;  // what the peer asks for, of whatever registration
@@ -24,7 +25,7 @@ constexpr size_t kMappedBytes = 544;  // what the peer asks of registration 2 li
 /// A registration of which every member but the PD tells of `number`. All hold what the peer asks.
 MrView registration(uint32_t number) {
   MrView view;
-  view.access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | number << 8;
+  view.access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_MW_BIND | number << 8;
   view.pd = kPd;
   view.address = kAddress - uint64_t{number} * 8;
   view.length = 64 + number;
@@ -76,8 +77,8 @@ struct OneWire {
 /// The owner (party 0) takes back what the peer (party 1) may be using.
 class Withdrawal {
  public:
-  /// The key; the gate; the gate, then the connection's end, then the key.
-  enum class What { kKey, kGate, kBoth };
+  /// The key; the gate; the gate, then the connection's end, then the key; the key of a window.
+  enum class What { kKey, kGate, kBoth, kWindow };
   struct Options {
     What what;
     bool heavy_fence_exists = true;
@@ -88,17 +89,18 @@ class Withdrawal {
       : world_(world),
         options_(options),
         segment_(world, options.heavy_fence_exists),
-        table_(host_, kEntries, published()),
+        table_(host_, static_cast<uint32_t>(published().size()), published()),
         wire_{.world = world},
         copies_(std::make_shared<inhost::PeerCopies>(
             std::make_unique<Area>(&segment_.view.head(), kGeometry.total_bytes()), peer())) {
-    world.share(fresh_entries_, sizeof(soft::MrEntry) * kEntries);
-    world.name_place("mr", fresh_entries_, sizeof(soft::MrEntry) * kEntries);
+    world.share(fresh_entries_, published().size_bytes());
+    world.name_place("mr", fresh_entries_, published().size_bytes());
     wire_.copies.add(copies_);
     segment_.inbound.set_gate(
         {.state = inhost::EndState::kOpen, .access = IBV_ACCESS_REMOTE_WRITE, .pd = kPd});
     key_ = *table_.add(registration(1));
     other_key_ = *table_.add(registration(2));
+    if (options.what == What::kWindow) bind();
     mapping_ = fresh_area<kMappedBytes>();
     world.share(mapping_, kMappedBytes);
     memory_ = reinterpret_cast<soft::SharedWord<uint64_t>*>(
@@ -126,25 +128,43 @@ class Withdrawal {
     return request;
   }
   std::span<soft::MrEntry> published() {
-    fresh_entries_ =
-        reinterpret_cast<soft::MrEntry*>(fresh_area<sizeof(soft::MrEntry) * kEntries>());
-    return {fresh_entries_, kEntries};
+    if (fresh_entries_ == nullptr) {
+      fresh_entries_ = reinterpret_cast<soft::MrEntry*>(
+          fresh_area<sizeof(soft::MrEntry) * kEntriesWithWindows>());
+    }
+    return {fresh_entries_, options_.what == What::kWindow ? kEntriesWithWindows : kEntries};
+  }
+  /// A window on the memory of registration 1; its key is what the peer has.
+  void bind() {
+    const MrView mr = registration(1);
+    const uint32_t of_memory = std::exchange(key_, *table_.add_window(kPd));
+    if (!table_.bind({.key = key_,
+                      .pd = kPd,
+                      .qp = kQp,
+                      .mr_key = of_memory,
+                      .access = IBV_ACCESS_REMOTE_WRITE,
+                      .address = mr.address,
+                      .length = mr.length})) {
+      std::abort();
+    }
   }
 
   /// Nobody of it: nothing here resolves what the peer's table says.
   std::shared_ptr<inhost::PeerDevice> peer() {
     return std::make_shared<inhost::PeerDevice>(
         host_, base::PeerIdentity{}, inhost::DeviceId{},
-        std::make_unique<Area>(fresh_entries_, sizeof(soft::MrEntry) * kEntries), kEntries,
-        std::make_unique<Process>(world_, 1));
+        std::make_unique<Area>(fresh_entries_, published().size_bytes()),
+        static_cast<uint32_t>(published().size()), std::make_unique<Process>(world_, 1));
   }
 
   // What is allocated belongs to the scenario: the party's stack may be left as it is.
   void take_back() {
     // Each access is scribbled on: without other disturbance, some are to be before the end.
     if (options_.scribbled) (void)world_.wait_until([this] { return visits_ == 2; });
-    const bool of_key = options_.what != What::kGate;
-    if (options_.what != What::kKey) close();
+    const bool of_window = options_.what == What::kWindow;
+    const bool of_key = options_.what != What::kGate && !of_window;
+    if (options_.what != What::kKey && !of_window) close();
+    if (of_window) invalidate();
     if (options_.what == What::kBoth) wire_.copies.remove(*copies_);
     MrView view = registration(1);
     view.key = key_;
@@ -160,6 +180,7 @@ class Withdrawal {
     used_again_ = true;
     memory_->store(kNewOwner, std::memory_order_relaxed);
     world_.fence();
+    if (of_window) table_.fenced(key_);
     // The same place in the table means something else now.
     if (of_key) (void)*table_.add(registration(3));
     world_.step();
@@ -170,6 +191,11 @@ class Withdrawal {
     last_copy_ = inhost::withdraw(
         [this] { segment_.inbound.set_gate({.state = inhost::EndState::kClosed}); },
         [this] { world_.heavy_fence(); }, [this] { return copies_->under_way(inhost::kAnyKey); });
+  }
+  /// As a queue pair does.
+  void invalidate() {
+    if (!table_.invalidate(key_, kQp)) std::abort();
+    last_copy_ = inhost::fence_window(*copies_, key_);
   }
   bool copy_ended() const { return last_copy_ == 0 || copies_->ended(last_copy_); }
 
@@ -189,11 +215,13 @@ class Withdrawal {
     }
     MrView mr;
     const soft::MrEntry& entry = fresh_entries_[table_.index_of(request.rkey)];
-    if (soft::read_mr(entry, request.rkey, mr) && !options_.scribbled && !whole(mr)) {
+    // What a window says has no number.
+    const bool numbered = !options_.scribbled && options_.what != What::kWindow;
+    if (numbered && soft::read_mr(entry, request.rkey, mr) && !whole(mr)) {
       world_.fail("a registration was read half old, half new");
     }
     if (inhost::look_up(entry, request, gate.pd, kQp, mr) != IBV_WC_SUCCESS) return;
-    if (!options_.scribbled && !whole(mr)) world_.fail("a key was resolved half old, half new");
+    if (numbered && !whole(mr)) world_.fail("a key was resolved half old, half new");
     const auto offset = inhost::offset_in_mapping(mr, request, kMappedBytes);
     if (!offset.has_value()) return;
     if (*offset > kMappedBytes || kMappedBytes - *offset < kBytes) {
@@ -276,6 +304,12 @@ std::vector<NamedScenario> table_scenarios() {
       {"one copy, the end of its connection, deregistration",
        withdrawal({.what = What::kBoth, .one_copy = true}), deeper},
       {"close without membarrier", withdrawal({What::kGate, false}), setting},
+      {"window", withdrawal({What::kWindow}), setting},
+      {"one copy, window", withdrawal({.what = What::kWindow, .one_copy = true}), deeper},
+      {"one copy, window, without membarrier",
+       withdrawal({.what = What::kWindow, .heavy_fence_exists = false, .one_copy = true}), deeper},
+      {"death in a copy, window", withdrawal({What::kWindow}), killed},
+      {"scribbled window", withdrawal({.what = What::kWindow, .scribbled = true}), scribbled},
       {"death in a copy, deregistration", withdrawal({What::kKey}), killed},
       {"death in a copy, the end of a connection", withdrawal({What::kBoth}), killed},
       {"death in a copy, close", withdrawal({What::kGate}), killed},

@@ -46,9 +46,12 @@ inline void copy_to_shared(std::byte* to, const std::byte* from, size_t bytes) {
   for (size_t i = 0; i < bytes; ++i) to[i] = from[i];
 }
 
+inline void full_fence() {
+  if (explore::World* const world = explore::World::current()) world->fence();
+}
+
 inline void light_fence(bool heavy_fence_exists) {
-  explore::World* const world = explore::World::current();
-  if (!heavy_fence_exists && world != nullptr) world->fence();
+  if (!heavy_fence_exists) full_fence();
 }
 
 }  // namespace braid::vhca::soft

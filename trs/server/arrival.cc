@@ -145,8 +145,8 @@ const char* Queue::take_sequenced(Request& request, const wire::ParsedRequest& p
 /// or in turn. Until all of it is here nothing else is known of the request: if its path is lost
 /// before, it has never come.
 void Queue::arrive(Request& request, const wire::ParsedRequest& parsed) {
-  const bool copies = path_.guard() == ChunkGuard::kCopy && !mutant("copy-skipped") &&
-                      parsed.direction == Direction::kWrite;
+  const bool copies = copies_data(request, parsed);
+  request.landed = parsed.direction == Direction::kWrite && !copies;
   if (copies && !worker_.copies_bytes(parsed.data_bytes)) {
     request.state = Request::State::kArriving;
     request.arriving = parsed;
@@ -155,6 +155,13 @@ void Queue::arrive(Request& request, const wire::ParsedRequest& parsed) {
   }
   if (copies) copy(request.index, 0, parsed.data_bytes);
   arrived(request, parsed);
+}
+
+bool Queue::copies_data(const Request& request, const wire::ParsedRequest& parsed) {
+  if (path_.guard() != ChunkGuard::kCopy || parsed.direction != Direction::kWrite) return false;
+  const auto header = std::span(request.header).first(parsed.user_header_bytes);
+  return !session_.server().user().moves_data(session_, worker_.reactor(), header) &&
+         !mutant("copy-skipped");
 }
 
 void Queue::copy(uint32_t chunk, size_t from, size_t bytes) {
@@ -248,9 +255,7 @@ void Queue::give_to_user(Request& request) {
 
 /// With a guard it is where no key reaches it: a write whose window is closed lies there already.
 std::span<std::byte> Queue::data_of(const Request& request, const wire::ParsedRequest& parsed) {
-  const bool write = parsed.direction == Direction::kWrite;
-  const bool landed = write && (path_.guard() == ChunkGuard::kWindows || mutant("copy-skipped"));
-  const auto chunk = landed ? path_.landing(request.index) : session_.chunk(request.index);
+  const auto chunk = request.landed ? path_.landing(request.index) : session_.chunk(request.index);
   return chunk.first(parsed.data_bytes);
 }
 

@@ -73,8 +73,21 @@ base::Task<base::Status> Session::use_memory(const vhca::Mr& memory) {
   while (use->refused.ok() && std::any_of(paths_.begin(), paths_.end(), waits_for)) {
     co_await changed->wait();
   }
-  if (use->refused.ok()) use->granted = true;
+  if (use->refused.ok() && !use->granted) grant(*use);
   co_return use->refused;
+}
+
+/// Paths that are away must be able to come back to it.
+void Session::grant(LentUse& use) {
+  for (size_t i = 0; i < lent_shares_.size(); ++i) {
+    if (lent_shares_[i]->reserve()) continue;
+    return end_use(
+        use.memory->slot(),
+        base::make_error(base::Errc::kNoMemory,
+                         "a path that is away could not come back: half of the "
+                         "registrations of its device are those of lent memory already"));
+  }
+  use.granted = true;
 }
 
 bool Session::uses_memory(const vhca::Mr& memory) const {
@@ -83,6 +96,9 @@ bool Session::uses_memory(const vhca::Mr& memory) const {
 }
 
 void Session::end_use(uint32_t slot, const base::Error& why) {
+  if (lent_.answered(slot)) {
+    for (const auto& share : lent_shares_) share->release();
+  }
   lent_.end(slot, why);
   for (const auto& path : paths_) path->return_lent(slot);
 }

@@ -4,6 +4,7 @@
 // slot of a handle that the session uses.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -47,7 +48,8 @@ struct LentQuota {
 
 /// What a session has of the quota of a device. A path that is lost leaves its part: it can come
 /// back only if it can register all that its session answers from, whatever others have taken
-/// since. Goes with the session.
+/// since, and what its session has begun to answer from meanwhile. As many paths as are away: who
+/// of them comes back is not asked. Goes with the session.
 class LentShare {
  public:
   explicit LentShare(LentQuota& quota) : quota_(quota) {}
@@ -56,14 +58,47 @@ class LentShare {
   LentShare& operator=(const LentShare&) = delete;
 
   const LentQuota& quota() const { return quota_; }
-  bool room() const { return kept_ > 0 || quota_.used < quota_.max; }
-  void take() { kept_ > 0 ? --kept_ : ++quota_.used; }
+  /// `answered`: the session answers from it already, so what was kept is for it.
+  bool room(bool answered) const { return (answered && kept_ > 0) || quota_.used < quota_.max; }
+  void take(bool answered) { answered&& kept_ > 0 ? --kept_ : ++quota_.used; }
   void give_back() { --quota_.used; }
-  void keep(size_t count) { kept_ += count; }
+  /// For the paths that are away, before the session answers from one memory more. False: there is
+  /// no room for it.
+  bool reserve() {
+    if (quota_.max - std::min(quota_.used, quota_.max) < away_) return false;
+    keep(away_);
+    quota_.used += away_;
+    return true;
+  }
+  /// The session answers from one memory less.
+  void release() {
+    const size_t freed = std::min(kept_, away_);
+    kept_ -= freed;
+    quota_.used -= freed;
+  }
+  /// A path that had all is lost, with so many registrations.
+  void left(size_t count) {
+    ++away_;
+    keep(count);
+  }
+  /// One that was coming up is, with so many.
+  void failed(size_t count) {
+    keep(count);
+    if (away_ == 0) drop_kept();
+  }
+  /// A path has all. With the last that was away, what is left of their part goes back.
+  void came() {
+    if (away_ > 0) --away_;
+    if (away_ == 0) drop_kept();
+  }
 
  private:
+  void keep(size_t count) { kept_ += count; }
+  void drop_kept() { quota_.used -= std::exchange(kept_, 0); }
+
   LentQuota& quota_;
   size_t kept_ = 0;  // of quota_.used
+  size_t away_ = 0;  // paths
 };
 
 /// What a path has registered, by slot. A queue looks up what was put there before its session used
@@ -71,7 +106,7 @@ class LentShare {
 class LentTable {
  public:
   explicit LentTable(LentShare& share) : share_(share) {}
-  ~LentTable() { share_.keep(count_); }
+  ~LentTable() { whole_ ? share_.left(count_) : share_.failed(count_); }
   LentTable(const LentTable&) = delete;
   LentTable& operator=(const LentTable&) = delete;
 
@@ -82,14 +117,18 @@ class LentTable {
   /// Any thread, as above.
   uint32_t lkey(uint32_t slot) const { return (*blocks_[slot / kBlock])[slot % kBlock]->lkey; }
   /// Whether the device has one more for lent memory. What is under way at that moment is not
-  /// counted.
-  bool room() const { return share_.room(); }
+  /// counted. `answered`: as of LentShare.
+  bool room(bool answered) const { return share_.room(answered); }
+  /// All that its session uses is there, for the first time.
+  void whole() {
+    if (!std::exchange(whole_, true)) share_.came();
+  }
   /// The slot is free.
-  void put(uint32_t slot, std::unique_ptr<vhca::Mr> registered) {
+  void put(uint32_t slot, bool answered, std::unique_ptr<vhca::Mr> registered) {
     auto& block = blocks_[slot / kBlock];
     if (!block) block = std::make_unique<Block>();
     (*block)[slot % kBlock] = std::move(registered);
-    share_.take();
+    share_.take(answered);
     ++count_;
   }
   void take_back(uint32_t slot) {
@@ -104,6 +143,7 @@ class LentTable {
   using Block = std::array<std::unique_ptr<vhca::Mr>, kBlock>;
   LentShare& share_;
   size_t count_ = 0;
+  bool whole_ = false;
   std::array<std::unique_ptr<Block>, kLentMax / kBlock> blocks_;
 };
 
@@ -124,6 +164,11 @@ class LentUses {
   std::shared_ptr<LentUse> ask(const LentMemory& memory);
   /// Null: there is none.
   const LentUse* find(uint32_t slot) const;
+  /// Whether the session answers from it.
+  bool answered(uint32_t slot) const {
+    const LentUse* const use = find(slot);
+    return use != nullptr && use->granted;
+  }
   /// The first that the path has not registered, or null.
   const LentMemory* missing(const LentTable& registered) const;
   /// Ends it for this reason.

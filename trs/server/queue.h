@@ -123,6 +123,7 @@ class Queue final : public base::ListNode, private ConnectionUser, private Heart
   const char* take_again(Request& request, const wire::ParsedRequest& parsed);
   static bool is_done_again(const Request& request);
   void arrive(Request& request, const wire::ParsedRequest& parsed);
+  bool copies_data(const Request& request, const wire::ParsedRequest& parsed);
   void copy(uint32_t chunk, size_t from, size_t bytes);
   void copy_part(Request& request);
   void arrived(Request& request, const wire::ParsedRequest& parsed);

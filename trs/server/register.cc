@@ -64,13 +64,14 @@ base::Task<base::Status> Path::register_lent() {
     const LentMemory* const memory = session_.lent().missing(lent_);
     if (memory == nullptr) {
       has_lent_ = true;
+      lent_.whole();
       co_return base::ok_status();
     }
     const std::weak_ptr<char> stays = memory->alive();
     const uint32_t slot = memory->slot();
     auto made = co_await register_one(*memory);
     if (made.ok() && !stays.expired() && session_.lent().find(slot) != nullptr) {
-      lent_.put(slot, std::move(*made));
+      lent_.put(slot, session_.lent().answered(slot), std::move(*made));
       session_.lent().changed()->notify_all();
       continue;
     }
@@ -83,7 +84,7 @@ base::Task<base::Status> Path::register_lent() {
 }
 
 base::Task<base::Result<std::unique_ptr<vhca::Mr>>> Path::register_one(const LentMemory& memory) {
-  if (!lent_.room()) {
+  if (!lent_.room(session_.lent().answered(memory.slot()))) {
     co_return base::make_error(base::Errc::kNoMemory,
                                "half of the registrations of {} are those of lent memory already",
                                session_.server().device(endpoint_).info().name);

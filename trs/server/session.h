@@ -104,6 +104,7 @@ class Session final : public ServerSession {
   std::string holdup() const;
   /// No answer comes from this memory any more.
   void end_use(uint32_t slot, const base::Error& why);
+  void grant(LentUse& use);
 
   // --- for paths
   /// With the first path's info request: chunks are made, the user is told.

@@ -9,7 +9,8 @@
 // it is ever read back, so that a scribbling peer harms no one else.
 //
 // A reader of a published entry copies it out between two looks at `generation` (read_mr). What it
-// then does with the memory is fenced by the wire: Wire::fence_peers() runs after the key is gone.
+// then does with the memory is fenced by the wire: Wire::fence_peers(), or of one window
+// Link::fence_window(), runs after the key is gone.
 //
 // Threads: add and remove from any thread; find and read_mr without a lock, from any thread.
 #pragma once
@@ -57,8 +58,9 @@ struct MrView {
 };
 
 /// In place of a PD: a window that is bound through this QP and serves it alone.
+constexpr uint32_t kWindowScope = 1u << 31;
 constexpr uint32_t window_scope(uint32_t qp_number) {
-  return 1u << 31 | qp_number;
+  return kWindowScope | qp_number;
 }
 
 /// A registration as it lies in memory. generation is odd while the entry changes; key 0 is free.

@@ -18,13 +18,18 @@ inline void copy_to_shared(std::byte* to, const std::byte* from, size_t bytes) {
   std::memcpy(to, from, bytes);
 }
 
+/// Orders the stores before it and the loads behind it, without anybody's help.
+inline void full_fence() {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
 /// Keeps the compiler from moving memory accesses; with membarrier on the other side this orders
 /// them. Without membarrier the fast side needs the real fence.
 inline void light_fence(bool heavy_fence_exists) {
   if (heavy_fence_exists) {
     std::atomic_signal_fence(std::memory_order_seq_cst);
   } else {
-    std::atomic_thread_fence(std::memory_order_seq_cst);
+    full_fence();
   }
 }
 

@@ -50,11 +50,7 @@ Execution SoftQp::invalidate_local(uint32_t key) {
     if (!mr_table_.invalidate(key, number_)) {
       return {.outcome = Outcome::kFailed, .status = IBV_WC_LOC_QP_OP_ERR};
     }
-    // Of this QP's windows only its own peer has resolved keys. Over a stream that was on the
-    // thread that is here, under the QP's lock, and keys are looked up again for each piece of
-    // data.
-    const bool alone = link_->family == LinkFamily::kStream;
-    invalidation_ = alone ? nullptr : device_.wire().fence_peers(key);
+    invalidation_ = link_->fence_window(key);
   }
   if (invalidation_ != nullptr && !invalidation_->passed()) return {.outcome = Outcome::kFull};
   invalidation_.reset();

@@ -218,6 +218,18 @@ class LockedEnd {
   virtual void refused_locked(ibv_wc_status status, std::string_view cause) = 0;
 };
 
+/// Copies of peers that were under way when a key went. Any thread, one at a time.
+class PeerFence {
+ public:
+  virtual ~PeerFence() = default;
+  /// Whether all of them have ended. Never waits.
+  virtual bool passed() = 0;
+  /// Who has not: "process 123". For people.
+  virtual std::string waits_for() const = 0;
+};
+/// Passes when both have; null is one that has.
+std::unique_ptr<PeerFence> both_fences(std::unique_ptr<PeerFence> a, std::unique_ptr<PeerFence> b);
+
 enum class LinkFamily : uint8_t { kDirect, kMessage, kStream };
 
 class Link {
@@ -279,23 +291,19 @@ class Link {
     (void)ack_timeout, (void)retry_count;
   }
 
+  /// The key of a window of this QP, which only its peer can have resolved, has gone. What the peer
+  /// may still be at with it; null: nothing. No system call. Links that are not direct resolve keys
+  /// on the thread that is here, under the QP's lock, and again for each piece of data.
+  virtual std::unique_ptr<PeerFence> fence_window(uint32_t key) {
+    (void)key;
+    return nullptr;
+  }
+
   /// Ends the link: what the peer begins from now on is refused. True: nothing of it lands in our
   /// memory through this link any more. False: a copy of a direct link's peer is under way; call
   /// again to ask. Never waits: a process that was stopped in the middle of a copy may stay so.
   virtual bool close() = 0;
 };
-
-/// Copies of peers that were under way when a key went. Any thread, one at a time.
-class PeerFence {
- public:
-  virtual ~PeerFence() = default;
-  /// Whether all of them have ended. Never waits.
-  virtual bool passed() = 0;
-  /// Who has not: "process 123". For people.
-  virtual std::string waits_for() const = 0;
-};
-/// Passes when both have; null is one that has.
-std::unique_ptr<PeerFence> both_fences(std::unique_ptr<PeerFence> a, std::unique_ptr<PeerFence> b);
 
 /// A way to reach peers. One per SoftDevice. Any thread.
 class Wire {

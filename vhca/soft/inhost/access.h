@@ -9,6 +9,9 @@
 //      says that it is not           waits for those
 //
 // Either the initiator finds the gate closed, or the key gone; or the owner finds it at work.
+//
+// The keys of windows go with each request of some programs (LOCAL_INV), too often for a system
+// call: there either side pays for a fence of its own, and who resolved such a key looks again.
 // Private to vhca/soft/inhost.
 #pragma once
 
@@ -36,6 +39,10 @@ Gate visit(OutboundRing& ring, uint32_t rkey, Touch&& touch) {
 inline ibv_wc_status look_up(const MrEntry& entry, const Request& request, uint32_t pd,
                              uint32_t peer_qp_number, MrView& mr) {
   if (!read_mr(entry, request.rkey, mr)) return IBV_WC_REM_ACCESS_ERR;
+  if ((mr.pd & kWindowScope) != 0) {
+    full_fence();  // behind begin_copy(); pairs with that of fence_window()
+    if (!read_mr(entry, request.rkey, mr)) return IBV_WC_REM_ACCESS_ERR;
+  }
   return check_mr_access(request.opcode, mr, pd, peer_qp_number, request.remote_address,
                          request.length);
 }
@@ -57,6 +64,14 @@ auto withdraw(TakeBack&& take_back, HeavyFence&& heavy_fence, Look&& look) {
   take_back();
   heavy_fence();
   return look();
+}
+
+/// The same for a window, which only the peer of one QP can have resolved: its key has gone. Gives
+/// the copy that this peer may be at by it, or 0.
+template <typename Copies>
+uint64_t fence_window(const Copies& copies, uint32_t key) {
+  full_fence();
+  return copies.under_way(key);
 }
 
 /// In a visit: an atomic on a word that is reached by system calls. `word.claim()` keeps others

@@ -3,7 +3,8 @@
 //
 // Each message is one datagram: header, fixed part by kind, private data. Little-endian, packed by
 // construction, reserved bytes zero. parse_cm_message() is the only reader: pure, and total over
-// all inputs. The version changes with any layout here or in layout.h or mr_table.h.
+// all inputs. The version changes with any layout here or in layout.h or mr_table.h, and with what
+// peers owe each other there (access.h).
 #pragma once
 
 #include <array>
@@ -20,7 +21,7 @@
 namespace braid::vhca::soft::inhost {
 
 inline constexpr uint32_t kCmMagic = 0x48495242;  // "BRIH"
-inline constexpr uint16_t kCmVersion = 4;
+inline constexpr uint16_t kCmVersion = 5;
 inline constexpr size_t kCmMessageMax = 512;
 
 enum class CmKind : uint8_t {

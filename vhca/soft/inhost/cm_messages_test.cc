@@ -72,7 +72,7 @@ TEST(CmMessagesTest, AnEndWithAnSrqComesBackAsItWas) {
 
 TEST(CmMessagesTest, TheHeaderHasItsGoldenBytes) {
   const std::vector<std::byte> bytes = encode_cm_message({.kind = CmKind::kReady});
-  const uint8_t golden[] = {0x42, 0x52, 0x49, 0x48, 4, 0, 3, 0, 12, 0, 0, 0};
+  const uint8_t golden[] = {0x42, 0x52, 0x49, 0x48, 5, 0, 3, 0, 12, 0, 0, 0};
   ASSERT_EQ(bytes.size(), sizeof(golden));
   for (size_t i = 0; i < bytes.size(); ++i) EXPECT_EQ(static_cast<uint8_t>(bytes[i]), golden[i]);
 }

@@ -110,8 +110,9 @@ Status Exports::join(std::shared_ptr<Channel> channel, uint32_t pd, Told& told) 
   const std::lock_guard lock(mutex_);
   Told gone = told;
   for (Export& known : exports_) {
+    if (known.find(pd) == nullptr) continue;  // not any more, if it was told
     gone.erase(known.id);
-    if (known.find(pd) == nullptr || told.contains(known.id)) continue;
+    if (told.contains(known.id)) continue;
     const base::Handle* const handle = &known.segment->handle();
     BRAID_CHECK(channel->send(announcement(CmKind::kSegment, known.id, known.segment->size()),
                               {&handle, 1}));

@@ -32,6 +32,11 @@ class CopyFence final : public PeerFence {
 
 }  // namespace
 
+std::unique_ptr<PeerFence> fence_copy(std::shared_ptr<const PeerCopies> copies, uint64_t copy) {
+  return std::make_unique<CopyFence>(
+      std::vector<CopyFence::Copy>{{.copies = std::move(copies), .number = copy}});
+}
+
 void CopyTable::add(std::shared_ptr<const PeerCopies> copies) {
   const std::lock_guard lock(mutex_);
   forget_ended_locked();

@@ -44,6 +44,9 @@ class PeerCopies {
   const std::shared_ptr<PeerDevice> peer_;
 };
 
+/// Passes when this copy, which is under way, has ended.
+std::unique_ptr<PeerFence> fence_copy(std::shared_ptr<const PeerCopies> copies, uint64_t copy);
+
 /// The copies of all peers of a device, so that deregistration can fence them.
 class CopyTable {
  public:

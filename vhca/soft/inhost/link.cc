@@ -79,6 +79,11 @@ bool InHostLink::close() {
   return last_copy_ == 0;
 }
 
+std::unique_ptr<PeerFence> InHostLink::fence_window(uint32_t key) {
+  const uint64_t copy = inhost::fence_window(*copies_, key);
+  return copy == 0 ? nullptr : fence_copy(copies_, copy);
+}
+
 void InHostLink::qp_changed(uint32_t access, uint8_t min_rnr_timer) {
   if (closed_) return;
   const std::lock_guard guard(gate_mutex_);

@@ -54,6 +54,7 @@ class InHostLink final : public Link, public ChannelUser, public PortUser {
   void retries_changed(uint8_t ack_timeout, uint8_t retry_count) override {
     retry_ns_ = retry_ns(ack_timeout, retry_count);
   }
+  std::unique_ptr<PeerFence> fence_window(uint32_t key) override;
   bool close() override;
 
   void peer_gone() override;

@@ -113,6 +113,37 @@ TEST(InHostMemoryTest, MoreSegmentsThanASocketHoldsAreKnownToANewPeer) {
   }
 }
 
+// What a peer has been told of may go while it is being told of the rest.
+TEST(InHostMemoryTest, SegmentsThatGoWhileAPeerIsToldOfThemAreUnmapped) {
+  const WithoutNetAdmin small_sockets;
+  constexpr size_t kSegments = 900;
+  for (unsigned moment = 1; moment <= 20; ++moment) {
+    Party client, server;
+    const auto other_pd = std::move(*server.device->alloc_pd());
+    std::vector<Late> segments;
+    std::vector<std::unique_ptr<Mr>> kept;  // so that the segments stay exported
+    for (size_t i = 0; i < kSegments; ++i) {
+      segments.push_back(register_late(server, 4096));
+      kept.push_back(
+          std::move(*other_pd->reg_mr(segments.back().segment->data(), 4096, kRemoteAccess)));
+    }
+    unsigned turns = 0;
+    const auto withdraw = [&] {
+      if (++turns != moment) return;
+      for (Late& late : segments) late.mr.reset();
+    };
+    ASSERT_TRUE(connect_pair(client, server, withdraw));
+    EXPECT_GE(turns, moment) << "too late to test anything";
+    kept.clear();
+    segments.clear();
+    const bool unmapped = client.run_until([&] {
+      server.reactor->turn();
+      return mappings_of("braid-late").empty();
+    });
+    ASSERT_TRUE(unmapped) << mappings_of("braid-late").size() << " are left, moment " << moment;
+  }
+}
+
 TEST(InHostMemoryTest, MemoryThatNoPeerMayReachIsToldToNone) {
   Party client, server;
   const auto before = std::move(*server.host->create_segment(4096, "hidden"));

@@ -246,8 +246,10 @@ class Party {
   uint64_t nexts_ = 0;
 };
 
-/// Connects two ends of this process, both on the calling thread. False with a test failure.
-inline bool connect_pair(Party& client, Party& server) {
+/// Connects two ends of this process, both on the calling thread; `meanwhile` runs between their
+/// turns. False with a test failure.
+inline bool connect_pair(Party& client, Party& server,
+                         const std::function<void()>& meanwhile = {}) {
   const uint16_t port = server.listen();
   client.make_qp();
   server.make_qp();
@@ -282,6 +284,7 @@ inline bool connect_pair(Party& client, Party& server) {
   client.reactor->spawn(Passive::connect(client, port));
   const bool done = client.run_until([&] {
     server.reactor->turn();
+    if (meanwhile) meanwhile();
     return accepted && client.connection;
   });
   EXPECT_TRUE(done);
