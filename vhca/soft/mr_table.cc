@@ -73,6 +73,12 @@ void MrTable::write(uint32_t index, const MrView& view) {
   if (!published_.empty()) write_entry(published_[index], view, generation);
 }
 
+/// Without its key the rest says nothing: who copies it out now has read it before, or not at all.
+void MrTable::clear(uint32_t index) {
+  entries_[index].key.store(0, std::memory_order_release);
+  if (!published_.empty()) published_[index].key.store(0, std::memory_order_release);
+}
+
 base::Result<uint32_t> MrTable::add(const MrView& view) {
   const std::lock_guard guard(lock_);
   BRAID_TRY(const uint32_t index, take_place());
@@ -97,7 +103,7 @@ uint32_t MrTable::remove(uint32_t key) {
     // needs none. More than one: some may be of a former MR.
     if (window.unfenced == 1) window.unfenced = 0;
   }
-  write(index, MrView{});
+  clear(index);
   places_[index].unfenced = 0;
   free_.push_back(index);
   return others ? kEveryKey : key;
@@ -180,7 +186,7 @@ void MrTable::unbind(uint32_t index) {
   Place& place = places_[index];
   place.bound = false;
   --places_[place.mr_index].windows;
-  write(index, MrView{});
+  clear(index);
 }
 
 /// Who resolved the key may be at work: the MR must not go without a fence.

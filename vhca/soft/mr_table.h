@@ -156,6 +156,7 @@ class MrTable {
   base::Result<uint32_t> take_place();
   uint32_t new_key(uint32_t index);
   void write(uint32_t index, const MrView& view);
+  void clear(uint32_t index);
   void unbind(uint32_t index);
   void unbind_unfenced(uint32_t index);
 
