@@ -40,9 +40,9 @@ class BraidEngine : public FioTarget {
   BraidEngine(const RemoteWay& way, Backend backend, trs::ChunkGuard guard)
       : way_(way), backend_(backend), guard_(guard) {}
   std::string name() const override {
-    return fmt::format("fio external engine on a braid remote device, {}{}{}", to_string(way_.wire),
-                       backend_ == Backend::kFile ? ", file with O_DIRECT" : "",
-                       guard_ == trs::ChunkGuard::kNone ? "" : ", chunks guarded by copies");
+    return fmt::format("fio external engine on a braid remote device, {}{}, chunks: {}",
+                       to_string(way_.wire),
+                       backend_ == Backend::kFile ? ", file with O_DIRECT" : "", to_string(guard_));
   }
   std::string threads() const override {
     return way_.poll_budget_ns > 0

@@ -50,9 +50,10 @@ RowPlan file_row(const BlockWork& work) {
 }
 
 /// What it costs that a client cannot change what it has sent.
-RowPlan guard_row(const BlockWork& work) {
-  RowPlan row = plan(work, "memory, in-host, keys taken away per request", 0.95);
-  row.ours = fio_job(braid_engine({}, Backend::kMemory, trs::ChunkGuard::kWindows), work);
+RowPlan guard_row(const BlockWork& work, trs::ChunkGuard guard) {
+  RowPlan row =
+      plan(work, fmt::format("memory, in-host, chunks guarded: {}", to_string(guard)), 0.95);
+  row.ours = fio_job(braid_engine({}, Backend::kMemory, guard), work);
   row.peer = fio_job(braid_engine({}), work);
   return row;
 }
@@ -75,7 +76,9 @@ void add_remote_rows(std::vector<RowPlan>& plans) {
     plans.push_back(tcp_row(work, 2));
   plans.push_back(asleep_row(kRead, 1.5));
   plans.push_back(asleep_row(kWrite, 1.2));
-  for (const BlockWork& work : {kDeepRead, kDeepWrite}) plans.push_back(guard_row(work));
+  for (const trs::ChunkGuard guard : {trs::ChunkGuard::kCopy, trs::ChunkGuard::kWindows}) {
+    for (const BlockWork& work : {kDeepRead, kDeepWrite}) plans.push_back(guard_row(work, guard));
+  }
 }
 
 }  // namespace braid::bench
