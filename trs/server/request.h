@@ -57,7 +57,7 @@ class Request final : public ServerRequest, public base::ListNode {
   wire::SgDescriptor target{};  // where the data of a read goes
   bool invalidate = false;      // the client wants the target's key to be gone when it is answered
   std::shared_ptr<base::Segment> memory;  // that `data` lies in, once the path it came by is lost
-  bool landed = false;           // a write whose data is used where it has come
+  bool landed = false;                    // a write whose data is used where it has come
   wire::ParsedRequest arriving;  // kArriving: what it is to be; the rest here is the former one's
   uint32_t copied_bytes = 0;     // kArriving: of its data
   // The answer. It is kept until the next request, as it may be asked for again.

@@ -164,9 +164,9 @@ class MrTable {
   const uint32_t capacity_;
   const base::ZeroedArray<MrEntry> entries_;
   const std::span<MrEntry> published_;
-  mutable SpinLock lock_{true};  // guards all below, and writing of entries
-  std::vector<uint32_t> free_;       // indices
-  std::vector<uint32_t> windows_;    // indices of windows
+  mutable SpinLock lock_{true};            // guards all below, and writing of entries
+  std::vector<uint32_t> free_;             // indices
+  std::vector<uint32_t> windows_;          // indices of windows
   const base::ZeroedArray<Place> places_;  // by index
 };
 
