@@ -81,6 +81,7 @@ base::Task<base::Status> Session::use_memory(const vhca::Mr& memory) {
 void Session::grant(LentUse& use) {
   for (size_t i = 0; i < lent_shares_.size(); ++i) {
     if (lent_shares_[i]->reserve()) continue;
+    while (i-- > 0) lent_shares_[i]->release();
     return end_use(
         use.memory->slot(),
         base::make_error(base::Errc::kNoMemory,

@@ -60,7 +60,10 @@ class LentShare {
   const LentQuota& quota() const { return quota_; }
   /// `answered`: the session answers from it already, so what was kept is for it.
   bool room(bool answered) const { return (answered && kept_ > 0) || quota_.used < quota_.max; }
-  void take(bool answered) { answered&& kept_ > 0 ? --kept_ : ++quota_.used; }
+  void take(bool answered) {
+    const bool of_kept = answered && kept_ > 0;
+    of_kept ? --kept_ : ++quota_.used;
+  }
   void give_back() { --quota_.used; }
   /// For the paths that are away, before the session answers from one memory more. False: there is
   /// no room for it.
