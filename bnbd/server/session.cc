@@ -79,7 +79,7 @@ wire::NewsList Session::news_since(uint64_t seen) {
   std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   if (all.size() > wire::kNewsItemsMax) all.resize(wire::kNewsItemsMax);
   wire::NewsList news{all.empty() ? seen : all.back().first, {}};
-  for (const auto& [number, item] : all) news.items.push_back(item);
+  for (const auto& [at, item] : all) news.items.push_back(item);
   return news;
 }
 
