@@ -270,6 +270,11 @@ class ClientGame {
       return now == segments_ || (gone() && now < segments_);
     };
     require(world_.run_until(memory_is_back, kSecond), "and the memory that it took");
+    // A server waits a second for its disks, and says that it cannot stop.
+    const auto answers = [this] {
+      return world_.now_ns() > other_disk_->faults.stalled_until_ns + kMillisecond;
+    };
+    require(world_.run_until(answers, 20 * kSecond), "the disk answers");
     honest_->close();
     require(world_.run_until([this] { return honest_->closed; }, 20 * kSecond), "closing ends");
     bool stopped = false;
