@@ -67,6 +67,7 @@ class HostileClient {
   base::sim::SimWorld& world_;
   trs::testing::RawPeer& raw_;
   Numbers& numbers_;
+  unsigned words_ = 0;  // of say_it_lives()
   const bool keyed_;
   std::deque<Path> paths_;
   std::array<HostileLife, 2> lives_{};
@@ -243,6 +244,9 @@ inline void HostileClient::anything() {
 
 inline void HostileClient::say_it_lives() {
   const auto how = numbers_.next<uint8_t>();
+  // Where nobody receives them, all that wait go again with each that is refused.
+  constexpr unsigned kWordsMax = 24;
+  if (++words_ > kWordsMax) return world_.run_for(base::kMillisecond);
   const auto type = how == 0xfe      ? trs::ImmType::kNotice
                     : (how & 1) != 0 ? trs::ImmType::kHeartbeatAck
                                      : trs::ImmType::kHeartbeat;
