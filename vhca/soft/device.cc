@@ -83,21 +83,6 @@ std::vector<SoftCq*> SoftDevice::cqs() {
   return cqs_;
 }
 
-void SoftDevice::add_shared_qp(SoftQp& qp) {
-  const std::lock_guard guard(shared_qps_lock_);
-  shared_qps_.push_back(&qp);
-}
-
-void SoftDevice::remove_shared_qp(SoftQp& qp) {
-  const std::lock_guard guard(shared_qps_lock_);
-  std::erase(shared_qps_, &qp);
-}
-
-void SoftDevice::fence_own_threads() {
-  const std::lock_guard guard(shared_qps_lock_);  // none of them goes meanwhile
-  for (const SoftQp* qp : shared_qps_) qp->wait_for_threads();
-}
-
 DeviceAttr SoftDevice::query() const {
   DeviceAttr attr{};
   attr.max_mr_size = UINT64_MAX;
@@ -248,7 +233,6 @@ SoftMr::SoftMr(SoftDevice& device, const MrView& view) : device_(device), view_(
 std::unique_ptr<PeerFence> SoftMr::withdraw() {
   registered_ = false;
   std::unique_ptr<PeerFence> peers = withdraw_memory(device_.mr_table(), device_.wire(), view_);
-  device_.fence_own_threads();
   // The clock sends from it on its own thread, which is none of the program's.
   return both_fences(std::move(peers), device_.stall_clock().fence());
 }

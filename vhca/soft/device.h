@@ -30,7 +30,6 @@ inline constexpr uint32_t kMrCapacity = 65536;
 inline constexpr uint32_t kMaxMessageBytes = 1u << 31;
 
 class SoftCq;
-class SoftQp;
 
 class SoftDevice final : public Device {
  public:
@@ -68,13 +67,6 @@ class SoftDevice final : public Device {
   void add_cq(SoftCq& cq);
   void remove_cq(SoftCq& cq);
   std::vector<SoftCq*> cqs();
-  // Its QPs without a thread domain, which any thread may be inside of.
-  void add_shared_qp(SoftQp& qp);
-  void remove_shared_qp(SoftQp& qp);
-  /// A key was just taken out of the table. Returns when no thread is inside a post on, or a poll
-  /// of, those QPs that had resolved it before: some microseconds, for each that is busy. Not under
-  /// a QP's lock. A QP of a thread domain is not waited for: its thread promised to be alone.
-  void fence_own_threads();
 
  private:
   SoftDevice(base::Host& host, base::Reactor& control, std::string name, std::unique_ptr<Wire> wire,
@@ -97,8 +89,6 @@ class SoftDevice final : public Device {
   std::atomic<uint32_t> next_pd_{1};
   std::mutex cqs_lock_;
   std::vector<SoftCq*> cqs_;  // cqs_lock_
-  std::mutex shared_qps_lock_;
-  std::vector<SoftQp*> shared_qps_;  // shared_qps_lock_
 };
 
 class SoftPd final : public Pd {

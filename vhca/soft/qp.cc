@@ -109,7 +109,6 @@ SoftQp::SoftQp(SoftPd& pd, const QpOptions& options, uint32_t number)
   if (srq_ != nullptr) srq_->attach();
   send_cq_->attach(*this);
   recv_cq_->attach(*this);
-  if (lock_.enabled()) device_.add_shared_qp(*this);
 }
 
 SoftQp::~SoftQp() {
@@ -123,7 +122,6 @@ SoftQp::~SoftQp() {
   device_.stall_clock().forget(*this);
   send_cq_->detach(*this);
   recv_cq_->detach(*this);
-  if (lock_.enabled()) device_.remove_shared_qp(*this);
   if (srq_ != nullptr) srq_->detach();
   device_.wire().release_qp_number(number_);
 }

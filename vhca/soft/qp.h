@@ -21,7 +21,6 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string_view>
 
@@ -68,8 +67,6 @@ class SoftQp final : public Qp, public LinkEnd, private LockedEnd, public Stalle
   void move() override;
 
   SoftDevice& device() { return device_; }
-  /// Until whoever is inside a post or a poll has left it. See SoftDevice::fence_own_threads().
-  void wait_for_threads() const { const std::lock_guard guard(lock_); }
   /// For modify() from INIT to RTR, which needs one: the conformance suite tries all states so.
   void give_link(std::unique_ptr<Link> link);
 
