@@ -234,7 +234,9 @@ std::unique_ptr<PeerFence> SoftMr::withdraw() {
   registered_ = false;
   std::unique_ptr<PeerFence> peers = withdraw_memory(device_.mr_table(), device_.wire(), view_);
   // The clock sends from it on its own thread, which is none of the program's.
-  return both_fences(std::move(peers), device_.stall_clock().fence());
+  std::unique_ptr<PeerFence> clock = device_.stall_clock().fence();
+  std::unique_ptr<PeerFence> ours = both_fences(std::move(clock), device_.own_threads().fence());
+  return both_fences(std::move(peers), std::move(ours));
 }
 
 bool SoftMr::has_windows() const {

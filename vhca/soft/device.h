@@ -16,6 +16,7 @@
 #include "vhca/soft/async_events.h"
 #include "vhca/soft/held_memory.h"
 #include "vhca/soft/mr_table.h"
+#include "vhca/soft/own_threads.h"
 #include "vhca/soft/stall_clock.h"
 #include "vhca/soft/wire.h"
 
@@ -62,6 +63,7 @@ class SoftDevice final : public Device {
   MrTable& mr_table() { return mr_table_; }
   StallClock& stall_clock() { return *stall_clock_; }
   HeldMemory& held_memory() { return *held_memory_; }
+  OwnThreads& own_threads() { return *own_threads_; }
   AsyncEvents& async_events() { return async_events_; }
   // Its CQs, in the order of their making: for faults made on purpose.
   void add_cq(SoftCq& cq);
@@ -80,6 +82,7 @@ class SoftDevice final : public Device {
   MrTable mr_table_;
   const std::shared_ptr<StallClock> stall_clock_;
   const std::shared_ptr<HeldMemory> held_memory_;
+  const std::shared_ptr<OwnThreads> own_threads_ = std::make_shared<OwnThreads>();
   const DeviceInfo info_;
   struct PortEvents {
     AsyncNode error;

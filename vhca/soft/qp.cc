@@ -109,6 +109,7 @@ SoftQp::SoftQp(SoftPd& pd, const QpOptions& options, uint32_t number)
   if (srq_ != nullptr) srq_->attach();
   send_cq_->attach(*this);
   recv_cq_->attach(*this);
+  if (lock_.enabled()) shared_id_ = device_.own_threads().add(lock_);
 }
 
 SoftQp::~SoftQp() {
@@ -122,6 +123,7 @@ SoftQp::~SoftQp() {
   device_.stall_clock().forget(*this);
   send_cq_->detach(*this);
   recv_cq_->detach(*this);
+  if (lock_.enabled()) device_.own_threads().remove(shared_id_);
   if (srq_ != nullptr) srq_->detach();
   device_.wire().release_qp_number(number_);
 }

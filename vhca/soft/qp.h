@@ -228,7 +228,8 @@ class SoftQp final : public Qp, public LinkEnd, private LockedEnd, public Stalle
   const RecvRing rq_;
 
   SoftDevice& device_;
-  uint64_t expected_ = 0;  // message links: the peer's next sequence
+  uint64_t shared_id_ = 0;  // OwnThreads; without a thread domain
+  uint64_t expected_ = 0;   // message links: the peer's next sequence
   // Message links: what the peer's last atomics found, for requests that come again.
   struct AtomicResult {
     uint64_t sequence = 0;
