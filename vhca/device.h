@@ -91,8 +91,10 @@ class Mr : public ibv_mr {
   Mr(const Mr&) = delete;
   Mr& operator=(const Mr&) = delete;
   /// Deregisters: when it returns no peer can touch the memory through this MR any more. Waits for
-  /// copies of peers that are under way; one whose process was stopped in the middle of it holds it
-  /// up: reactors use Pd::dereg_mr(), or drain the QPs first. Windows that are bound to it are
+  /// copies that are under way, of peers and of threads inside a post or a poll (so never call it
+  /// in there); one whose process was stopped in the middle of it holds it up: reactors use
+  /// Pd::dereg_mr(), or drain the QPs first. A QP with a Td is not waited for: its thread
+  /// deregisters what its requests name, or it is quiet. Windows that are bound to the memory are
   /// invalidated first: ask has_windows() where verbs refuse.
   virtual ~Mr() = default;
   virtual bool has_windows() const { return false; }

@@ -97,11 +97,11 @@ bool Session::uses_memory(const vhca::Mr& memory) const {
 }
 
 void Session::end_use(uint32_t slot, const base::Error& why) {
-  if (lent_.answered(slot)) {
-    for (const auto& share : lent_shares_) share->release();
-  }
+  const bool answered = lent_.answered(slot);
   lent_.end(slot, why);
   for (const auto& path : paths_) path->return_lent(slot);
+  if (!answered) return;
+  for (const auto& share : lent_shares_) share->release();
 }
 
 }  // namespace braid::trs::server

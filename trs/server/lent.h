@@ -60,20 +60,27 @@ class LentShare {
   const LentQuota& quota() const { return quota_; }
   /// `answered`: the session answers from it already, so what was kept is for it.
   bool room(bool answered) const { return (answered && kept_ > 0) || quota_.used < quota_.max; }
-  void take(bool answered) {
+  /// True: of what was kept.
+  bool take(bool answered) {
     const bool of_kept = answered && kept_ > 0;
     of_kept ? --kept_ : ++quota_.used;
+    return of_kept;
   }
-  void give_back() { --quota_.used; }
+  void give_back(size_t count) { quota_.used -= count; }
+  /// What take() had of it, by a path that is away still.
+  void put_back(size_t count) {
+    kept_ += count;
+    if (away_ == 0) drop_kept();
+  }
   /// For the paths that are away, before the session answers from one memory more. False: there is
   /// no room for it.
   bool reserve() {
     if (quota_.max - std::min(quota_.used, quota_.max) < away_) return false;
-    keep(away_);
+    kept_ += away_;
     quota_.used += away_;
     return true;
   }
-  /// The session answers from one memory less.
+  /// The session answers from one memory less, which every path has taken back.
   void release() {
     const size_t freed = std::min(kept_, away_);
     kept_ -= freed;
@@ -82,12 +89,7 @@ class LentShare {
   /// A path that had all is lost, with so many registrations.
   void left(size_t count) {
     ++away_;
-    keep(count);
-  }
-  /// One that was coming up is, with so many.
-  void failed(size_t count) {
-    keep(count);
-    if (away_ == 0) drop_kept();
+    kept_ += count;
   }
   /// A path has all. With the last that was away, what is left of their part goes back.
   void came() {
@@ -96,7 +98,6 @@ class LentShare {
   }
 
  private:
-  void keep(size_t count) { kept_ += count; }
   void drop_kept() { quota_.used -= std::exchange(kept_, 0); }
 
   LentQuota& quota_;
@@ -109,16 +110,25 @@ class LentShare {
 class LentTable {
  public:
   explicit LentTable(LentShare& share) : share_(share) {}
-  ~LentTable() { whole_ ? share_.left(count_) : share_.failed(count_); }
+  ~LentTable() {
+    if (whole_) {
+      share_.left(count_);
+    } else {
+      share_.put_back(of_kept_);
+      share_.give_back(count_ - of_kept_);
+    }
+  }
   LentTable(const LentTable&) = delete;
   LentTable& operator=(const LentTable&) = delete;
 
   bool has(uint32_t slot) const {
     const auto& block = blocks_[slot / kBlock];
-    return block != nullptr && (*block)[slot % kBlock] != nullptr;
+    return block != nullptr && (*block)[slot % kBlock].registered != nullptr;
   }
   /// Any thread, as above.
-  uint32_t lkey(uint32_t slot) const { return (*blocks_[slot / kBlock])[slot % kBlock]->lkey; }
+  uint32_t lkey(uint32_t slot) const {
+    return (*blocks_[slot / kBlock])[slot % kBlock].registered->lkey;
+  }
   /// Whether the device has one more for lent memory. What is under way at that moment is not
   /// counted. `answered`: as of LentShare.
   bool room(bool answered) const { return share_.room(answered); }
@@ -130,22 +140,29 @@ class LentTable {
   void put(uint32_t slot, bool answered, std::unique_ptr<vhca::Mr> registered) {
     auto& block = blocks_[slot / kBlock];
     if (!block) block = std::make_unique<Block>();
-    (*block)[slot % kBlock] = std::move(registered);
-    share_.take(answered);
+    const bool of_kept = share_.take(answered);
+    (*block)[slot % kBlock] = {std::move(registered), of_kept};
+    of_kept_ += of_kept ? 1 : 0;
     ++count_;
   }
   void take_back(uint32_t slot) {
     if (!has(slot)) return;
-    (*blocks_[slot / kBlock])[slot % kBlock].reset();
-    share_.give_back();
+    const Entry gone = std::exchange((*blocks_[slot / kBlock])[slot % kBlock], Entry{});
+    of_kept_ -= gone.of_kept ? 1 : 0;
     --count_;
+    gone.of_kept && !whole_ ? share_.put_back(1) : share_.give_back(1);
   }
 
  private:
   static constexpr uint32_t kBlock = 64;
-  using Block = std::array<std::unique_ptr<vhca::Mr>, kBlock>;
+  struct Entry {
+    std::unique_ptr<vhca::Mr> registered;
+    bool of_kept = false;  // by a path that was away
+  };
+  using Block = std::array<Entry, kBlock>;
   LentShare& share_;
   size_t count_ = 0;
+  size_t of_kept_ = 0;
   bool whole_ = false;
   std::array<std::unique_ptr<Block>, kLentMax / kBlock> blocks_;
 };

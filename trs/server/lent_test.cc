@@ -81,6 +81,40 @@ TEST(LentShares, keep_no_more_than_is_answered_from) {
   EXPECT_EQ(quota.used, 0U);
 }
 
+TEST(LentShares, are_right_when_memory_goes_while_a_path_comes_back) {
+  LentQuota quota{.max = 2};
+  LentShare share(quota);
+  std::optional<LentTable> lost(share);
+  fill(*lost, 2);
+  lost.reset();
+  LentTable back(share);
+  back.put(0, kAnswered, std::make_unique<vhca::Mr>());
+  back.take_back(0);  // it is answered from no more
+  share.release();
+  EXPECT_EQ(quota.used, 1U) << "what the other memory needs";
+  LentShare of_another(quota);
+  LentTable greedy(of_another);
+  fill(greedy, 1);
+  ASSERT_TRUE(back.room(kAnswered)) << "or the path could not come back";
+  back.put(1, kAnswered, std::make_unique<vhca::Mr>());
+  back.whole();
+  EXPECT_EQ(quota.used, 2U);
+}
+
+TEST(LentShares, grow_by_no_attempt_that_fails) {
+  LentQuota quota{.max = 10};
+  LentShare share(quota);
+  std::optional<LentTable> lost(share);
+  fill(*lost, 1);
+  lost.reset();
+  for (int i = 0; i < 10; ++i) {
+    LentTable attempt(share);
+    attempt.put(0, kAnswered, std::make_unique<vhca::Mr>());
+    attempt.put(1, kFresh, std::make_unique<vhca::Mr>());
+  }
+  EXPECT_EQ(quota.used, 1U);
+}
+
 TEST(LentShares, of_an_attempt_that_fails_go_back) {
   LentQuota quota{.max = 10};
   LentShare share(quota);

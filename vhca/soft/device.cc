@@ -18,6 +18,7 @@ constexpr uint32_t kMrAccessFlags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_W
                                     IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
                                     IBV_ACCESS_MW_BIND;
 constexpr uint64_t kTellAfterNs = base::kSecond;  // that a deregistration still waits
+constexpr unsigned kLooks = 100;                  // before memory is held: a few microseconds
 // Hints, which a device may ignore.
 constexpr uint32_t kMrOptionalFlags = IBV_ACCESS_OPTIONAL_RANGE;
 
@@ -233,10 +234,8 @@ SoftMr::SoftMr(SoftDevice& device, const MrView& view) : device_(device), view_(
 std::unique_ptr<PeerFence> SoftMr::withdraw() {
   registered_ = false;
   std::unique_ptr<PeerFence> peers = withdraw_memory(device_.mr_table(), device_.wire(), view_);
-  // The clock sends from it on its own thread, which is none of the program's.
-  std::unique_ptr<PeerFence> clock = device_.stall_clock().fence();
-  std::unique_ptr<PeerFence> ours = both_fences(std::move(clock), device_.own_threads().fence());
-  return both_fences(std::move(peers), std::move(ours));
+  // The clock's sends are among them: what it does for a QP it does under the QP's lock.
+  return both_fences(std::move(peers), device_.own_threads().fence());
 }
 
 bool SoftMr::has_windows() const {
@@ -262,13 +261,14 @@ SoftMr::~SoftMr() {
 
 void SoftMr::deregister(std::shared_ptr<void> memory) {
   std::unique_ptr<PeerFence> fence = withdraw();
-  if (fence == nullptr || fence->passed()) {
+  if (fence == nullptr || passes_soon(*fence, kLooks)) {
     device_.wire().release_memory(view_.place);
     return;
   }
-  device_.host().log().warning("{} bytes stay registered for {}, which is in the middle of a copy",
-                               view_.length, fence->waits_for());
-  device_.held_memory().hold(std::move(fence), view_.place, std::move(memory));
+  device_.held_memory().hold({.fence = std::move(fence),
+                              .length_bytes = view_.length,
+                              .place = view_.place,
+                              .memory = std::move(memory)});
 }
 
 // --- SoftMw

@@ -10,17 +10,21 @@ namespace {
 
 constexpr uint64_t kIntervalMinNs = base::kMillisecond;
 constexpr uint64_t kIntervalMaxNs = 100 * base::kMillisecond;
+constexpr uint64_t kTellAfterNs = base::kSecond;
+// In one turn, shared by all that is held: tens of microseconds.
+constexpr size_t kLooks = 1024;
+constexpr size_t kLooksOfEachMax = 32;
 
 }  // namespace
 
 HeldMemory::HeldMemory(base::Reactor& control, Wire& wire)
     : control_(control), wire_(wire), timer_(&HeldMemory::fire, this) {}
 
-void HeldMemory::hold(std::unique_ptr<PeerFence> fence, const MrPlace& place,
-                      std::shared_ptr<void> memory) {
+void HeldMemory::hold(Held held) {
+  held.since_ns = control_.host().now_ns();
   {
     const std::lock_guard guard(lock_);
-    held_.push_back({.fence = std::move(fence), .place = place, .memory = std::move(memory)});
+    held_.push_back(std::move(held));
   }
   control_.post([self = shared_from_this()] {
     self->interval_ns_ = kIntervalMinNs;
@@ -49,16 +53,32 @@ void HeldMemory::look() {
   {
     const std::lock_guard guard(lock_);
     if (shut_down_) return;
-    const auto first = std::partition(held_.begin(), held_.end(),
-                                      [](const Held& each) { return !each.fence->passed(); });
+    const size_t share = kLooks / std::max<size_t>(held_.size(), 1);
+    const auto looks = static_cast<unsigned>(std::clamp<size_t>(share, 1, kLooksOfEachMax));
+    const auto first = std::partition(held_.begin(), held_.end(), [looks](const Held& each) {
+      return !passes_soon(*each.fence, looks);
+    });
     std::move(first, held_.end(), std::back_inserter(passed));
     held_.erase(first, held_.end());
     again = !held_.empty();
   }
   for (const Held& each : passed) wire_.release_memory(each.place);
   if (!again) return;
+  tell_late();
   control_.schedule_after(timer_, interval_ns_);
   interval_ns_ = std::min(2 * interval_ns_, kIntervalMaxNs);
+}
+
+void HeldMemory::tell_late() {
+  const uint64_t now_ns = control_.now_ns();
+  const std::lock_guard guard(lock_);
+  for (Held& each : held_) {
+    if (each.told || now_ns < each.since_ns + kTellAfterNs) continue;
+    each.told = true;
+    control_.log().warning(
+        "{} bytes stay registered: {} is in the middle of a copy (is it stopped?)",
+        each.length_bytes, each.fence->waits_for());
+  }
 }
 
 }  // namespace braid::vhca::soft

@@ -1,8 +1,9 @@
-// HeldMemory: memory that was deregistered while peers were in the middle of copies to or from it.
+// HeldMemory: memory that was deregistered while somebody was in the middle of a copy to or from
+// it.
 //
-// Looks again from the control reactor, seldom: it takes a process that was stopped, or is very
-// late, to get here at all. What has been let go of by its peers is retired from the wire, then
-// given back.
+// Looks again from the control reactor, seldom: it takes a process that was stopped, or a thread
+// that has lost its core, to get here at all. What has been let go of is retired from the wire,
+// then given back. What is held for longer than a second is told, once.
 //
 // Threads: hold() from any thread, the rest on the control reactor. Shared with messages under way
 // to that reactor.
@@ -20,21 +21,25 @@ namespace braid::vhca::soft {
 
 class HeldMemory : public std::enable_shared_from_this<HeldMemory> {
  public:
+  struct Held {
+    std::unique_ptr<PeerFence> fence;
+    uint64_t length_bytes = 0;  // for people
+    MrPlace place;
+    std::shared_ptr<void> memory;
+    uint64_t since_ns = 0;  // of HeldMemory from here on
+    bool told = false;
+  };
   HeldMemory(base::Reactor& control, Wire& wire);
 
-  /// Once the fence has passed: Wire::release_memory(place), then `memory` goes.
-  void hold(std::unique_ptr<PeerFence> fence, const MrPlace& place, std::shared_ptr<void> memory);
+  /// Once the fence has passed: Wire::release_memory(place), then the memory goes.
+  void hold(Held held);
   /// Gives up what is still held. The wire lives still.
   void shut_down();
 
  private:
-  struct Held {
-    std::unique_ptr<PeerFence> fence;
-    MrPlace place;
-    std::shared_ptr<void> memory;
-  };
   static void fire(base::Timer& timer);
   void look();
+  void tell_late();
 
   base::Reactor& control_;
   Wire& wire_;

@@ -2,8 +2,9 @@
 //
 // Such a call may have resolved a key that another thread now takes out of the table, and copy
 // still. It holds the QP's lock meanwhile, so whoever finds that lock free after the key went knows
-// that nobody does: who comes later finds the key gone. A QP of a thread domain has no lock and is
-// not here: its thread promised to be alone.
+// that nobody does: who comes later finds the key gone. So does the stall clock, which moves such
+// QPs on. A QP of a thread domain has no lock and is not here: its thread promised to be alone, and
+// memory that its requests name is deregistered by that thread, or when the QP is quiet.
 //
 // Threads: any. Never waits for a QP's lock, so that it may be asked from inside of one.
 #pragma once

@@ -66,30 +66,7 @@ void StallClock::run_due() {
     due->stall_over();
     const std::lock_guard guard(lock_);
     running_ = nullptr;
-    ++runs_;
   }
-}
-
-/// The run that was under way.
-class StallClock::Fence final : public PeerFence {
- public:
-  Fence(std::shared_ptr<StallClock> clock, uint64_t run) : clock_(std::move(clock)), run_(run) {}
-  bool passed() override {
-    const std::lock_guard guard(clock_->lock_);
-    return clock_->runs_ != run_;
-  }
-  std::string waits_for() const override { return "a thread of this process"; }
-
- private:
-  const std::shared_ptr<StallClock> clock_;
-  const uint64_t run_;
-};
-
-std::unique_ptr<PeerFence> StallClock::fence() {
-  // Who begins later takes the lock after us, and finds the key gone.
-  const std::lock_guard guard(lock_);
-  if (running_ == nullptr) return nullptr;
-  return std::make_unique<Fence>(shared_from_this(), runs_);
 }
 
 void StallClock::reschedule() {

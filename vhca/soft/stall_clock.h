@@ -15,7 +15,6 @@
 #include "base/intrusive_list.h"
 #include "base/reactor.h"
 #include "vhca/soft/spin_lock.h"
-#include "vhca/soft/wire.h"
 
 namespace braid::vhca::soft {
 
@@ -39,14 +38,10 @@ class StallClock : public std::enable_shared_from_this<StallClock> {
   void watch(Stalled& stalled, uint64_t deadline_ns);
   /// When this returns stall_over() neither runs nor will.
   void forget(Stalled& stalled);
-  /// For a key that was just taken out of the table: whoever runs in stall_over() may have found it
-  /// before. Null: nobody runs.
-  std::unique_ptr<PeerFence> fence();
   /// Control reactor: nothing is called any more.
   void shut_down();
 
  private:
-  class Fence;
   static void fire(base::Timer& timer);
   void run_due();
   void reschedule();
@@ -56,7 +51,6 @@ class StallClock : public std::enable_shared_from_this<StallClock> {
   SpinLock lock_{true};                // guards all below
   base::IntrusiveList<Stalled> list_;  // few: stalls are rare and short
   Stalled* running_ = nullptr;         // its stall_over() runs now
-  uint64_t runs_ = 0;                  // that have ended
   bool posted_ = false;                // a message to reschedule is under way
   bool shut_down_ = false;
 };

@@ -34,6 +34,16 @@ std::unique_ptr<PeerFence> both_fences(std::unique_ptr<PeerFence> a, std::unique
   return std::make_unique<BothFences>(std::move(a), std::move(b));
 }
 
+bool passes_soon(PeerFence& fence, unsigned looks) {
+  for (unsigned i = 0; i < looks; ++i) {
+    if (fence.passed()) return true;
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+  }
+  return false;
+}
+
 Wire::WordChange Wire::change_word(const Request& request, const MrView& mr, uint64_t& before) {
   (void)mr;
   before = apply_atomic(request, reinterpret_cast<std::byte*>(request.remote_address));

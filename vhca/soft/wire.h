@@ -229,6 +229,9 @@ class PeerFence {
 };
 /// Passes when both have; null is one that has.
 std::unique_ptr<PeerFence> both_fences(std::unique_ptr<PeerFence> a, std::unique_ptr<PeerFence> b);
+/// Looks so many times at most, each some tens of nanoseconds after the last: most copies end
+/// meanwhile, and a lock that is taken again and again is free for moments only.
+bool passes_soon(PeerFence& fence, unsigned looks);
 
 enum class LinkFamily : uint8_t { kDirect, kMessage, kStream };
 
