@@ -83,6 +83,7 @@ base::Status Connection::build(vhca::Device& device, vhca::Pd& pd) {
   qp_options.cap.max_recv_sge = 1;
   qp_options.cap.max_inline_data = kInlineBytes;
   qp_options.td = options_.td;
+  qp_options.posts_with_poll = true;
   BRAID_TRY(qp_, pd.create_qp(qp_options));
   for (size_t i = 0; i < receive_chain_.size(); ++i) {
     receive_chain_[i].wr_id = wr_id(Kind::kReceive);
@@ -159,6 +160,7 @@ void Connection::give_buffers(uint32_t count) {
 
 void Connection::attach(std::unique_ptr<vhca::Connection> established, std::function<void()> lost) {
   established_ = std::move(established);
+  holds_posts_ = options_.posted != nullptr && qp_->holds_posts();
   if (state_ == State::kSetup) state_ = State::kOpen;
   established_->on_disconnect(std::move(lost));
 }
@@ -192,6 +194,7 @@ bool Connection::give(vhca::SendWr& first) {
   wake();  // an answer is to be polled for
   const vhca::SendWr* bad = nullptr;
   const int err = qp_->post_send(&first, &bad);
+  if (holds_posts_ && !linked()) options_.posted->push_back(*this);
   if (err == 0) return true;
   for (; bad != nullptr; bad = bad->next) --posted_;
   fail(base::sys_error(err, "posting a send"));

@@ -61,6 +61,9 @@ struct ConnectionOptions {
   uint32_t control_bytes = 0;   // buffer of each receive, for SENDs; 0: they are empty
   vhca::CompChannel* channel = nullptr;
   vhca::Td* td = nullptr;
+  /// Where a connection stands whose posts wait: whoever polls several calls send_posted() of each
+  /// at the end of a turn. Null: they go with its next poll.
+  base::IntrusiveList<Connection>* posted = nullptr;
 };
 
 /// Beside the sends of requests: heartbeats and control messages. Where a long message of the peer
@@ -68,7 +71,7 @@ struct ConnectionOptions {
 /// live.
 inline constexpr uint32_t kSendsBesideRequests = 32;
 
-class Connection {
+class Connection : public base::ListNode {
  public:
   /// Makes QP (in INIT) and CQ. Receives are not posted yet.
   static base::Result<std::unique_ptr<Connection>> create(vhca::Device& device, vhca::Pd& pd,
@@ -111,6 +114,11 @@ class Connection {
   /// An RDMA WRITE without data, which the peer's program never sees: if nobody is there to
   /// acknowledge it, the connection fails.
   bool post_probe();
+  /// Of ConnectionOptions::posted.
+  void send_posted() {
+    base::ListNode::unlink();
+    qp_->send_posted();
+  }
   /// Polls once, for at most 32 completions, or as many as are given. How many there were.
   size_t poll(size_t most = SIZE_MAX);
 
@@ -162,6 +170,7 @@ class Connection {
   ConnectionUser& user_;
   State state_ = State::kSetup;
   bool failed_ = false;
+  bool holds_posts_ = false;  // and tells so in options_.posted
   unsigned markers_due_ = 0;
   // Nothing was polled or posted since arm(). After a post the CQ itself is armed still: what comes
   // first gives an event, which is one too many.

@@ -154,6 +154,9 @@ struct QpOptions {
   bool signal_all = false;  // sq_sig_all
   Srq* srq = nullptr;  // receives come from there; max_recv_wr and max_recv_sge say nothing then
   Td* td = nullptr;
+  /// A send may go with the next poll, or arm(), of a CQ of the QP, or with Qp::send_posted(): the
+  /// program promises one of them soon after a post. Where a post is a system call, many share one.
+  bool posts_with_poll = false;
 };
 
 class Qp {
@@ -165,6 +168,10 @@ class Qp {
   /// those before it are posted.
   virtual int post_send(const SendWr* wr, const SendWr** bad) = 0;
   virtual int post_recv(const RecvWr* wr, const RecvWr** bad) = 0;
+  /// Whether posts wait, as QpOptions::posts_with_poll allows. Settled when the QP is connected.
+  virtual bool holds_posts() const { return false; }
+  /// Those that wait go now.
+  virtual void send_posted() {}
   /// ibv_modify_qp: the mask must be what the transition requires and allows; else kInvalid naming
   /// state and attribute.
   virtual base::Status modify(const QpAttr& attr, int mask) = 0;

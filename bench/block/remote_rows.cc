@@ -39,6 +39,7 @@ RowPlan asleep_row(const BlockWork& work, double target) {
   RowPlan row = plan(work, "memory, in-host, asleep", target);
   row.ours = fio_job(braid_engine({.poll_budget_ns = 0}), work);
   row.peer = fio_job(nbdkit_memory(Socket::kUnix), work);
+  row.floor = eventfd_round_trips();
   return row;
 }
 

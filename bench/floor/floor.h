@@ -17,5 +17,7 @@ std::unique_ptr<Candidate> cache_line_one_way();
 
 /// Waking a process that sleeps on an eventfd and being woken by it, ns.
 std::unique_ptr<Candidate> eventfd_round_trip();
+/// The same as operations a second.
+std::unique_ptr<Candidate> eventfd_round_trips();
 
 }  // namespace braid::bench

@@ -56,6 +56,7 @@ class EventFd {
 
 class EventFdRoundTrip : public Candidate {
  public:
+  explicit EventFdRoundTrip(bool as_rate) : as_rate_(as_rate) {}
   std::string name() const override { return "eventfd, two sleeping processes"; }
   std::string threads() const override { return "one a side; both sleep"; }
   base::Status prepare(Bench&) override { return base::ok_status(); }
@@ -75,11 +76,14 @@ class EventFdRoundTrip : public Candidate {
                   there.signal();
                   back.wait();
                 });
-                channel.send(to_json(Sample{.value = 1e9 / per_second}));
+                channel.send(to_json(Sample{.value = as_rate_ ? per_second : 1e9 / per_second}));
               }));
     BRAID_TRY(const auto message, client.receive(60'000));
     return sample_from_json(message);
   }
+
+ private:
+  const bool as_rate_;
 };
 
 }  // namespace
@@ -89,7 +93,11 @@ std::unique_ptr<Candidate> cache_line_one_way() {
 }
 
 std::unique_ptr<Candidate> eventfd_round_trip() {
-  return std::make_unique<EventFdRoundTrip>();
+  return std::make_unique<EventFdRoundTrip>(/*as_rate=*/false);
+}
+
+std::unique_ptr<Candidate> eventfd_round_trips() {
+  return std::make_unique<EventFdRoundTrip>(/*as_rate=*/true);
 }
 
 }  // namespace braid::bench

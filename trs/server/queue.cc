@@ -83,6 +83,7 @@ base::Task<base::Status> Queue::try_accept(vhca::ConnectRequest& request) {
   Worker::Share& share = worker_.share(path_.endpoint());
   options.channel = share.channel.get();
   options.td = share.td.get();
+  options.posted = &worker_.posted();
   vhca::Device& device = session_.server().device(path_.endpoint());
   auto created = Connection::create(device, path_.pd(), worker_.reactor(), options, *this);
   if (!created.ok()) co_return created.error();

@@ -135,7 +135,13 @@ bool Worker::poll() {
   }
   if (turns_.rest() > 0) did += use_rest();
   if (with_data_ > 0) did += do_part();
+  send_posted();
   return did > 0;
+}
+
+/// The answers of a turn go together.
+void Worker::send_posted() {
+  while (Connection* const connection = posted_.front()) connection->send_posted();
 }
 
 /// What the last turn's wake-up left.

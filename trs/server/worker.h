@@ -65,6 +65,8 @@ class Worker final : private base::Poller {
   bool copies_bytes(size_t bytes) {
     return turns_.takes_bytes(bytes, with_data_ > 0 ? Queue::kPartBytes : 0);
   }
+  /// Of ConnectionOptions.
+  base::IntrusiveList<Connection>& posted() { return posted_; }
   /// From the home reactor. `stopped` runs here, when nothing of the worker is in use any more.
   void start();
   void stop(std::function<void()> stopped);
@@ -78,6 +80,7 @@ class Worker final : private base::Poller {
   bool waits_for_budget();
   bool may_sleep();
   void look_for_events();
+  void send_posted();
   TurnClient& client_of(const std::shared_ptr<TurnShare>& share);
   void has_work(TurnClient& client);
   void let_rest(TurnClient& client);
@@ -101,6 +104,7 @@ class Worker final : private base::Poller {
   bool watching_ = false;
   std::vector<std::unique_ptr<TurnClient>> clients_;
   base::IntrusiveList<TurnClient> busy_;
+  base::IntrusiveList<Connection> posted_;  // in this turn, or since
   Turns turns_;
   uint64_t rounds_ = 0;        // of polls of a client's queues
   uint64_t polls_ = 0;         // of queues; single_writer.h

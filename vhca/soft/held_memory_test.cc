@@ -55,9 +55,15 @@ class SilentWire final : public Wire {
   unsigned released = 0;
 };
 
+class TellingHost final : public base::TestHost {
+ public:
+  explicit TellingHost(std::shared_ptr<base::LogSink> sink) {
+    logger = base::Logger(std::move(sink), "test", base::LogLevel::kInfo);
+  }
+};
+
 class HeldMemoryTest : public testing::Test {
  protected:
-  HeldMemoryTest() { host.logger = base::Logger(sink, "test", base::LogLevel::kInfo); }
   ~HeldMemoryTest() override { held->shut_down(); }
   /// Until nothing is left to do now.
   void settle() {
@@ -74,7 +80,7 @@ class HeldMemoryTest : public testing::Test {
   }
 
   const std::shared_ptr<KeepingSink> sink = std::make_shared<KeepingSink>();
-  base::TestHost host;
+  TellingHost host{sink};
   const std::unique_ptr<base::Reactor> reactor = std::move(*base::Reactor::create(host, {}));
   SilentWire wire;
   const std::shared_ptr<HeldMemory> held = std::make_shared<HeldMemory>(*reactor, wire);

@@ -98,6 +98,7 @@ SoftQp::SoftQp(SoftPd& pd, const QpOptions& options, uint32_t number)
       cap_(usable_cap(options)),
       sq_mask_(std::bit_ceil(cap_.max_send_wr) - 1),
       td_(options.td),
+      posts_with_poll_(options.posts_with_poll),
       sq_(std::make_unique_for_overwrite<SqEntry[]>(sq_mask_ + 1)),
       pieces_(std::make_unique_for_overwrite<Piece[]>((sq_mask_ + 1ull) * cap_.max_send_sge)),
       inline_(
@@ -270,6 +271,16 @@ void SoftQp::move() {
   if (stream_link_ != nullptr) stream_link_->progress(*this, /*woken=*/true);
 }
 
+bool SoftQp::holds_posts() const {
+  const std::lock_guard guard(lock_);
+  return posts_with_poll_ && stream_link_ != nullptr;
+}
+
+void SoftQp::send_posted() {
+  const std::lock_guard guard(lock_);
+  if (stream_link_ != nullptr) stream_link_->flush(*this);
+}
+
 uint64_t SoftQp::arrived_bytes() const {
   const std::lock_guard guard(lock_);
   return stream_link_ != nullptr ? stream_link_->arrived_bytes() : 0;
@@ -308,6 +319,7 @@ bool SoftQp::arm_link(bool armed, bool solicited_only, const SoftCq& cq) {
   // Who sleeps does not try again by polling.
   if (armed && stall_ != Stall::kNone) device_.stall_clock().watch(*this, retry_at_ns_);
   if (stream_link_ != nullptr && state_ != IBV_QPS_ERR) {
+    if (armed) stream_link_->flush(*this);     // what was posted since the last poll
     stream_link_->arm(armed, solicited_only);  // sees at once what came before
     return false;
   }
@@ -480,7 +492,8 @@ QpOptions SoftQp::options() const {
           .cap = cap_,
           .signal_all = signal_all_,
           .srq = srq_,
-          .td = td_};
+          .td = td_,
+          .posts_with_poll = posts_with_poll_};
 }
 
 QpAttr SoftQp::query() const {

@@ -49,6 +49,8 @@ class SoftQp final : public Qp, public LinkEnd, private LockedEnd, public Stalle
   QpAttr query() const override;
   QpOptions options() const override;
   uint32_t number() const override { return number_; }
+  bool holds_posts() const override;
+  void send_posted() override;
   uint64_t arrived_bytes() const override;
   void share_wire_budget(std::shared_ptr<WireBudget> budget) override;
 
@@ -222,6 +224,7 @@ class SoftQp final : public Qp, public LinkEnd, private LockedEnd, public Stalle
   const QpCap cap_;
   const uint32_t sq_mask_;
   Td* const td_;
+  const bool posts_with_poll_;
   const std::unique_ptr<SqEntry[]> sq_;
   const std::unique_ptr<Piece[]> pieces_;      // max_send_sge for each entry of sq_
   const std::unique_ptr<std::byte[]> inline_;  // max_inline_data for each entry of sq_

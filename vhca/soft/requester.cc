@@ -52,8 +52,10 @@ int SoftQp::post_send(const SendWr* wr, const SendWr** bad) {
     error = post_one(*wr);
     if (error != 0 && bad != nullptr) *bad = wr;
   }
-  // A stream takes a chain as one.
-  if (stream_link_ != nullptr) progress_sends();
+  if (stream_link_ == nullptr) return error;
+  hand_over_sends();
+  // A stream takes a chain as one, and more than that if a poll follows. Who sleeps does not poll.
+  if (!posts_with_poll_ || sleeps()) stream_link_->flush(*this);
   return error;
 }
 

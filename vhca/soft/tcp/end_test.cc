@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstring>
 #include <deque>
 
@@ -285,6 +286,42 @@ TEST_F(TcpEnds, a_window_is_taken_back_whatever_other_streams_are_doing) {
   EXPECT_EQ(wc.opcode, IBV_WC_LOCAL_INV);
   EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
   busy->count = 2;
+}
+
+TEST_F(TcpEnds, posts_go_with_the_next_poll_or_arming_if_the_owner_promises_one) {
+  QpOptions promises = qp->options();
+  promises.posts_with_poll = true;
+  qp = std::move(*pd->create_qp(promises));
+  EXPECT_TRUE(qp->options().posts_with_poll);
+  connect_peer();
+  Sge sge{reinterpret_cast<uint64_t>(memory->data()), 8, mr->lkey};
+  SendWr wr{};
+  wr.sg_list = &sge;
+  wr.num_sge = 1;
+  wr.opcode = IBV_WR_SEND;
+  std::array<std::byte, sizeof(FrameHeader) + 8> frame;
+  const auto post = [&] {
+    const SendWr* bad = nullptr;
+    ASSERT_EQ(qp->post_send(&wr, &bad), 0);
+  };
+  const auto heard_nothing = [&] {
+    const iovec piece{frame.data(), frame.size()};
+    size_t received = 0;
+    return peer->receive({&piece, 1}, received) == Errc::kWouldBlock;
+  };
+  Wc wc;
+  for (int i = 0; i < 3; ++i) post();
+  EXPECT_TRUE(heard_nothing());
+  EXPECT_EQ(cq->poll({&wc, 1}), 0);
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(hear(*peer, frame));
+
+  post();
+  EXPECT_TRUE(heard_nothing());
+  cq->arm();
+  EXPECT_TRUE(hear(*peer, frame));
+
+  post();
+  EXPECT_TRUE(hear(*peer, frame)) << "who sleeps does not poll";
 }
 
 TEST_F(TcpEnds, who_connects_and_says_nothing_locks_nobody_out) {

@@ -106,7 +106,8 @@ void TcpStream::flush() {
   if (dead_ != Errc::kOk) events_.want_read();
 }
 
-void TcpStream::send() {
+/// False: the socket takes no more, or this was enough for one turn.
+bool TcpStream::send() {
   send_last_words();
   while (dead_ == Errc::kOk && out_.sendable()) {
     const bool shares = budget_ && budget_->bounded();
@@ -120,13 +121,17 @@ void TcpStream::send() {
       send_last_words();
       continue;
     }
-    if (failed == Errc::kWouldBlock) return events_.want_write();
-    if (failed != Errc::kOk) return fail(failed);
-    if (out_.sendable()) return events_.want_write();  // enough for one turn
+    if (failed == Errc::kOk && !out_.sendable()) break;
+    if (failed == Errc::kOk || failed == Errc::kWouldBlock) {
+      events_.want_write();
+      return false;
+    }
+    fail(failed);
   }
-  if (!unsent() || dead_ != Errc::kOk || !out_.empty()) return;
+  if (!unsent() || dead_ != Errc::kOk || !out_.empty()) return true;
   unsent_ = false;
   socket_.shut_down_send();
+  return true;
 }
 
 /// The memory of the oldest frame is gone: the peer's READ is refused, our own request fails.
@@ -163,7 +168,9 @@ void TcpStream::run(LockedEnd* end, bool woken) {
       (due || (poll && (urgent_ || host_.now_ns() - unacknowledged_since_ns_ >= kLazyNs)))) {
     acknowledge();
   }
-  if (receives) receive();
+  // What was posted since the last poll goes before what has come takes its time.
+  const bool left = poll && !send();
+  if (receives && dead_ == Errc::kOk) receive();
   if (executed_ != out_.told() && !withholds()) {
     // While the socket is not polled nobody promises to come back for it.
     if ((urgent_ && !told_owner_) || (poll && !hot())) {
@@ -172,7 +179,7 @@ void TcpStream::run(LockedEnd* end, bool woken) {
       events_.acknowledge_later();
     }
   }
-  send();
+  if (!left) send();
   running_ = false;
   report();
 }

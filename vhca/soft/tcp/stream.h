@@ -147,7 +147,7 @@ class TcpStream final : private WireUser {
   void leave_budget();
   uint32_t receive_pieces(iovec* pieces);
   void landed_bytes(size_t count);
-  void send();
+  bool send();
   void report();
   void fail(base::Errc why);
   void violate(const std::string& what);
