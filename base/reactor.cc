@@ -122,6 +122,7 @@ bool Reactor::turn() {
   did |= run_ready();
   did |= poll_pollers();
   did |= io_->poll();
+  end_turn();
   in_turn_ = false;
   return did;
 }
@@ -199,6 +200,7 @@ bool Reactor::prepare_sleep() {
   BRAID_ASSERT(!in_turn_);
   may_sleep_.store(true, std::memory_order_seq_cst);
   if (messages_.empty() && ready_.empty() && arm_pollers()) {
+    end_turn();
     may_have_slept_ = true;
     return true;
   }

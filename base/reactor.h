@@ -39,6 +39,14 @@ class Poller : public ListNode {
   virtual bool arm() = 0;
 };
 
+/// Something that is better done once for all that a turn asked of it: a send of what was posted.
+class TurnEnd : public ListNode {
+ public:
+  virtual ~TurnEnd() = default;
+  /// Was taken out of the list. May ask for further ends, its own too: they come in the same turn.
+  virtual void turn_ends() = 0;
+};
+
 /// A suspended coroutine in a list: of waiters, or of the reactor's coroutines to resume.
 struct Resumable : ListNode {
   std::coroutine_handle<> handle;
@@ -69,8 +77,17 @@ class Reactor {
   /// it to excuse themselves.
   uint64_t last_lateness_ns() const { return lateness_ns_; }
 
+  /// When the last turn began.
+  uint64_t turn_began_ns() const { return turn_began_ns_; }
+
   void add(Poller& poller) { pollers_.push_back(poller); }
   void remove(Poller& poller) { poller.unlink(); }
+
+  /// At the end of the present turn; outside of one at the end of the next, before the reactor
+  /// sleeps, or with end_turn(). Once, however often it is asked for. Unlinking it takes it back.
+  void at_turn_end(TurnEnd& end) {
+    if (!end.linked()) turn_ends_.push_back(end);
+  }
 
   /// Reschedules if pending. Runs at the first turn at or after the deadline; a deadline that has
   /// passed means the next turn.
@@ -99,8 +116,14 @@ class Reactor {
   void forget_messages();
 
   // --- driving
-  /// One round: messages, timers due, pollers, IoQueue. True if anything was done.
+  /// One round: messages, timers due, pollers, IoQueue, ends. True if anything was done.
   bool turn();
+  /// Whether at_turn_end() keeps something.
+  bool end_waits() const { return !turn_ends_.empty(); }
+  /// For who called from outside a turn, and does not turn at once: runs what at_turn_end() keeps.
+  void end_turn() {
+    while (TurnEnd* const end = turn_ends_.pop_front()) end->turn_ends();
+  }
   /// Arms every poller and checks for messages. True: sleep until next_deadline_ns() or a wake-up
   /// is safe.
   bool prepare_sleep();
@@ -172,6 +195,7 @@ class Reactor {
 
   IntrusiveList<Poller> pollers_;
   RoundEnd round_end_;
+  IntrusiveList<TurnEnd> turn_ends_;
   IntrusiveList<Resumable> ready_;
   IntrusiveList<ListNode> detached_;  // promises of running detached tasks, the newest first
   TimerHeap timers_;

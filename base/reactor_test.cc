@@ -247,6 +247,45 @@ TEST_F(ReactorTest, APollerThatFindsWorkWhileArmingForbidsSleep) {
   EXPECT_EQ(calm.polls, 2);
 }
 
+struct CountedEnd : TurnEnd {
+  explicit CountedEnd(Reactor& of) : reactor(of) {}
+  void turn_ends() override {
+    ++count;
+    if (again-- > 0) reactor.at_turn_end(*this);
+  }
+  Reactor& reactor;
+  int count = 0;
+  int again = 0;
+};
+
+TEST_F(ReactorTest, ATurnEndsOnceForAllThatAskedForItAndBeforeSleep) {
+  CountedEnd end(*reactor), taken_back(*reactor);
+  int at_message = -1;
+  reactor->post([&] {
+    for (int i = 0; i < 3; ++i) reactor->at_turn_end(end);
+    reactor->at_turn_end(taken_back);
+    taken_back.unlink();
+    at_message = end.count;
+  });
+  EXPECT_TRUE(reactor->turn());
+  EXPECT_EQ(at_message, 0);
+  EXPECT_EQ(end.count, 1);
+  EXPECT_EQ(taken_back.count, 0);
+  EXPECT_FALSE(reactor->turn());
+  EXPECT_EQ(end.count, 1) << "it was asked for once";
+
+  reactor->at_turn_end(end);
+  EXPECT_TRUE(reactor->end_waits());
+  EXPECT_TRUE(reactor->prepare_sleep());
+  EXPECT_EQ(end.count, 2) << "nobody sleeps over it";
+
+  end.again = 1;
+  reactor->at_turn_end(end);
+  reactor->end_turn();
+  EXPECT_EQ(end.count, 4);
+  EXPECT_FALSE(reactor->end_waits());
+}
+
 TEST_F(ReactorTest, PollersMayRemoveThemselvesAndOthersAndAddNewOnes) {
   FakePoller self, next, last, added;
   reactor->add(self);

@@ -29,7 +29,7 @@ class Turn {
     if (in()) context.begin_turn();
   }
   ~Turn() {
-    if (in()) context_.turns.leave();
+    if (in()) context_.turns.leave(context_.end_turn());
   }
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;

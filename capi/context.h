@@ -110,7 +110,10 @@ struct braid_context {
   /// Whoever comes in: a thread that waits elsewhere does not any more.
   void begin_turn() {
     if (armed_) disarm();
+    turn_began_ns_ = last_turn_ns();
   }
+  /// Whoever goes: whether the reactor was turned since.
+  bool end_turn() const { return last_turn_ns() != turn_began_ns_; }
 
   // --- open.cc
   braid::base::Result<braid_device*> open(std::string_view target);
@@ -128,6 +131,7 @@ struct braid_context {
  private:
   // --- context.cc
   braid::base::Status begin();
+  uint64_t last_turn_ns() const { return engine_ ? engine_->reactor->turn_began_ns() : 0; }
   void arm();
   void disarm();
   void keeper_round();
@@ -153,6 +157,7 @@ struct braid_context {
   void fill(braid::capi::Request& request, const braid_io& io) const;
   static void slot_done(braid::bnbd::DeviceOp& operation, braid::base::Errc status);
   static void call_done(braid::bnbd::DeviceOp& operation, braid::base::Errc status);
+  void send_submitted();
   template <typename Done>
   void turn_until(Done done, uint64_t deadline_ns);
 
@@ -162,7 +167,8 @@ struct braid_context {
   std::unique_ptr<braid::capi::Keeper> keeper_;  // of a context with sessions
   uint64_t keeper_rounds_ = 0;
   // For a program with a loop of its own; -1: it has none.
-  int descriptor_ = -1;       // epoll: of the next, and of the reactor's queue
-  int completed_event_ = -1;  // the keeper has completions
-  bool armed_ = false;        // nobody has come in since arm()
+  int descriptor_ = -1;         // epoll: of the next, and of the reactor's queue
+  int completed_event_ = -1;    // the keeper has completions
+  bool armed_ = false;          // nobody has come in since arm()
+  uint64_t turn_began_ns_ = 0;  // the reactor's last, when whoever is in came
 };

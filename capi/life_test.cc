@@ -55,6 +55,56 @@ TEST_F(CApiLife, AProgramThatDoesNotCallKeepsItsSession) {
   EXPECT_GT(statistics_of(disk).keeper_rounds, rounds);
 }
 
+/// By each wire.
+class CApiWires : public CApiLife, public testing::WithParamInterface<bnbd::test::Wire> {
+ protected:
+  void SetUp() override {
+    serve(GetParam());
+    context_ = new_context();
+    ASSERT_EQ(
+        ::braid_set(context_.get(), "wire", GetParam() == bnbd::test::Wire::kTcp ? "tcp" : "auto"),
+        0);
+  }
+  uint64_t reads_at_server() { return sessions().at(0).devices.at(0).statistics.reads; }
+};
+INSTANTIATE_TEST_SUITE_P(, CApiWires,
+                         testing::Values(bnbd::test::Wire::kInHost, bnbd::test::Wire::kTcp),
+                         [](const auto& wire) {
+                           return wire.param == bnbd::test::Wire::kTcp ? "tcp" : "inhost";
+                         });
+
+TEST_P(CApiWires, WhatIsSubmittedIsDoneThoughNobodyPolls) {
+  braid_device* const disk = open(context_, target("ram"));
+  ASSERT_EQ(read(disk), 0);
+  const braid_io io = read_of(disk);
+  // The keeper would see to it, too, but later: one of these rounds is without.
+  EXPECT_TRUE(until([&] {
+    const uint64_t before = reads_at_server();
+    const uint64_t rounds = statistics_of(disk).keeper_rounds;
+    EXPECT_EQ(::braid_submit(context_.get(), &io, 1), 1);
+    EXPECT_TRUE(until([&] { return reads_at_server() > before; }));
+    const bool alone = statistics_of(disk).keeper_rounds == rounds;
+    braid_completion end{};
+    EXPECT_EQ(::braid_poll(context_.get(), &end, 1, -1), 1);
+    return alone || HasFailure();
+  }));
+}
+
+TEST_P(CApiWires, AProgramThatSubmitsAndDoesNotPollKeepsItsSession) {
+  braid_device* const disk = open(context_, target("ram"));
+  ASSERT_EQ(read(disk), 0);
+  const braid_io io = read_of(disk);
+  const uint64_t age_ns = sessions().at(0).opened_for_ns;
+  EXPECT_TRUE(until([&] {
+    EXPECT_GE(::braid_submit(context_.get(), &io, 1), 0);
+    const auto there = sessions();
+    return there.empty() || there.at(0).opened_for_ns > age_ns + 3 * kHeartbeatBoundNs;
+  }));
+  EXPECT_EQ(sessions().size(), 1);
+  EXPECT_EQ(sessions_opened(), 1);
+  EXPECT_EQ(statistics_of(disk).reconnects, 0);
+}
+
 TEST_F(CApiLife, DevicesOfOneServerShareASessionAndMemory) {
   braid_device* const first = open(context_, target("ram"));
   braid_device* const second = open(context_, target("beside"));

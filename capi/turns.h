@@ -2,7 +2,7 @@
 // one uncontended atomic operation, and stores it on leaving; the keeper (capi/keeper.h) comes in
 // only where nobody is.
 //
-//   word = entries of the program so far * 4 + { kFree, kUser, kKeeper }
+//   word = entries of the program that turned the reactor so far * 4 + { kFree, kUser, kKeeper }
 //
 // It lies in a page that a fork wipes (MADV_WIPEONFORK): in the child it is 0, which is none of
 // them, so that whatever comes in there is refused without asking who it is.
@@ -36,13 +36,16 @@ class Turns {
     }
     return enter_slowly(now);
   }
-  void leave() {
+  /// `turned`: the reactor's work was done; the keeper need not.
+  void leave(bool turned) {
     const uint64_t now = word_->load(std::memory_order_relaxed);
-    word_->store(now + kEntry - (kUser - kFree), std::memory_order_release);
+    const uint64_t counted = turned ? kEntry : 0;
+    word_->store(now + counted - (kUser - kFree), std::memory_order_release);
   }
   bool forked() const { return word_->load(std::memory_order_relaxed) == 0; }
 
-  /// The keeper: in, if nobody is and nobody was since the last call. `seen` is its own.
+  /// The keeper: in, if nobody is and nobody turned the reactor since the last call. `seen` is its
+  /// own.
   bool enter_unused(uint64_t& seen);
   void leave_unused();
 

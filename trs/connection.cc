@@ -160,7 +160,7 @@ void Connection::give_buffers(uint32_t count) {
 
 void Connection::attach(std::unique_ptr<vhca::Connection> established, std::function<void()> lost) {
   established_ = std::move(established);
-  holds_posts_ = options_.posted != nullptr && qp_->holds_posts();
+  holds_posts_ = qp_->holds_posts();
   if (state_ == State::kSetup) state_ = State::kOpen;
   established_->on_disconnect(std::move(lost));
 }
@@ -194,7 +194,7 @@ bool Connection::give(vhca::SendWr& first) {
   wake();  // an answer is to be polled for
   const vhca::SendWr* bad = nullptr;
   const int err = qp_->post_send(&first, &bad);
-  if (holds_posts_ && !linked()) options_.posted->push_back(*this);
+  if (holds_posts_) reactor_.at_turn_end(*this);
   if (err == 0) return true;
   for (; bad != nullptr; bad = bad->next) --posted_;
   fail(base::sys_error(err, "posting a send"));
@@ -323,6 +323,7 @@ void Connection::fail(base::Error why) {
 void Connection::fence() {
   if (state_ == State::kDraining || state_ == State::kDrained) return;
   state_ = State::kDraining;
+  base::ListNode::unlink();
   wake();
   vhca::QpAttr attr{};
   attr.qp_state = IBV_QPS_ERR;

@@ -61,9 +61,6 @@ struct ConnectionOptions {
   uint32_t control_bytes = 0;   // buffer of each receive, for SENDs; 0: they are empty
   vhca::CompChannel* channel = nullptr;
   vhca::Td* td = nullptr;
-  /// Where a connection stands whose posts wait: whoever polls several calls send_posted() of each
-  /// at the end of a turn. Null: they go with its next poll.
-  base::IntrusiveList<Connection>* posted = nullptr;
 };
 
 /// Beside the sends of requests: heartbeats and control messages. Where a long message of the peer
@@ -71,14 +68,14 @@ struct ConnectionOptions {
 /// live.
 inline constexpr uint32_t kSendsBesideRequests = 32;
 
-class Connection : public base::ListNode {
+class Connection : private base::TurnEnd {
  public:
   /// Makes QP (in INIT) and CQ. Receives are not posted yet.
   static base::Result<std::unique_ptr<Connection>> create(vhca::Device& device, vhca::Pd& pd,
                                                           base::Reactor& reactor,
                                                           const ConnectionOptions& options,
                                                           ConnectionUser& user);
-  ~Connection();
+  ~Connection() override;
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
@@ -114,11 +111,6 @@ class Connection : public base::ListNode {
   /// An RDMA WRITE without data, which the peer's program never sees: if nobody is there to
   /// acknowledge it, the connection fails.
   bool post_probe();
-  /// Of ConnectionOptions::posted.
-  void send_posted() {
-    base::ListNode::unlink();
-    qp_->send_posted();
-  }
   /// Polls once, for at most 32 completions, or as many as are given. How many there were.
   size_t poll(size_t most = SIZE_MAX);
 
@@ -164,13 +156,14 @@ class Connection : public base::ListNode {
   void completed_receive(const vhca::Wc& wc);
   void fail(base::Error why);
   void wake();
+  void turn_ends() override { qp_->send_posted(); }
 
   base::Reactor& reactor_;
   const ConnectionOptions options_;
   ConnectionUser& user_;
   State state_ = State::kSetup;
   bool failed_ = false;
-  bool holds_posts_ = false;  // and tells so in options_.posted
+  bool holds_posts_ = false;  // they go at the end of the turn
   unsigned markers_due_ = 0;
   // Nothing was polled or posted since arm(). After a post the CQ itself is armed still: what comes
   // first gives an event, which is one too many.

@@ -1,6 +1,8 @@
 // Clients that leave sessions half open beside an honest one that loses its path: it comes back.
 #include <deque>
+#include <map>
 
+#include "trs/forwarding_device.h"
 #include "trs/hostile_client_rig.h"
 
 namespace braid::trs {
@@ -63,6 +65,47 @@ TEST_F(HalfOpen, SessionsInNumbersLockOutNobodyWhoComesBack) {
 
 TEST_F(HalfOpen, PromisedConnectionsLockOutNobodyWhoComesBack) {
   expect_honest_comes_back_beside(512);
+}
+
+/// A device that counts the completion queues of each channel.
+class CountingDevice final : public testing::ForwardingDevice {
+ public:
+  using Counts = std::map<const vhca::CompChannel*, size_t>;
+  CountingDevice(std::unique_ptr<vhca::Device> behind, Counts& counts)
+      : ForwardingDevice(std::move(behind)), counts_(counts) {}
+  base::Result<std::unique_ptr<vhca::Cq>> create_cq(const vhca::CqOptions& options) override {
+    ++counts_[options.channel];
+    return ForwardingDevice::create_cq(options);
+  }
+
+ private:
+  Counts& counts_;
+};
+
+class ManyConnections : public HalfOpen {
+ protected:
+  ManyConnections() {
+    process_size.wrap_context = &counts;
+    process_size.wrap = [](void* context, const std::string& ip,
+                           std::unique_ptr<vhca::Device> made) -> std::unique_ptr<vhca::Device> {
+      if (ip == kClientIp) return made;
+      return std::make_unique<CountingDevice>(std::move(made),
+                                              *static_cast<CountingDevice::Counts*>(context));
+    };
+  }
+  CountingDevice::Counts counts;
+};
+
+TEST_F(ManyConnections, StandInChannelsOfSixteen) {
+  EXPECT_TRUE(until([&] { return leave_one(2), left.size() == 50; }));
+  world.run_for(100 * kMillisecond);
+  size_t all = 0;
+  for (const auto& [channel, count] : counts) {
+    EXPECT_LE(count, 16u) << "each bare wake-up is looked for among so many";
+    all += count;
+  }
+  EXPECT_GE(all, 50u);
+  EXPECT_LE(counts.size(), all / 16 + 1);
 }
 
 /// Sessions that are open, each of another client, all from one address.

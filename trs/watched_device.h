@@ -83,6 +83,12 @@ class WatchedDevice : public ForwardingDevice {
     vhca::QpAttr query() const override { return behind_->query(); }
     vhca::QpOptions options() const override { return behind_->options(); }
     uint32_t number() const override { return behind_->number(); }
+    uint64_t arrived_bytes() const override { return behind_->arrived_bytes(); }
+    void share_wire_budget(std::shared_ptr<vhca::WireBudget> budget) override {
+      behind_->share_wire_budget(std::move(budget));
+    }
+    bool holds_posts() const override { return behind_->holds_posts(); }
+    void send_posted() override { behind_->send_posted(); }
 
    private:
     WatchedDevice& device_;

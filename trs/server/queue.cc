@@ -80,10 +80,10 @@ base::Task<base::Status> Queue::try_accept(vhca::ConnectRequest& request) {
   }
   options.receive_depth = depth + kSpareReceives;
   options.control_bytes = cid_ == 0 ? wire::kControlBytesMax : 0;
-  Worker::Share& share = worker_.share(path_.endpoint());
-  options.channel = share.channel.get();
-  options.td = share.td.get();
-  options.posted = &worker_.posted();
+  const auto channel = worker_.channel(path_.endpoint());
+  channel_ = channel;
+  options.channel = channel->channel.get();
+  options.td = &worker_.td(path_.endpoint());
   vhca::Device& device = session_.server().device(path_.endpoint());
   auto created = Connection::create(device, path_.pd(), worker_.reactor(), options, *this);
   if (!created.ok()) co_return created.error();

@@ -158,6 +158,7 @@ class Queue final : public base::ListNode, private ConnectionUser, private Heart
   const uint16_t cid_;
   std::atomic<uint64_t> received_{0};
   wire::ConnRsp answer_;
+  std::shared_ptr<void> channel_;  // the worker's, in which the connection's CQ is
   std::unique_ptr<Connection> connection_;
   bool accepting_ = false;
   bool open_ = false;     // requests are taken

@@ -1,5 +1,7 @@
 #include "trs/server/worker.h"
 
+#include <algorithm>
+
 namespace braid::trs::server {
 
 Worker::~Worker() {
@@ -8,19 +10,41 @@ Worker::~Worker() {
 }
 
 base::Status Worker::add_endpoint(vhca::Device& device) {
-  auto share = std::make_unique<Share>();
-  share->td = device.create_td();
-  BRAID_TRY(share->channel, device.create_comp_channel());
-  share->watch.ready = &channel_ready;
-  share->watch.context = share->channel.get();
+  Share share{device, device.create_td(), {}};
+  BRAID_TRY(std::shared_ptr<Channel> first, make_channel(device));
+  share.channels.push_back(std::move(first));
   shares_.push_back(std::move(share));
   return {};
+}
+
+base::Result<std::shared_ptr<Worker::Channel>> Worker::make_channel(vhca::Device& device) {
+  auto made = std::make_shared<Channel>();
+  BRAID_TRY(made->channel, device.create_comp_channel());
+  made->watch.ready = &channel_ready;
+  made->watch.context = made->channel.get();
+  return made;
+}
+
+std::shared_ptr<Worker::Channel> Worker::channel(size_t endpoint) {
+  Share& share = shares_[endpoint];
+  const auto fewer = [](const auto& one, const auto& other) {
+    return one.use_count() < other.use_count();
+  };
+  const auto emptiest = std::min_element(share.channels.begin(), share.channels.end(), fewer);
+  // The share's own use counts.
+  if (static_cast<size_t>(emptiest->use_count()) <= kConnectionsPerChannel) return *emptiest;
+  auto made = make_channel(share.device);
+  if (!made.ok()) return *emptiest;
+  if (watching_) reactor_.io().watch((*made)->channel->event(), (*made)->watch);
+  return share.channels.emplace_back(std::move(*made));
 }
 
 void Worker::start() {
   reactor_.post([this, alive = std::weak_ptr<char>(alive_)] {
     if (alive.expired()) return;
-    for (auto& share : shares_) reactor_.io().watch(share->channel->event(), share->watch);
+    for (Share& share : shares_) {
+      for (auto& each : share.channels) reactor_.io().watch(each->channel->event(), each->watch);
+    }
     watching_ = true;
     reactor_.add(*this);
   });
@@ -28,7 +52,9 @@ void Worker::start() {
 
 void Worker::unwatch() {
   if (!std::exchange(watching_, false)) return;
-  for (auto& share : shares_) reactor_.io().unwatch(share->watch);
+  for (Share& share : shares_) {
+    for (auto& each : share.channels) reactor_.io().unwatch(each->watch);
+  }
 }
 
 void Worker::stop(std::function<void()> stopped) {
@@ -41,7 +67,10 @@ void Worker::stop(std::function<void()> stopped) {
 }
 
 void Worker::channel_ready(base::Watch& watch) {
-  Connection::take_events(*static_cast<vhca::CompChannel*>(watch.context));
+  auto& channel = *static_cast<vhca::CompChannel*>(watch.context);
+  do {
+    Connection::take_events(channel);
+  } while (channel.more());
 }
 
 // --- who is here
@@ -120,7 +149,6 @@ void Worker::let_rest(TurnClient& client) {
 bool Worker::poll() {
   turns_.begin(reactor_.now_ns(), sessions_.load(std::memory_order_relaxed));
   if (std::exchange(several_, turns_.several()) != turns_.several()) bound_budgets();
-  look_for_events();
   // What data goes at once is who comes first's: each is the first in its turn.
   if (TurnClient* const first = busy_.pop_front(); first != nullptr) busy_.push_back(*first);
   size_t did = 0;
@@ -135,20 +163,7 @@ bool Worker::poll() {
   }
   if (turns_.rest() > 0) did += use_rest();
   if (with_data_ > 0) did += do_part();
-  send_posted();
   return did > 0;
-}
-
-/// The answers of a turn go together.
-void Worker::send_posted() {
-  while (Connection* const connection = posted_.front()) connection->send_posted();
-}
-
-/// What the last turn's wake-up left.
-void Worker::look_for_events() {
-  for (auto& share : shares_) {
-    if (share->channel->more()) Connection::take_events(*share->channel);
-  }
 }
 
 size_t Worker::poll_its_part(TurnClient& client) {
@@ -283,9 +298,6 @@ bool Worker::waits_for_budget() {
 
 /// Data may wait for a send slot: with that its connection wakes.
 bool Worker::may_sleep() {
-  for (auto& share : shares_) {
-    if (share->channel->more()) return false;
-  }
   for (TurnClient* client = busy_.front(); client != nullptr; client = busy_.next(*client)) {
     if (!client->all_asleep()) return false;
     for (auto* each = client->with_data.front(); each != nullptr;

@@ -32,11 +32,17 @@ struct TurnClient : base::ListNode {
 
 class Worker final : private base::Poller {
  public:
-  /// What it has of one endpoint's device.
-  struct Share {
-    std::unique_ptr<vhca::Td> td;
+  /// A wake-up may not say whose it is: it is looked for among the connections of its channel.
+  static constexpr size_t kConnectionsPerChannel = 16;
+  struct Channel {
     std::unique_ptr<vhca::CompChannel> channel;
     base::Watch watch;
+  };
+  /// What it has of one endpoint's device.
+  struct Share {
+    vhca::Device& device;
+    std::unique_ptr<vhca::Td> td;
+    std::vector<std::shared_ptr<Channel>> channels;  // never empty
   };
 
   /// `sessions`: how many there are at the server; outlives it.
@@ -48,7 +54,10 @@ class Worker final : private base::Poller {
 
   base::Reactor& reactor() { return reactor_; }
   size_t index() const { return index_; }
-  Share& share(size_t endpoint) { return *shares_[endpoint]; }
+  vhca::Td& td(size_t endpoint) { return *shares_[endpoint].td; }
+  /// For one more connection, which keeps it as long as its CQ. If no more can be had, that with
+  /// the fewest.
+  std::shared_ptr<Channel> channel(size_t endpoint);
 
   uint64_t polls() const { return base::read_shared(polls_); }  // any thread
   /// Polls the queue from now on, as one of this client's; before it may have been another's.
@@ -65,8 +74,6 @@ class Worker final : private base::Poller {
   bool copies_bytes(size_t bytes) {
     return turns_.takes_bytes(bytes, with_data_ > 0 ? Queue::kPartBytes : 0);
   }
-  /// Of ConnectionOptions.
-  base::IntrusiveList<Connection>& posted() { return posted_; }
   /// From the home reactor. `stopped` runs here, when nothing of the worker is in use any more.
   void start();
   void stop(std::function<void()> stopped);
@@ -79,8 +86,7 @@ class Worker final : private base::Poller {
   bool arm() override;
   bool waits_for_budget();
   bool may_sleep();
-  void look_for_events();
-  void send_posted();
+  static base::Result<std::shared_ptr<Channel>> make_channel(vhca::Device& device);
   TurnClient& client_of(const std::shared_ptr<TurnShare>& share);
   void has_work(TurnClient& client);
   void let_rest(TurnClient& client);
@@ -100,11 +106,10 @@ class Worker final : private base::Poller {
   base::Reactor& reactor_;
   const size_t index_;
   const std::atomic<size_t>& sessions_;
-  std::vector<std::unique_ptr<Share>> shares_;  // by endpoint
+  std::vector<Share> shares_;  // by endpoint
   bool watching_ = false;
   std::vector<std::unique_ptr<TurnClient>> clients_;
   base::IntrusiveList<TurnClient> busy_;
-  base::IntrusiveList<Connection> posted_;  // in this turn, or since
   Turns turns_;
   uint64_t rounds_ = 0;        // of polls of a client's queues
   uint64_t polls_ = 0;         // of queues; single_writer.h

@@ -24,7 +24,7 @@ void HeldMemory::hold(Held held) {
   held.since_ns = control_.host().now_ns();
   {
     const std::lock_guard guard(lock_);
-    held_.push_back(std::move(held));
+    new_.push_back(std::move(held));
   }
   control_.post([self = shared_from_this()] {
     self->interval_ns_ = kIntervalMinNs;
@@ -32,14 +32,20 @@ void HeldMemory::hold(Held held) {
   });
 }
 
-void HeldMemory::shut_down() {
-  std::vector<Held> rest;
+void HeldMemory::take_new() {
+  std::vector<Held> taken;
   {
     const std::lock_guard guard(lock_);
-    shut_down_ = true;
-    rest.swap(held_);
+    taken.swap(new_);
   }
+  std::ranges::move(taken, std::back_inserter(held_));
+}
+
+void HeldMemory::shut_down() {
+  shut_down_ = true;
   if (timer_.pending()) control_.cancel(timer_);
+  take_new();
+  const std::vector<Held> rest = std::exchange(held_, {});
   for (const Held& each : rest) wire_.release_memory(each.place);
 }
 
@@ -48,22 +54,19 @@ void HeldMemory::fire(base::Timer& timer) {
 }
 
 void HeldMemory::look() {
-  std::vector<Held> passed;  // goes without the lock: what memory takes with it is not known here
-  bool again = false;
-  {
-    const std::lock_guard guard(lock_);
-    if (shut_down_) return;
-    const size_t share = kLooks / std::max<size_t>(held_.size(), 1);
-    const auto looks = static_cast<unsigned>(std::clamp<size_t>(share, 1, kLooksOfEachMax));
-    const auto first = std::partition(held_.begin(), held_.end(), [looks](const Held& each) {
-      return !passes_soon(*each.fence, looks);
-    });
-    std::move(first, held_.end(), std::back_inserter(passed));
-    held_.erase(first, held_.end());
-    again = !held_.empty();
-  }
+  if (shut_down_) return;
+  take_new();
+  const size_t share = kLooks / std::max<size_t>(held_.size(), 1);
+  const auto looks = static_cast<unsigned>(std::clamp<size_t>(share, 1, kLooksOfEachMax));
+  const auto first = std::partition(held_.begin(), held_.end(), [looks](const Held& each) {
+    return !passes_soon(*each.fence, looks);
+  });
+  // Goes last: what memory takes with it is not known here.
+  const std::vector<Held> passed(std::make_move_iterator(first),
+                                 std::make_move_iterator(held_.end()));
+  held_.erase(first, held_.end());
   for (const Held& each : passed) wire_.release_memory(each.place);
-  if (!again) return;
+  if (held_.empty()) return;
   tell_late();
   control_.schedule_after(timer_, interval_ns_);
   interval_ns_ = std::min(2 * interval_ns_, kIntervalMaxNs);
@@ -71,7 +74,6 @@ void HeldMemory::look() {
 
 void HeldMemory::tell_late() {
   const uint64_t now_ns = control_.now_ns();
-  const std::lock_guard guard(lock_);
   for (Held& each : held_) {
     if (each.told || now_ns < each.since_ns + kTellAfterNs) continue;
     each.told = true;

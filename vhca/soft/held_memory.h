@@ -6,7 +6,8 @@
 // then given back. What is held for longer than a second is told, once.
 //
 // Threads: hold() from any thread, the rest on the control reactor. Shared with messages under way
-// to that reactor.
+// to that reactor. A look asks the system, and what it tells goes to a log: neither happens under
+// the lock, at which other threads spin.
 #pragma once
 
 #include <cstdint>
@@ -38,6 +39,7 @@ class HeldMemory : public std::enable_shared_from_this<HeldMemory> {
 
  private:
   static void fire(base::Timer& timer);
+  void take_new();
   void look();
   void tell_late();
 
@@ -45,9 +47,10 @@ class HeldMemory : public std::enable_shared_from_this<HeldMemory> {
   Wire& wire_;
   base::Timer timer_;
   uint64_t interval_ns_ = 0;  // doubles while nothing comes of it
-  SpinLock lock_{true};       // guards all below
   std::vector<Held> held_;
   bool shut_down_ = false;
+  SpinLock lock_{true};
+  std::vector<Held> new_;  // not in held_ yet; lock_
 };
 
 }  // namespace braid::vhca::soft

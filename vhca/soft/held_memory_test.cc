@@ -3,7 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <functional>
+#include <future>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,12 +30,28 @@ class CountingFence final : public PeerFence {
   const unsigned passes_at_;
 };
 
+/// Does the same at each look.
+class ActingFence final : public PeerFence {
+ public:
+  explicit ActingFence(std::function<void()> action) : action_(std::move(action)) {}
+  bool passed() override {
+    action_();
+    return false;
+  }
+  std::string waits_for() const override { return "process 123"; }
+
+ private:
+  const std::function<void()> action_;
+};
+
 class KeepingSink final : public base::LogSink {
  public:
   void write(base::LogLevel, std::string_view, std::string_view message) override {
     lines.emplace_back(message);
+    if (action) action();
   }
   std::vector<std::string> lines;
+  std::function<void()> action;  // at each line
 };
 
 /// Nobody is reached by it.
@@ -78,13 +98,22 @@ class HeldMemoryTest : public testing::Test {
     settle();
     return memory;
   }
+  /// Whether another thread can deregister meanwhile. If not, it does when its turn comes.
+  bool others_hold() {
+    constexpr std::chrono::seconds kLongest{10};
+    others.push_back(std::async(std::launch::async, [this] {
+      held->hold({.fence = std::make_unique<CountingFence>(looks_of_others, 1)});
+    }));
+    return others.back().wait_for(kLongest) == std::future_status::ready;
+  }
 
   const std::shared_ptr<KeepingSink> sink = std::make_shared<KeepingSink>();
   TellingHost host{sink};
   const std::unique_ptr<base::Reactor> reactor = std::move(*base::Reactor::create(host, {}));
   SilentWire wire;
   const std::shared_ptr<HeldMemory> held = std::make_shared<HeldMemory>(*reactor, wire);
-  unsigned looks = 0;
+  unsigned looks = 0, looks_of_others = 0;
+  std::vector<std::future<void>> others;
 };
 
 TEST(PassesSoon, looks_no_more_often_than_it_is_told) {
@@ -119,6 +148,36 @@ TEST_F(HeldMemoryTest, what_is_held_for_a_second_is_told_once) {
   EXPECT_NE(sink->lines[0].find("4096 bytes stay registered: process 123"), std::string::npos)
       << sink->lines[0];
   EXPECT_EQ(memory.use_count(), 2) << "still held";
+}
+
+TEST_F(HeldMemoryTest, others_deregister_while_it_looks) {
+  std::optional<bool> held_meanwhile;
+  held->hold({.fence = std::make_unique<ActingFence>([&] {
+                if (!held_meanwhile.has_value()) held_meanwhile = others_hold();
+              })});
+  settle();
+  EXPECT_EQ(held_meanwhile, true) << "they spun at the lock";
+  EXPECT_EQ(looks_of_others, 1u);
+  EXPECT_EQ(wire.released, 1u) << "theirs is not forgotten";
+}
+
+TEST_F(HeldMemoryTest, others_deregister_while_it_tells) {
+  std::optional<bool> held_meanwhile;
+  sink->action = [&] { held_meanwhile = others_hold(); };
+  const auto memory = hold(1'000'000);
+  host.clock_ns += 2 * base::kSecond;
+  settle();
+  EXPECT_EQ(sink->lines.size(), 1u);
+  EXPECT_EQ(held_meanwhile, true) << "they spun at the lock";
+  EXPECT_EQ(wire.released, 1u) << "theirs is not forgotten";
+}
+
+TEST_F(HeldMemoryTest, what_was_not_looked_at_yet_goes_with_the_rest_at_the_end) {
+  const auto memory = hold(1'000'000);
+  held->hold({.fence = std::make_unique<CountingFence>(looks, 1'000'000), .memory = memory});
+  held->shut_down();
+  EXPECT_EQ(wire.released, 2u);
+  EXPECT_EQ(memory.use_count(), 1);
 }
 
 TEST_F(HeldMemoryTest, many_that_are_held_share_the_looks_of_a_turn) {

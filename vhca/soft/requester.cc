@@ -244,6 +244,7 @@ void SoftQp::progress_sends() {
 }
 
 void SoftQp::hand_over_sends() {
+  bool flushed = false;
   while (may_send() && stall_ == Stall::kNone && sent_ != head_) {
     const uint64_t sequence = sent_;
     SqEntry& entry = sq_entry(sequence);
@@ -275,7 +276,15 @@ void SoftQp::hand_over_sends() {
                           .pieces = pieces,
                           .compare_add = entry.compare_add,
                           .swap = entry.swap};
-    if (!settle(sequence, link_->execute(request))) return;
+    const Execution execution = link_->execute(request);
+    if (execution.outcome == Outcome::kFull && stream_link_ != nullptr && !flushed) {
+      // It may be full of what was posted since the last poll. What cannot be sent may end the QP.
+      flushed = true;
+      stream_link_->flush(*this);
+      continue;
+    }
+    flushed = false;
+    if (!settle(sequence, execution)) return;
   }
 }
 

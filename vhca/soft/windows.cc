@@ -23,7 +23,7 @@ int SoftQp::post_local(const SendWr& wr) {
       entry.status = IBV_WC_MW_BIND_ERR;
     }
   }
-  progress_sends();
+  if (stream_link_ == nullptr) progress_sends();  // else with what else is posted
   return 0;
 }
 

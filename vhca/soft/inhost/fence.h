@@ -36,13 +36,20 @@ class PeerCopies {
   uint64_t under_way(uint32_t key) const {
     return copy_under_way(reinterpret_cast<SegmentHead*>(inbound())->activity, key);
   }
-  /// Whether a copy that was seen under way has ended. A system call if its counter still stands.
-  bool ended(uint64_t copy) const { return under_way(kAnyKey) != copy || !peer_->alive(); }
+  /// Whether the counter says that a copy which was seen under way has ended. That of a process
+  /// that died in the middle of one stands for ever.
+  bool moved_on(uint64_t copy) const { return under_way(kAnyKey) != copy; }
+  /// Whether such a copy has ended. A system call if its counter still stands.
+  bool ended(uint64_t copy) const { return moved_on(copy) || !peer_->alive(); }
 
  private:
   const std::unique_ptr<base::Segment> inbound_;
   const std::shared_ptr<PeerDevice> peer_;
 };
+
+/// A fence looks at the counters each time; whether those who copy still live it asks once in so
+/// many looks, as that is a system call for each. Once in the looks of a deregistration.
+inline constexpr unsigned kLooksOfAQuestion = 64;
 
 /// Passes when this copy, which is under way, has ended.
 std::unique_ptr<PeerFence> fence_copy(std::shared_ptr<const PeerCopies> copies, uint64_t copy);

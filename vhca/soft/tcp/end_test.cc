@@ -288,28 +288,39 @@ TEST_F(TcpEnds, a_window_is_taken_back_whatever_other_streams_are_doing) {
   busy->count = 2;
 }
 
-TEST_F(TcpEnds, posts_go_with_the_next_poll_or_arming_if_the_owner_promises_one) {
-  QpOptions promises = qp->options();
-  promises.posts_with_poll = true;
-  qp = std::move(*pd->create_qp(promises));
-  EXPECT_TRUE(qp->options().posts_with_poll);
-  connect_peer();
-  Sge sge{reinterpret_cast<uint64_t>(memory->data()), 8, mr->lkey};
-  SendWr wr{};
-  wr.sg_list = &sge;
-  wr.num_sge = 1;
-  wr.opcode = IBV_WR_SEND;
-  std::array<std::byte, sizeof(FrameHeader) + 8> frame;
-  const auto post = [&] {
+/// Posts with the next poll, or arming, as its owner promises one.
+class TcpHeldPosts : public TcpEnds {
+ protected:
+  void connect(uint32_t depth) {
+    QpOptions promises = qp->options();
+    promises.posts_with_poll = true;
+    promises.cap.max_send_wr = depth;
+    qp = std::move(*pd->create_qp(promises));
+    EXPECT_TRUE(qp->options().posts_with_poll);
+    connect_peer();
+    EXPECT_TRUE(qp->holds_posts());
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    wr.opcode = IBV_WR_SEND;
+  }
+  void post() {
     const SendWr* bad = nullptr;
     ASSERT_EQ(qp->post_send(&wr, &bad), 0);
-  };
-  const auto heard_nothing = [&] {
+  }
+  bool heard_nothing() {
     const iovec piece{frame.data(), frame.size()};
     size_t received = 0;
     return peer->receive({&piece, 1}, received) == Errc::kWouldBlock;
-  };
+  }
+
+  Sge sge{reinterpret_cast<uint64_t>(memory->data()), 8, mr->lkey};
+  SendWr wr{};
   Wc wc;
+  std::array<std::byte, sizeof(FrameHeader) + 8> frame;
+};
+
+TEST_F(TcpHeldPosts, go_with_the_next_poll_or_arming) {
+  connect(16);
   for (int i = 0; i < 3; ++i) post();
   EXPECT_TRUE(heard_nothing());
   EXPECT_EQ(cq->poll({&wc, 1}), 0);
@@ -322,6 +333,36 @@ TEST_F(TcpEnds, posts_go_with_the_next_poll_or_arming_if_the_owner_promises_one)
 
   post();
   EXPECT_TRUE(hear(*peer, frame)) << "who sleeps does not poll";
+}
+
+TEST_F(TcpHeldPosts, go_in_time_if_they_are_more_than_a_connection_holds) {
+  connect(512);
+  for (int i = 0; i < 500; ++i) post();
+  qp->send_posted();
+  // By what was sent, not by a timer of the owner, who does not poll.
+  std::vector<std::byte> all(500 * frame.size());
+  EXPECT_TRUE(hear(*peer, all));
+}
+
+TEST_F(TcpHeldPosts, are_held_by_windows_too) {
+  connect(16);
+  const auto bindable = std::move(
+      *pd->reg_mr(memory->data(), kMemoryBytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND));
+  const auto window = std::move(*pd->alloc_mw(IBV_MW_TYPE_2));
+  post();
+  SendWr bind{};
+  bind.opcode = IBV_WR_BIND_MW;
+  bind.bind_mw.mw = window.get();
+  bind.bind_mw.rkey = ibv_inc_rkey(window->rkey);
+  bind.bind_mw.bind_info.mr = bindable.get();
+  bind.bind_mw.bind_info.addr = reinterpret_cast<uint64_t>(memory->data());
+  bind.bind_mw.bind_info.length = 4096;
+  bind.bind_mw.bind_info.mw_access_flags = IBV_ACCESS_REMOTE_WRITE;
+  const SendWr* bad = nullptr;
+  ASSERT_EQ(qp->post_send(&bind, &bad), 0);
+  EXPECT_TRUE(heard_nothing());
+  EXPECT_EQ(cq->poll({&wc, 1}), 0);
+  EXPECT_TRUE(hear(*peer, frame));
 }
 
 TEST_F(TcpEnds, who_connects_and_says_nothing_locks_nobody_out) {

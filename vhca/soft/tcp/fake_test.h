@@ -22,6 +22,7 @@ class Socket final : public base::StreamSocket {
   base::Errc connected() override { return base::Errc::kOk; }
   base::Errc send(std::span<const iovec> pieces, size_t& sent) override {
     if (send_ended) std::abort();  // a bug of the stream
+    if (send_error != base::Errc::kOk) return send_error;
     if (send_room == 0) return base::Errc::kWouldBlock;
     sent = 0;
     for (const iovec& piece : pieces) {
@@ -56,6 +57,7 @@ class Socket final : public base::StreamSocket {
   std::deque<std::byte> incoming;
   std::vector<std::byte> outgoing;
   size_t send_room = SIZE_MAX;
+  base::Errc send_error = base::Errc::kOk;  // the peer has closed
   size_t receive_max = SIZE_MAX;
   bool ended = false;
   bool send_ended = false;

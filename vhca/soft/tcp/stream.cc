@@ -74,7 +74,7 @@ TcpStream::TcpStream(base::Host& host, base::StreamSocket& socket, StreamEvents&
 // --- the requester's way in
 
 Execution TcpStream::execute(const Request& request) {
-  if (dead_ != Errc::kOk || closed_) return {.outcome = Outcome::kSent};  // broken() follows
+  if (ended() || closed_) return {.outcome = Outcome::kSent};  // broken() follows
   if (peer_gone_) return {.outcome = Outcome::kFailed, .status = IBV_WC_RETRY_EXC_ERR};
   if (!out_.room_for_request()) return {.outcome = Outcome::kFull};
   // After RNR the core goes back: READs behind were dropped by the peer.
@@ -103,13 +103,13 @@ void TcpStream::flush() {
   send();
   running_ = false;
   // Told by the next run(): the socket, shut down, is readable.
-  if (dead_ != Errc::kOk) events_.want_read();
+  if (ended()) events_.want_read();
 }
 
 /// False: the socket takes no more, or this was enough for one turn.
 bool TcpStream::send() {
   send_last_words();
-  while (dead_ == Errc::kOk && out_.sendable()) {
+  while (!ended() && out_.sendable()) {
     const bool shares = budget_ && budget_->bounded();
     const uint64_t most = shares ? kSharedSendBytesPerRun : kSendBytesPerRun;
     uint64_t sent = 0;
@@ -126,9 +126,12 @@ bool TcpStream::send() {
       events_.want_write();
       return false;
     }
-    fail(failed);
+    // Why it ended may still be there to be read: run() fails.
+    send_failed_ = failed;
+    unsent_ = false;
+    socket_.shut_down();
   }
-  if (!unsent() || dead_ != Errc::kOk || !out_.empty()) return true;
+  if (!unsent() || ended() || !out_.empty()) return true;
   unsent_ = false;
   socket_.shut_down_send();
   return true;
@@ -159,7 +162,7 @@ void TcpStream::run(LockedEnd* end, bool woken) {
   if (hindered()) [[unlikely]]
     look_at_ports();
   const bool receives = should_receive(woken);
-  if (!receives && !out_.sendable() && executed_ == out_.told() && dead_ == Errc::kOk) return;
+  if (!receives && !out_.sendable() && executed_ == out_.told() && !ended()) return;
   const Busy busy(*activity_);
   running_ = true;
   // The owner has had a poll's time to send what carries it.
@@ -170,7 +173,7 @@ void TcpStream::run(LockedEnd* end, bool woken) {
   }
   // What was posted since the last poll goes before what has come takes its time.
   const bool left = poll && !send();
-  if (receives && dead_ == Errc::kOk) receive();
+  if ((receives || (send_failed_ != Errc::kOk && !deaf())) && dead_ == Errc::kOk) receive();
   if (executed_ != out_.told() && !withholds()) {
     // While the socket is not polled nobody promises to come back for it.
     if ((urgent_ && !told_owner_) || (poll && !hot())) {
@@ -179,7 +182,12 @@ void TcpStream::run(LockedEnd* end, bool woken) {
       events_.acknowledge_later();
     }
   }
-  if (!left) send();
+  if (left) {
+    send_last_words();  // it was closed meanwhile
+  } else {
+    send();
+  }
+  if (send_failed_ != Errc::kOk) fail(send_failed_);
   running_ = false;
   report();
 }

@@ -138,6 +138,8 @@ class TcpStream final : private WireUser {
   };
   class Busy;
 
+  bool ended() const { return dead_ != base::Errc::kOk || send_failed_ != base::Errc::kOk; }
+
   // --- stream.cc
   void flush();
   void receive();
@@ -203,7 +205,8 @@ class TcpStream final : private WireUser {
   LockedEnd* end_ = nullptr;  // once run() or flush() was called with one, until the QP is gone
   std::shared_ptr<WireBudget> budget_;  // null: no bound but that of a run()
   Outbound out_;
-  base::Errc dead_ = base::Errc::kOk;  // why nothing is carried any more
+  base::Errc dead_ = base::Errc::kOk;         // why nothing is carried any more
+  base::Errc send_failed_ = base::Errc::kOk;  // what has come is still received, once
   bool reported_ = false;
   bool running_ = false;
   bool closed_ = false;    // by the QP

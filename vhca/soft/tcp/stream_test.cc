@@ -350,6 +350,35 @@ TEST_F(TcpStreams, the_end_in_order_is_told_from_a_loss) {
   EXPECT_EQ(lost.events.why, Errc::kDisconnected);
 }
 
+// A peer that says its last words and closes resets what still comes from us: our send fails while
+// they wait to be read.
+TEST_F(TcpStreams, the_last_words_of_a_peer_are_heard_though_a_send_failed) {
+  for (const bool in_post : {false, true}) {
+    for (const FrameKind last : {FrameKind::kDisconnect, FrameKind::kError}) {
+      SCOPED_TRACE(fmt::format("{}, {}", in_post ? "met in a post" : "met in a poll",
+                               static_cast<int>(last)));
+      Party party(*host);
+      party.run();
+      party.socket.send_room = 200;
+      ASSERT_EQ(party.post(IBV_WR_RDMA_WRITE, 5000), Outcome::kSent);
+      FrameHeader header = party.header(last, 0);
+      if (last == FrameKind::kError) header.status = IBV_WC_REM_ACCESS_ERR;
+      party.feed(header);
+      party.socket.send_error = Errc::kDisconnected;
+      party.events.wants_read = false;
+      if (in_post) {
+        (void)party.post(IBV_WR_RDMA_WRITE, 8);
+        EXPECT_TRUE(party.events.wants_read);
+      }
+      party.stream.run(&party.end, /*woken=*/false);
+      EXPECT_EQ(party.events.why, Errc::kDisconnected);
+      EXPECT_FALSE(party.end.broken) << "the peer said why";
+      EXPECT_EQ(party.end.disconnected, last == FrameKind::kDisconnect);
+      EXPECT_TRUE(party.end.closed);
+    }
+  }
+}
+
 TEST_F(TcpStreams, closing_in_the_middle_of_data_cuts_the_stream_rather_than_lie) {
   Party party(*host);
   party.socket.send_room = 5000;
