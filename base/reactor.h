@@ -83,10 +83,12 @@ class Reactor {
   void add(Poller& poller) { pollers_.push_back(poller); }
   void remove(Poller& poller) { poller.unlink(); }
 
-  /// At the end of the present turn; outside of one at the end of the next, before the reactor
-  /// sleeps, or with end_turn(). Once, however often it is asked for. Unlinking it takes it back.
+  /// At the end of the present turn; outside of one at the end of the next, which comes soon, or
+  /// with end_turn(). Once, however often it is asked for. Unlinking it takes it back.
   void at_turn_end(TurnEnd& end) {
-    if (!end.linked()) turn_ends_.push_back(end);
+    if (end.linked()) return;
+    turn_ends_.push_back(end);
+    if (!in_turn_) io_->wake();
   }
 
   /// Reschedules if pending. Runs at the first turn at or after the deadline; a deadline that has
@@ -118,8 +120,6 @@ class Reactor {
   // --- driving
   /// One round: messages, timers due, pollers, IoQueue, ends. True if anything was done.
   bool turn();
-  /// Whether at_turn_end() keeps something.
-  bool end_waits() const { return !turn_ends_.empty(); }
   /// For who called from outside a turn, and does not turn at once: runs what at_turn_end() keeps.
   void end_turn() {
     while (TurnEnd* const end = turn_ends_.pop_front()) end->turn_ends();

@@ -275,7 +275,6 @@ TEST_F(ReactorTest, ATurnEndsOnceForAllThatAskedForItAndBeforeSleep) {
   EXPECT_EQ(end.count, 1) << "it was asked for once";
 
   reactor->at_turn_end(end);
-  EXPECT_TRUE(reactor->end_waits());
   EXPECT_TRUE(reactor->prepare_sleep());
   EXPECT_EQ(end.count, 2) << "nobody sleeps over it";
 
@@ -283,7 +282,7 @@ TEST_F(ReactorTest, ATurnEndsOnceForAllThatAskedForItAndBeforeSleep) {
   reactor->at_turn_end(end);
   reactor->end_turn();
   EXPECT_EQ(end.count, 4);
-  EXPECT_FALSE(reactor->end_waits());
+  EXPECT_FALSE(end.linked());
 }
 
 TEST_F(ReactorTest, PollersMayRemoveThemselvesAndOthersAndAddNewOnes) {

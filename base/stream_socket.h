@@ -41,8 +41,9 @@ class StreamSocket {
   virtual Errc receive(std::span<const iovec> pieces, size_t& received) = 0;
   /// The peer reads the end behind all that was sent. Nothing may be sent after.
   virtual void shut_down_send() = 0;
-  /// Nothing is sent or received any more: what was sent before still goes out, the peer reads the
-  /// end behind it, and the socket is readable, so that who watches it wakes up.
+  /// Nothing is sent any more: what was sent before still goes out, the peer reads the end behind
+  /// it. What has come can still be received, then the end; so the socket is readable, and who
+  /// watches it wakes up.
   virtual void shut_down() = 0;
   /// How long the peer's machine may leave what was sent without an acknowledgement, and a silent
   /// connection's probes without an answer, before the connection counts as broken (kTimedOut). It

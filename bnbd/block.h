@@ -139,6 +139,11 @@ class BlockDevice {
   virtual base::Result<std::unique_ptr<Region>> create_region(size_t size_bytes) = 0;
   /// The memory that `lent` points into; empty if the device never lends.
   virtual std::span<std::byte> lendable_memory() { return {}; }
+  /// The content itself, of a device that is memory, as long as the device; else empty. What is
+  /// received for a write may be put at its place there before the write is submitted, with that
+  /// place as its buffer: nothing is copied then. An asker that never submits it has changed what
+  /// it put, as a write that fails in the middle would.
+  virtual std::span<std::byte> content_memory() { return {}; }
   /// Where requests may be submitted, the device's own reactor first; empty: there only. Each is a
   /// BlockDevice on its reactor's thread: submit() and `done`, info(), statistics() of what came
   /// by it. A flush covers what was done before its submission by whichever of them. They live as

@@ -114,6 +114,7 @@ void braid_context::keeper_round() {
   const bool waits = armed_;
   begin_turn();
   for (int i = 0; i < kKeeperTurnsMax && engine_->reactor->turn(); ++i) continue;
-  if (waits) arm();
+  // Whoever submitted last may wait at the descriptor all the same.
+  if (waits || (descriptor_ >= 0 && !engine_->completions.empty())) arm();
   ++keeper_rounds_;
 }

@@ -157,7 +157,6 @@ struct braid_context {
   void fill(braid::capi::Request& request, const braid_io& io) const;
   static void slot_done(braid::bnbd::DeviceOp& operation, braid::base::Errc status);
   static void call_done(braid::bnbd::DeviceOp& operation, braid::base::Errc status);
-  void send_submitted();
   template <typename Done>
   void turn_until(Done done, uint64_t deadline_ns);
 

@@ -1,5 +1,5 @@
 // The data path: no allocation, lock or message; a system call only where a turn of the reactor
-// makes one (base/reactor.h).
+// makes one (base/reactor.h), and over TCP one for each braid_submit().
 #include <algorithm>
 
 #include "capi/context.h"
@@ -15,8 +15,6 @@ namespace {
 
 // As a reactor's: with file operations in flight an answer is sure to come.
 constexpr uint64_t kInFlightBudgetFactor = 4;
-// How long what was submitted may wait for company since the last turn.
-constexpr uint64_t kHoldNs = 100 * braid::base::kMicrosecond;
 
 struct Rule {
   bnbd::BlockOp op;
@@ -93,15 +91,8 @@ unsigned braid_context::submit(const braid_io* requests, unsigned count, Status&
     ++io.device->in_flight;
     request.operation.start(*io.device->block);
   }
-  if (engine.reactor->end_waits()) send_submitted();
+  engine.reactor->end_turn();
   return taken;
-}
-
-/// A program with completions to take is about to submit more, which may go along.
-void braid_context::send_submitted() {
-  const auto& engine = *engine_;
-  const uint64_t held_ns = engine.host->now_ns() - engine.reactor->turn_began_ns();
-  if (engine.completions.empty() || held_ns >= kHoldNs) engine.reactor->end_turn();
 }
 
 void braid_context::slot_done(bnbd::DeviceOp& operation, Errc status) {

@@ -1,7 +1,7 @@
 // Keeper: the thread that turns a context's reactor while the program does not call, so that
 // heartbeats are answered, paths come back and what was submitted goes on (docs/c-api.md).
 //
-// It sleeps, looks every kPeriod, and runs a round where nobody has been in the context since its
+// It sleeps, looks every kPeriod, and runs a round where nobody has turned the reactor since its
 // last look: a session is never left alone for longer than two periods, of the six times 150 ms
 // after which a peer is taken for dead.
 //

@@ -3,11 +3,14 @@
 #include <sys/mman.h>
 
 #include <new>
+#include <thread>
+#include <utility>
 
 namespace braid::capi {
 namespace {
 
 constexpr size_t kPageBytes = 4096;
+constexpr int kKeeperTriesMax = 1000;
 
 }  // namespace
 
@@ -48,12 +51,18 @@ Turns::Entry Turns::enter_slowly(uint64_t now) {
 }
 
 bool Turns::enter_unused(uint64_t& seen) {
-  uint64_t now = word_->load(std::memory_order_relaxed);
-  const bool unused = now == seen && state(now) == kFree;
-  seen = now;
-  return unused &&
-         word_->compare_exchange_strong(now, now + (kKeeper - kFree), std::memory_order_acquire,
-                                        std::memory_order_relaxed);
+  // Whoever is in may be one who comes again and again, and turns nothing: he is out in a moment.
+  for (int tries = 0; tries < kKeeperTriesMax; ++tries) {
+    uint64_t now = word_->load(std::memory_order_relaxed);
+    if (now / kEntry != std::exchange(seen, now) / kEntry) return false;
+    if (state(now) == kFree &&
+        word_->compare_exchange_strong(now, now + (kKeeper - kFree), std::memory_order_acquire,
+                                       std::memory_order_relaxed)) {
+      return true;
+    }
+    std::this_thread::yield();  // lint: allow(os) the keeper has no reactor
+  }
+  return false;
 }
 
 void Turns::leave_unused() {

@@ -155,7 +155,8 @@ struct QpOptions {
   Srq* srq = nullptr;  // receives come from there; max_recv_wr and max_recv_sge say nothing then
   Td* td = nullptr;
   /// A send may go with the next poll, or arm(), of a CQ of the QP, or with Qp::send_posted(): the
-  /// program promises one of them soon after a post. Where a post is a system call, many share one.
+  /// program promises one of them soon after a post, also while the CQ is armed. Where a post is a
+  /// system call, many share one.
   bool posts_with_poll = false;
 };
 

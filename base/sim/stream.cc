@@ -193,8 +193,6 @@ void SimStream::shut_down_send() {
 void SimStream::shut_down() {
   shut_down_send();
   receive_ended_ = true;
-  received_.clear();
-  read_to_ = 0;
   update_readiness();
 }
 

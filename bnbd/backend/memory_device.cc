@@ -32,6 +32,7 @@ class MemoryDevice : public BlockDevice {
 
   const BlockInfo& info() const override { return info_; }
   std::span<std::byte> lendable_memory() override { return {store_->data(), store_->size()}; }
+  std::span<std::byte> content_memory() override { return {store_->data(), store_->size()}; }
   BlockStatistics statistics() const override { return statistics_; }
   Result<std::unique_ptr<Region>> create_region(size_t size_bytes) override {
     return LocalRegion::create(host_, size_bytes);
@@ -57,7 +58,9 @@ class MemoryDevice : public BlockDevice {
         }
         break;
       case BlockOp::kWrite:
-        std::memcpy(place, request.buffer.address, request.length_bytes);
+        if (request.buffer.address != place) {
+          std::memcpy(place, request.buffer.address, request.length_bytes);
+        }
         break;
       case BlockOp::kFlush:
         break;

@@ -42,6 +42,7 @@ NbdServer::NbdServer(base::Reactor& reactor, BlockDevice& device, NbdServerOptio
       options_(std::move(options)),
       log_(reactor, reactor.log(), {}),
       pool_(std::move(pool)),
+      content_(device.content_memory()),
       shares_(static_cast<unsigned>(pool_->all().size()), options_.connections_max),
       epoll_(std::move(epoll_fd)),
       completed_(reactor) {

@@ -95,6 +95,7 @@ class NbdServer : private base::Poller {
     Slot* incoming = nullptr;   // a write whose payload is being received (or, refused, skipped)
     size_t received_bytes = 0;  // of that payload
     size_t answer_bytes = 0;    // of `answers`, about
+    unsigned answer_count = 0;  // likewise
     base::IntrusiveList<Slot> answers;
   };
 
@@ -123,6 +124,7 @@ class NbdServer : private base::Poller {
   bool parse(Connection& connection);
   bool parse_payload(Connection& connection);
   bool begin_request(Connection& connection);
+  BufferRef buffer_of(const Slot& slot) const;
   void payload_done(Connection& connection);
   bool may_begin(const Connection& connection) const;
   bool send(Connection& connection);
@@ -140,6 +142,7 @@ class NbdServer : private base::Poller {
   const NbdServerOptions options_;
   base::LimitedLog log_;  // clients come and go as they like
   std::unique_ptr<SlotPool<Slot>> pool_;
+  const std::span<std::byte> content_;  // BlockDevice::content_memory()
   SlotShares shares_;
   // Readable when a socket is; the reactor watches only this, and only while it sleeps.
   FdHandle epoll_;

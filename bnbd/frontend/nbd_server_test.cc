@@ -158,6 +158,27 @@ TEST_F(Nbd, AnswersLargeReadsToASlowClient) {
   }
 }
 
+TEST_F(Nbd, ReceivesLongWritesWhereAMemoryDeviceHasThem) {
+  start();
+  threads_.on_reactor([&] { device_->hold(); });
+  const std::string data(kMiB, 'p');
+  send(request(NbdCommand::kWrite, kMiB, kMiB));
+  for (size_t sent = 0; sent < data.size(); sent += 64 * 1024) {
+    send_bytes(data.data() + sent, 64 * 1024);
+  }
+  ASSERT_TRUE(threads_.wait_until([&] { return device_->held_count() == 1; }));
+  const std::span<std::byte> content = device_->content_memory();
+  EXPECT_EQ(std::memcmp(content.data() + kMiB, data.data(), kMiB), 0) << "it waits elsewhere";
+  EXPECT_EQ(content[kMiB - 1], std::byte{0});
+  EXPECT_EQ(content[2 * kMiB], std::byte{0});
+  threads_.on_reactor([&] { device_->release(); });
+  EXPECT_EQ(receive_reply(), 0U);
+  // The slot's own memory is used again.
+  send(request(NbdCommand::kRead, kMiB, 512));
+  EXPECT_EQ(receive_reply(), 0U);
+  EXPECT_EQ(receive_data(512), std::string(512, 'p'));
+}
+
 TEST_F(Nbd, SkipsThePayloadOfARefusedWriteAndGoesOn) {
   start();
   const std::string data(3 * kMiB, 'z');

@@ -19,6 +19,7 @@ constexpr size_t kSendBytesMax = 1 << 20;
 // Answers of one turn go out together, unless there is so much that the client should have
 // something to do meanwhile.
 constexpr size_t kSendEarlyBytes = 256 << 10;
+constexpr unsigned kSendEarlyAnswers = 4;
 // A write of more than this goes to its slot without a stay in the input.
 constexpr uint32_t kLongWriteBytes = 32 << 10;
 
@@ -63,7 +64,8 @@ bool NbdServer::receive(Connection& connection) {
     const size_t left = slot->verdict.payload_bytes - connection.received_bytes;
     // What is skipped may be longer than a payload: it is received over itself.
     const size_t length = std::min<size_t>(left, pool_->payload_bytes());
-    add(slot->payload + (skips ? 0 : connection.received_bytes), length);
+    std::byte* const to = skips ? slot->payload : slot->operation.buffer.address;
+    add(to + (skips ? 0 : connection.received_bytes), length);
     whole = length == left;
   }
   const size_t payload = asked;
@@ -102,7 +104,6 @@ bool NbdServer::parse(Connection& connection) {
         connection.incoming != nullptr ? parse_payload(connection) : begin_request(connection);
     if (!did) break;
     worked = true;
-    if (connection.answer_bytes >= kSendEarlyBytes) (void)send(connection);
   }
   return worked;
 }
@@ -115,7 +116,8 @@ bool NbdServer::parse_payload(Connection& connection) {
   const size_t length = std::min(left, pending.size());
   if (length > 0) {
     if (slot.verdict.kind == NbdVerdict::Kind::kRun) {
-      std::memcpy(slot.payload + connection.received_bytes, pending.data(), length);
+      std::memcpy(slot.operation.buffer.address + connection.received_bytes, pending.data(),
+                  length);
     }
     connection.input.consume(length);
     connection.received_bytes += length;
@@ -143,6 +145,16 @@ bool NbdServer::may_begin(const Connection& connection) const {
   return shares_.may_take(connection.slots, slots - pool_->in_use());
 }
 
+/// The slot's own memory, or for what is long the device's, if it is memory.
+BufferRef NbdServer::buffer_of(const Slot& slot) const {
+  const NbdVerdict& verdict = slot.verdict;
+  const bool placed = verdict.kind == NbdVerdict::Kind::kRun &&
+                      verdict.payload_bytes > kLongWriteBytes &&
+                      verdict.offset_bytes + verdict.length_bytes <= content_.size();
+  if (placed) return {.address = content_.data() + verdict.offset_bytes};
+  return {.region = pool_->region(), .address = slot.payload};
+}
+
 bool NbdServer::begin_request(Connection& connection) {
   const std::span<const std::byte> pending = connection.input.pending();
   if (pending.size() < sizeof(NbdRequest)) return false;
@@ -161,6 +173,7 @@ bool NbdServer::begin_request(Connection& connection) {
   base::add_shared(statistics_.requests, 1);
   slot.connection = &connection;
   slot.verdict = verdict;
+  slot.operation.buffer = buffer_of(slot);
   const bool runs = verdict.kind == NbdVerdict::Kind::kRun;
   if (!runs) base::add_shared(statistics_.refused, 1);
   connection.long_writes = verdict.payload_bytes > kLongWriteBytes;
@@ -231,7 +244,11 @@ void NbdServer::answer(Slot& slot, uint32_t error, std::string_view words) {
   slot.answer_bytes = slot.head.length + (data ? slot.verdict.length_bytes : 0);
   slot.sent_bytes = 0;
   connection.answer_bytes += slot.answer_bytes;
+  ++connection.answer_count;
   connection.answers.push_back(slot);
+  const bool early =
+      connection.answer_count >= kSendEarlyAnswers || connection.answer_bytes >= kSendEarlyBytes;
+  if (early) (void)send(connection);
 }
 
 bool NbdServer::send(Connection& connection) {
@@ -282,6 +299,7 @@ void NbdServer::sent(Connection& connection, size_t bytes) {
     slot.sent_bytes += part;
     if (slot.sent_bytes < slot.answer_bytes) return;
     slot.unlink();
+    --connection.answer_count;
     release(slot);
   }
 }

@@ -54,6 +54,7 @@ class SlotPool {
   }
 
   uint32_t payload_bytes() const { return payload_bytes_; }
+  const Region* region() const { return region_.get(); }
   unsigned in_use() const { return base::read_shared(in_use_); }
   bool empty() const { return free_.empty(); }
   std::vector<Slot>& all() { return slots_; }

@@ -48,6 +48,7 @@ class GateDevice : public BlockDevice {
     region_maker_ = std::this_thread::get_id();
     return inner_->create_region(size_bytes);
   }
+  std::span<std::byte> content_memory() override { return inner_->content_memory(); }
   /// The thread that made the last region.
   std::thread::id region_maker() const { return region_maker_; }
   BlockStatistics statistics() const override { return inner_->statistics(); }

@@ -181,7 +181,8 @@ struct braid_completion {
 
 /// Begins requests, in order; they may end in any order. Returns how many were taken: fewer than
 /// `count` when queue-depth are in flight or not yet fetched, or when the next one is malformed
-/// (-EINVAL if it is the first). Does not block.
+/// (-EINVAL if it is the first). Does not block. Over TCP the requests of a call go with one system
+/// call, 1 MiB of what is written at once; the rest with the next braid_poll().
 BRAID_API int braid_submit(struct braid_context* context, const struct braid_io* requests,
                            unsigned count);
 
@@ -192,8 +193,8 @@ BRAID_API int braid_poll(struct braid_context* context, struct braid_completion*
 
 /// For a program with a loop of its own: a descriptor, the context's, that is readable when
 /// braid_poll() should be called. From the first call of braid_fd() on, a braid_poll() with timeout
-/// 0 that returns 0 arms it; so fetch until it does, and then wait (poll() and the like may end
-/// with EINTR). Negative: an error.
+/// 0 that returns 0 arms it, and any other call disarms it; so submit, fetch until that returns 0,
+/// and then wait (poll() and the like may end with EINTR). Negative: an error.
 BRAID_API int braid_fd(struct braid_context* context);
 
 #ifdef __cplusplus

@@ -8,6 +8,7 @@
 // so that nothing is copied on this side. The target is an option, as fio takes ':' in a filename
 // for a separator; the file is a name only.
 #include <errno.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,8 +33,13 @@ struct engine {
   struct braid_device* device;
   struct braid_io* queued;  // not yet submitted
   unsigned queued_count;
+  // Fetched all together, given to fio as it asks for them: those from `first` to `given` last.
   struct braid_completion* completions;
+  unsigned ready;
+  unsigned given;
+  unsigned first;
   unsigned depth;
+  bool paced;  // fio pauses between requests
   uint32_t write_flags;
 };
 
@@ -148,6 +154,12 @@ static void engine_cleanup(struct thread_data* td) {
   td->io_ops_data = NULL;
 }
 
+static bool is_paced(const struct thread_options* o) {
+  bool paced = o->thinktime != 0 || o->io_submit_mode != IO_MODE_INLINE;
+  for (int i = 0; i < DDIR_RWDIR_CNT; ++i) paced |= o->rate[i] != 0 || o->rate_iops[i] != 0;
+  return paced;
+}
+
 /// In the process or thread of the job.
 static int engine_init(struct thread_data* td) {
   // fio would find out later, and go on without any.
@@ -163,6 +175,7 @@ static int engine_init(struct thread_data* td) {
   }
   td->io_ops_data = e;
   e->depth = td->o.iodepth;
+  e->paced = is_paced(&td->o);
   e->write_flags = td->o.sync_io != 0 ? BRAID_FUA : 0;
   e->queued = calloc(e->depth, sizeof *e->queued);
   e->completions = calloc(e->depth, sizeof *e->completions);
@@ -214,7 +227,7 @@ static enum fio_q_status engine_queue(struct thread_data* td, struct io_u* io_u)
   return FIO_Q_QUEUED;
 }
 
-static int engine_commit(struct thread_data* td) {
+static int submit_queued(struct thread_data* td) {
   struct engine* e = td->io_ops_data;
   if (e->queued_count == 0) return 0;
   const int taken = braid_submit(e->context, e->queued, e->queued_count);
@@ -229,27 +242,50 @@ static int engine_commit(struct thread_data* td) {
   return 0;
 }
 
+/// fio submits after each completion that it takes: while it has more to take, it comes for those,
+/// and what it has submitted until then goes together. A quarter of all at most: the server shall
+/// have something to do meanwhile.
+static int engine_commit(struct thread_data* td) {
+  const struct engine* e = td->io_ops_data;
+  const bool holds = e->given < e->ready && 4 * e->queued_count < e->depth && !e->paced;
+  return holds ? 0 : submit_queued(td);
+}
+
+/// Forgets what fio has taken.
+static void drop_given(struct engine* e) {
+  e->ready -= e->given;
+  memmove(e->completions, e->completions + e->given, e->ready * sizeof *e->completions);
+  e->given = 0;
+}
+
 static int engine_getevents(struct thread_data* td, unsigned int min, unsigned int max,
                             const struct timespec* limit) {
   struct engine* e = td->io_ops_data;
   int64_t timeout_ns = -1;
-  unsigned count = 0;
 
   if (min == 0) timeout_ns = 0;
   if (min > 0 && limit != NULL) timeout_ns = limit->tv_sec * 1000000000LL + limit->tv_nsec;
-  if (max > e->depth) max = e->depth;
-  do {
-    const int more = braid_poll(e->context, e->completions + count, max - count, timeout_ns);
+  if (e->ready - e->given < (min > 0 ? min : 1)) {
+    drop_given(e);
+    const int status = submit_queued(td);
+    if (status < 0) return status;
+  }
+  while (e->ready - e->given < min || (min == 0 && e->ready == e->given)) {
+    const int more = braid_poll(e->context, e->completions + e->ready, e->depth - e->ready,
+                                timeout_ns);
     if (more < 0) return complain(td, e->context, more), more;
     if (more == 0) break;
-    count += (unsigned)more;
-  } while (count < min);
-  return (int)count;
+    e->ready += (unsigned)more;
+  }
+  const unsigned left = e->ready - e->given;
+  e->first = e->given;
+  e->given += left < max ? left : max;
+  return (int)(e->given - e->first);
 }
 
 static struct io_u* engine_event(struct thread_data* td, int event) {
   struct engine* e = td->io_ops_data;
-  const struct braid_completion* completion = &e->completions[event];
+  const struct braid_completion* completion = &e->completions[e->first + (unsigned)event];
   struct io_u* io_u = (struct io_u*)(uintptr_t)completion->user_data;
 
   io_u->error = 0;

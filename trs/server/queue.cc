@@ -80,9 +80,10 @@ base::Task<base::Status> Queue::try_accept(vhca::ConnectRequest& request) {
   }
   options.receive_depth = depth + kSpareReceives;
   options.control_bytes = cid_ == 0 ? wire::kControlBytesMax : 0;
-  const auto channel = worker_.channel(path_.endpoint());
-  channel_ = channel;
-  options.channel = channel->channel.get();
+  auto channel = worker_.channel(path_.endpoint());
+  if (!channel.ok()) co_return channel.error();
+  options.channel = (*channel)->channel.get();
+  channel_ = std::move(*channel);
   options.td = &worker_.td(path_.endpoint());
   vhca::Device& device = session_.server().device(path_.endpoint());
   auto created = Connection::create(device, path_.pd(), worker_.reactor(), options, *this);

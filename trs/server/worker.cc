@@ -25,7 +25,7 @@ base::Result<std::shared_ptr<Worker::Channel>> Worker::make_channel(vhca::Device
   return made;
 }
 
-std::shared_ptr<Worker::Channel> Worker::channel(size_t endpoint) {
+base::Result<std::shared_ptr<Worker::Channel>> Worker::channel(size_t endpoint) {
   Share& share = shares_[endpoint];
   const auto fewer = [](const auto& one, const auto& other) {
     return one.use_count() < other.use_count();
@@ -33,10 +33,9 @@ std::shared_ptr<Worker::Channel> Worker::channel(size_t endpoint) {
   const auto emptiest = std::min_element(share.channels.begin(), share.channels.end(), fewer);
   // The share's own use counts.
   if (static_cast<size_t>(emptiest->use_count()) <= kConnectionsPerChannel) return *emptiest;
-  auto made = make_channel(share.device);
-  if (!made.ok()) return *emptiest;
-  if (watching_) reactor_.io().watch((*made)->channel->event(), (*made)->watch);
-  return share.channels.emplace_back(std::move(*made));
+  BRAID_TRY(std::shared_ptr<Channel> made, make_channel(share.device));
+  if (watching_) reactor_.io().watch(made->channel->event(), made->watch);
+  return share.channels.emplace_back(std::move(made));
 }
 
 void Worker::start() {

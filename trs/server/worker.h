@@ -1,7 +1,8 @@
-// Worker: what the server has on one reactor: for each endpoint a thread domain and a completion
-// channel, and a poller over the connections that live there. What a turn costs grows with the
-// clients that are busy, and with the connections that are not silent, but for each client that
-// shares a turn no further than to kLooksMax: docs/sleeping-connections.md. Thread: its reactor.
+// Worker: what the server has on one reactor: for each endpoint a thread domain and
+// completion channels, and a poller over the connections that live there. What a turn costs grows
+// with the clients that are busy, and with the connections that are not silent, but for each client
+// that shares a turn no further than to kLooksMax: docs/sleeping-connections.md. Thread: its
+// reactor.
 #pragma once
 
 #include <atomic>
@@ -55,9 +56,8 @@ class Worker final : private base::Poller {
   base::Reactor& reactor() { return reactor_; }
   size_t index() const { return index_; }
   vhca::Td& td(size_t endpoint) { return *shares_[endpoint].td; }
-  /// For one more connection, which keeps it as long as its CQ. If no more can be had, that with
-  /// the fewest.
-  std::shared_ptr<Channel> channel(size_t endpoint);
+  /// For one more connection, which keeps it as long as its CQ.
+  base::Result<std::shared_ptr<Channel>> channel(size_t endpoint);
 
   uint64_t polls() const { return base::read_shared(polls_); }  // any thread
   /// Polls the queue from now on, as one of this client's; before it may have been another's.

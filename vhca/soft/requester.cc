@@ -54,8 +54,8 @@ int SoftQp::post_send(const SendWr* wr, const SendWr** bad) {
   }
   if (stream_link_ == nullptr) return error;
   hand_over_sends();
-  // A stream takes a chain as one, and more than that if a poll follows. Who sleeps does not poll.
-  if (!posts_with_poll_ || sleeps()) stream_link_->flush(*this);
+  // A stream takes a chain as one, and more than that if the owner says when.
+  if (!posts_with_poll_) stream_link_->flush(*this);
   return error;
 }
 

@@ -14,6 +14,8 @@ namespace {
 
 /// A poll, or a turn, moves no more than this in from one connection: others want their turn.
 constexpr size_t kReceiveBytesPerRun = 256 * 1024;
+/// More than a socket holds: of a connection that ends.
+constexpr uint64_t kLastBytes = 16 << 20;
 /// Who calls holds a lock that its owner spins for.
 constexpr uint64_t kSendBytesPerRun = 1 << 20;
 constexpr uint64_t kSharedSendBytesPerRun = 64 << 10;  // while others wait for their turn, too
@@ -173,7 +175,7 @@ void TcpStream::run(LockedEnd* end, bool woken) {
   }
   // What was posted since the last poll goes before what has come takes its time.
   const bool left = poll && !send();
-  if ((receives || (send_failed_ != Errc::kOk && !deaf())) && dead_ == Errc::kOk) receive();
+  if (receives && !ended()) receive(kReceiveBytesPerRun);
   if (executed_ != out_.told() && !withholds()) {
     // While the socket is not polled nobody promises to come back for it.
     if ((urgent_ && !told_owner_) || (poll && !hot())) {
@@ -187,7 +189,7 @@ void TcpStream::run(LockedEnd* end, bool woken) {
   } else {
     send();
   }
-  if (send_failed_ != Errc::kOk) fail(send_failed_);
+  if (send_failed_ != Errc::kOk) hear_last_words();
   running_ = false;
   report();
 }
@@ -220,8 +222,14 @@ void TcpStream::acknowledge() {
   if (!out_.carries_acknowledgement() && out_.room_for_answer()) out_.push(FrameKind::kAnswer);
 }
 
-void TcpStream::receive() {
-  uint64_t left = kReceiveBytesPerRun;
+/// A send has failed. Why the peer closed may stand behind what it sent before.
+void TcpStream::hear_last_words() {
+  leave_budget();
+  if (dead_ == Errc::kOk && !deaf()) receive(kLastBytes);
+  fail(send_failed_);
+}
+
+void TcpStream::receive(uint64_t left) {
   bool any = false;
   parse();
   if (budget_ && dead_ == Errc::kOk && !stuck() && !has_turn()) return;

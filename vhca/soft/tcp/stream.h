@@ -142,7 +142,8 @@ class TcpStream final : private WireUser {
 
   // --- stream.cc
   void flush();
-  void receive();
+  void receive(uint64_t left);
+  void hear_last_words();
   bool should_receive(bool woken);
   bool has_turn();
   void resume_receiving() override;

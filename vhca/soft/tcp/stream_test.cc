@@ -379,6 +379,22 @@ TEST_F(TcpStreams, the_last_words_of_a_peer_are_heard_though_a_send_failed) {
   }
 }
 
+// The words come while the answers to what stood before them are made.
+TEST_F(TcpStreams, the_last_words_of_a_peer_are_heard_though_an_answer_failed) {
+  Party party(*host);
+  party.run();
+  ASSERT_EQ(party.post(IBV_WR_RDMA_WRITE, 8), Outcome::kSent);
+  party.socket.receive_max = sizeof(FrameHeader);
+  party.feed(party.request(IBV_WR_RDMA_READ, 0, 100));
+  FrameHeader refusal = party.header(FrameKind::kError, 0);
+  refusal.status = IBV_WC_REM_ACCESS_ERR;
+  party.feed(refusal);
+  party.socket.send_error = Errc::kDisconnected;
+  party.stream.run(&party.end, /*woken=*/true);
+  EXPECT_FALSE(party.end.broken) << "the peer said why";
+  EXPECT_TRUE(party.end.closed);
+}
+
 TEST_F(TcpStreams, closing_in_the_middle_of_data_cuts_the_stream_rather_than_lie) {
   Party party(*host);
   party.socket.send_room = 5000;
