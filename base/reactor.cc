@@ -13,6 +13,8 @@ constexpr int kMessagesPerTurnMax = 256;
 // With file operations in flight an answer is sure to come, and a disk takes longer than a peer:
 // the polling budget is this many times longer.
 constexpr uint64_t kInFlightBudgetFactor = 4;
+// A fence interrupts all processors: those that are asked for meanwhile are one.
+constexpr uint64_t kFenceEveryNs = 500 * kMicrosecond;
 
 }  // namespace
 
@@ -123,6 +125,7 @@ bool Reactor::turn() {
   did |= poll_pollers();
   did |= io_->poll();
   end_turn();
+  if (fence_asked_ && now_ns_ - fenced_ns_ >= kFenceEveryNs) fence();
   in_turn_ = false;
   return did;
 }
@@ -185,7 +188,18 @@ bool Reactor::poll_pollers() {
   return did;
 }
 
+void Reactor::fence() {
+  if (!std::exchange(fence_asked_, false)) return;
+  host_.heavy_fence();
+  ++fences_;
+  fenced_ns_ = now_ns_;
+}
+
 bool Reactor::arm_pollers() {
+  for (Poller* each = pollers_.front(); each != nullptr; each = pollers_.next(*each)) {
+    each->begin_arm();
+  }
+  fence();
   bool all = true;
   pollers_.push_back(round_end_);
   for (Poller* poller = pollers_.pop_front(); poller != &round_end_;

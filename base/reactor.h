@@ -34,6 +34,9 @@ class Poller : public ListNode {
   /// Does what there is to do, within bounds (say 64 items). True if it did anything. May add and
   /// remove pollers, itself too.
   virtual bool poll() = 0;
+  /// Before arm(), of all pollers: ask the source for a wake-up, where that is cheaper for many
+  /// together (Reactor::ask_fence()).
+  virtual void begin_arm() {}
   /// Before sleep: ask the source for a wake-up, then look once more. False: there is work, do not
   /// sleep. May be followed by poll() without a sleep between.
   virtual bool arm() = 0;
@@ -90,6 +93,16 @@ class Reactor {
     turn_ends_.push_back(end);
     if (!in_turn_) io_->wake();
   }
+
+  /// A heavy_fence() of the host soon, one for all that ask: before a sleep, or after a turn, in
+  /// some of a millisecond. Returns what fences() is then.
+  uint64_t ask_fence() {
+    fence_asked_ = true;
+    return fences_ + 1;
+  }
+  uint64_t fences() const { return fences_; }
+  /// Now, if one was asked for.
+  void fence();
 
   /// Reschedules if pending. Runs at the first turn at or after the deadline; a deadline that has
   /// passed means the next turn.
@@ -196,6 +209,9 @@ class Reactor {
   IntrusiveList<Poller> pollers_;
   RoundEnd round_end_;
   IntrusiveList<TurnEnd> turn_ends_;
+  bool fence_asked_ = false;
+  uint64_t fences_ = 0;
+  uint64_t fenced_ns_ = 0;  // when the last one was
   IntrusiveList<Resumable> ready_;
   IntrusiveList<ListNode> detached_;  // promises of running detached tasks, the newest first
   TimerHeap timers_;

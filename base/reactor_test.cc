@@ -285,6 +285,53 @@ TEST_F(ReactorTest, ATurnEndsOnceForAllThatAskedForItAndBeforeSleep) {
   EXPECT_FALSE(end.linked());
 }
 
+TEST_F(ReactorTest, OneFenceDoesForAllThatAskAndComesBeforeSleep) {
+  advance(kMillisecond);
+  uint64_t promised = 0;
+  const auto ask = [&] {
+    reactor->post([&] { promised = reactor->ask_fence(); });
+    reactor->post([&] { EXPECT_EQ(reactor->ask_fence(), promised); });
+    reactor->turn();
+  };
+  ask();
+  EXPECT_EQ(host.heavy_fences, 1);
+  EXPECT_EQ(reactor->fences(), promised);
+  for (int i = 0; i < 10; ++i) {
+    advance(10 * kMicrosecond);
+    ask();
+  }
+  EXPECT_EQ(host.heavy_fences, 1) << "each interrupts all processors";
+  EXPECT_LT(reactor->fences(), promised);
+  advance(kMillisecond);
+  reactor->turn();
+  EXPECT_EQ(host.heavy_fences, 2);
+  EXPECT_EQ(reactor->fences(), promised);
+  reactor->turn();
+  EXPECT_EQ(host.heavy_fences, 2) << "nobody has asked";
+  ask();
+  EXPECT_TRUE(reactor->prepare_sleep());
+  EXPECT_EQ(host.heavy_fences, 3);
+  EXPECT_EQ(reactor->fences(), promised);
+}
+
+/// Armed with all others, before the first of them looks.
+struct FencedPoller : Poller {
+  explicit FencedPoller(Reactor& of) : reactor(of) {}
+  bool poll() override { return false; }
+  void begin_arm() override { armed_from = reactor.ask_fence(); }
+  bool arm() override { return reactor.fences() >= armed_from; }
+  Reactor& reactor;
+  uint64_t armed_from = 0;
+};
+
+TEST_F(ReactorTest, AllPollersAreArmedByOneFenceBeforeTheyLook) {
+  FencedPoller first(*reactor), second(*reactor);
+  reactor->add(first);
+  reactor->add(second);
+  EXPECT_TRUE(reactor->prepare_sleep());
+  EXPECT_EQ(host.heavy_fences, 1);
+}
+
 TEST_F(ReactorTest, PollersMayRemoveThemselvesAndOthersAndAddNewOnes) {
   FakePoller self, next, last, added;
   reactor->add(self);

@@ -72,7 +72,8 @@ class TestHost : public Host {
   Result<std::unique_ptr<PeerProcess>> open_process(const PeerIdentity&) override {
     return refused();
   }
-  void heavy_fence() override {}
+  void heavy_fence() override { ++heavy_fences; }
+  int heavy_fences = 0;
   Result<std::unique_ptr<LocalListener>> listen_local(std::string_view) override {
     return refused();
   }

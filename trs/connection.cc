@@ -292,11 +292,12 @@ void Connection::completed_send(const vhca::Wc& wc) {
 }
 
 void Connection::arm() {
-  if (!std::exchange(armed_, true)) cq_->arm();
+  if (std::exchange(armed_, true)) return;
+  armed_from_ = cq_->begin_arm() ? reactor_.ask_fence() : 0;
 }
 
 bool Connection::falls_asleep() {
-  if (armed_) return asleep_ = true;
+  if (armed_) return asleep_ = reactor_.fences() >= armed_from_;
   if (reactor_.now_ns() - active_ns_ >= kSilentNs) arm();
   return false;
 }

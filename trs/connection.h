@@ -118,10 +118,10 @@ class Connection : private base::TurnEnd {
   /// How long a connection may be silent and is polled all the same: arming it costs as much as
   /// many polls.
   static constexpr uint64_t kSilentNs = base::kMillisecond;
-  /// Before its reactor sleeps, or it does.
+  /// Before its reactor sleeps, or it does: Reactor::fence(), and a poll, have to follow.
   void arm();
-  /// After a poll() that found nothing: arms it if it was silent for long. True: it was armed
-  /// before that poll, and sleeps from now on.
+  /// After a poll() that found nothing: arms it if it was silent for long. True: it was armed, and
+  /// the reactor's fence came, before that poll; it sleeps from now on.
   bool falls_asleep();
   bool asleep() const { return asleep_; }
   /// Wakes those of a channel's connections that have an event: whoever watches the channel calls
@@ -168,6 +168,7 @@ class Connection : private base::TurnEnd {
   // Nothing was polled or posted since arm(). After a post the CQ itself is armed still: what comes
   // first gives an event, which is one too many.
   bool armed_ = false;
+  uint64_t armed_from_ = 0;  // Reactor::fences()
   bool asleep_ = false;
   uint64_t active_ns_ = 0;  // when something was polled or posted last
 

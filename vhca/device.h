@@ -72,6 +72,12 @@ class Cq {
   /// Arms the channel for the next completion (solicited_only: the next solicited or failed one).
   /// Poll again afterwards: what came before arming gives no event.
   virtual void arm(bool solicited_only = false) = 0;
+  /// arm(), for who arms many: if it returns true, it counts from the next
+  /// base::Host::heavy_fence() of any thread here on, one for all. Poll again after that.
+  virtual bool begin_arm(bool solicited_only = false) {
+    arm(solicited_only);
+    return false;
+  }
   virtual void ack_events(unsigned count) = 0;
   virtual int capacity() const = 0;
   /// ibv_resize_cq: room for at least `capacity` completions, those that wait stay. kInvalid if

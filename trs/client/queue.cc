@@ -278,10 +278,15 @@ bool Queue::rests() const {
                      [](const auto& lane) { return !lane || lane->rests(); });
 }
 
-bool Queue::arm() {
+void Queue::begin_arm() {
   for (const auto& lane : lanes_) {
     if (lane) lane->arm();
   }
+}
+
+bool Queue::arm() {
+  begin_arm();  // who has done something since is not armed any more
+  reactor_.fence();
   return !poll();
 }
 

@@ -167,6 +167,7 @@ class Queue final : public ClientQueue, private base::Poller {
   void give_back(uint32_t index) override;
   bool poll() override;
   bool rests() const;
+  void begin_arm() override;
   bool arm() override;
 
   Session& session_;

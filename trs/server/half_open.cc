@@ -34,7 +34,7 @@ std::string address_of(const std::string& peer_text) {
 size_t Session::connections_from(const std::string& address) const {
   size_t sum = 0;
   for (const auto& path : paths_) {
-    if (path->proven() && address_of(path->peer_text()) == address) sum += cid_num_;
+    if (path->proven() && path->peer_address() == address) sum += cid_num_;
   }
   return sum;
 }
@@ -58,7 +58,7 @@ Room ServerImpl::room_from(const std::string& address, const wire::Uuid* but_of)
     if (!each->proven() || !each->settled()) continue;
     if (but_of != nullptr && each->paths_uuid() == *but_of) continue;
     ++sessions;
-    if (address_of(each->peer_text()) == address) ++sessions_there;
+    if (each->peer_address() == address) ++sessions_there;
     connections += each->connections();
     connections_there += each->connections_from(address);
   }
@@ -82,7 +82,7 @@ Room ServerImpl::room_from(const std::string& address, const wire::Uuid* but_of)
 base::Status ServerImpl::check_room(Path& path) const {
   const Session& session = path.session();
   if (session.opened()) return {};  // its further paths count from their connect
-  const Room room = room_from(address_of(path.peer_text()), &session.paths_uuid());
+  const Room room = room_from(path.peer_address(), &session.paths_uuid());
   const size_t needs = session.connections();
   const bool fits = room.session && room.session_of_address && needs <= room.connections &&
                     needs <= room.of_address;
@@ -94,13 +94,13 @@ base::Status ServerImpl::check_room(Path& path) const {
 Session* ServerImpl::half_open_victim(const Session* but) const {
   std::map<std::string, size_t> counts;
   for (const auto& each : sessions_) {
-    if (each.get() != but && each->half_open()) ++counts[address_of(each->peer_text())];
+    if (each.get() != but && each->half_open()) ++counts[each->peer_address()];
   }
   Session* victim = nullptr;
   size_t most = 0;
   for (const auto& each : sessions_) {  // the oldest first
     if (each.get() == but || !each->half_open()) continue;
-    const size_t count = counts[address_of(each->peer_text())];
+    const size_t count = counts[each->peer_address()];
     if (count <= most) continue;
     most = count;
     victim = each.get();

@@ -65,6 +65,8 @@ class Path {
     return static_cast<int16_t>(static_cast<uint16_t>(recon_cnt - asked_.recon_cnt)) >= 0;
   }
   const std::string& peer_text() const { return peer_text_; }
+  /// Its address_of().
+  const std::string& peer_address() const { return peer_address_; }
   KnownPath known(uint16_t cid) const;
   bool connected() const { return state_.is(ServerPathState::kConnected); }
   bool live() const { return bringing_up() || connected(); }
@@ -162,6 +164,7 @@ class Path {
   StateMachine<ServerPathState> state_;
   const uint64_t number_;
   const std::string peer_text_;
+  const std::string peer_address_;
   const wire::ConnReq asked_;
   const wire::Uuid uuid_;
   const uint16_t cid_num_;

@@ -68,7 +68,7 @@ size_t Session::connections() const {
 }
 
 std::string Session::client() const {
-  return key_ ? "key " + key_->name() : address_of(peer_text_);
+  return key_ ? "key " + key_->name() : peer_address_;
 }
 
 std::vector<std::string> Session::path_peers() const {

@@ -43,6 +43,8 @@ class Session final : public ServerSession {
   // --- ServerSession
   const std::string& name() const override { return name_; }
   std::string peer_text() const override { return peer_text_; }
+  /// Its address_of().
+  const std::string& peer_address() const { return peer_address_; }
   std::string client() const override;
   bool braid_peer() const override { return braid_peer_; }
   uint32_t queue_depth() const override;
@@ -180,6 +182,7 @@ class Session final : public ServerSession {
   State state_ = State::kBeginning;
   std::string name_;
   const std::string peer_text_;
+  const std::string peer_address_ = address_of(peer_text_);
   const wire::Uuid paths_uuid_;
   const uint16_t cid_num_;
   const bool braid_peer_;

@@ -26,9 +26,9 @@ constexpr size_t kUnprovenEndingMax = 128;
 /// and needs some of its round trips to prove a key.
 static Path* unproven_victim(const std::vector<Path*>& live) {
   std::map<std::string, size_t> counts;
-  for (const Path* path : live) ++counts[address_of(path->peer_text())];
+  for (const Path* path : live) ++counts[path->peer_address()];
   const auto rank = [&](const Path* path) {
-    return std::pair(counts[address_of(path->peer_text())], UINT64_MAX - path->number());
+    return std::pair(counts[path->peer_address()], UINT64_MAX - path->number());
   };
   return *std::max_element(live.begin(), live.end(),
                            [&](const Path* a, const Path* b) { return rank(a) < rank(b); });

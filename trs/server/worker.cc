@@ -273,15 +273,21 @@ size_t Worker::do_part() {
 
 // --- sleep
 
-bool Worker::arm() {
-  if (reactor_.host().mutant("wakeup-lost")) return true;
-  if (waits_for_budget()) return false;  // it is given in turns
+void Worker::begin_arm() {
+  if (reactor_.host().mutant("wakeup-lost")) return;
   for (TurnClient* client = busy_.front(); client != nullptr; client = busy_.next(*client)) {
     for (auto* const queues : {&client->awake, &client->closing}) {
       for (Queue* queue = queues->front(); queue != nullptr; queue = queues->next(*queue))
         queue->arm();
     }
   }
+}
+
+bool Worker::arm() {
+  if (reactor_.host().mutant("wakeup-lost")) return true;
+  if (waits_for_budget()) return false;  // it is given in turns
+  begin_arm();                           // who has done something since is not armed any more
+  reactor_.fence();
   before_sleep_ = true;
   const bool did = poll();
   before_sleep_ = false;

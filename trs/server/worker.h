@@ -83,6 +83,7 @@ class Worker final : private base::Poller {
   static constexpr size_t kLooksMax = 16;
 
   bool poll() override;
+  void begin_arm() override;
   bool arm() override;
   bool waits_for_budget();
   bool may_sleep();

@@ -186,6 +186,13 @@ bool SoftCq::push_special(bool has_room, bool urgent) {
 }
 
 void SoftCq::arm(bool solicited_only) {
+  if (begin_arm(solicited_only)) device_.host().heavy_fence();
+}
+
+/// The peer stores its arrival, then looks whether we sleep; we say that we sleep, then look for
+/// arrivals (in the caller's next poll). Neither side may see the other's old value: hence the
+/// fence between the two, which is asked for if there is a peer that looks so.
+bool SoftCq::begin_arm(bool solicited_only) {
   {
     const std::lock_guard guard(ring_lock_);
     // Asking for less does not undo having asked for more.
@@ -194,14 +201,8 @@ void SoftCq::arm(bool solicited_only) {
       armed_.store(solicited_only ? Armed::kSolicited : Armed::kNext, std::memory_order_seq_cst);
     }
   }
-  bool fence = false;
-  {
-    const std::lock_guard guard(members_lock_);
-    fence = arm_links(true, armed_solicited_only());
-  }
-  // The peer stores its arrival, then looks whether we sleep; we say that we sleep, then look for
-  // arrivals (in the caller's next poll). Neither side may see the other's old value.
-  if (fence) device_.host().heavy_fence();
+  const std::lock_guard guard(members_lock_);
+  return arm_links(true, armed_solicited_only());
 }
 
 bool SoftCq::arm_links(bool armed, bool solicited_only) {
