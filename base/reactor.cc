@@ -213,8 +213,10 @@ bool Reactor::arm_pollers() {
 bool Reactor::prepare_sleep() {
   BRAID_ASSERT(!in_turn_);
   may_sleep_.store(true, std::memory_order_seq_cst);
-  if (messages_.empty() && ready_.empty() && arm_pollers()) {
-    end_turn();
+  begin_calls();
+  const bool armed = messages_.empty() && ready_.empty() && arm_pollers();
+  end_turn();
+  if (armed) {
     may_have_slept_ = true;
     return true;
   }

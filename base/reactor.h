@@ -91,7 +91,7 @@ class Reactor {
   void at_turn_end(TurnEnd& end) {
     if (end.linked()) return;
     turn_ends_.push_back(end);
-    if (!in_turn_) io_->wake();
+    if (!in_turn_ && !end_follows_) io_->wake();
   }
 
   /// A heavy_fence() of the host soon, one for all that ask: before a sleep, or after a turn, in
@@ -133,9 +133,12 @@ class Reactor {
   // --- driving
   /// One round: messages, timers due, pollers, IoQueue, ends. True if anything was done.
   bool turn();
-  /// For who called from outside a turn, and does not turn at once: runs what at_turn_end() keeps.
+  /// For calls from outside a turn by who does not turn at once: end_turn() follows them.
+  void begin_calls() { end_follows_ = true; }
+  /// Runs what at_turn_end() keeps.
   void end_turn() {
     while (TurnEnd* const end = turn_ends_.pop_front()) end->turn_ends();
+    end_follows_ = false;
   }
   /// Arms every poller and checks for messages. True: sleep until next_deadline_ns() or a wake-up
   /// is safe.
@@ -204,6 +207,7 @@ class Reactor {
   uint64_t lateness_ns_ = 0;
   uint64_t idle_since_ns_ = kNever;  // the first of the present row of empty rounds
   bool in_turn_ = false;
+  bool end_follows_ = false;
   bool may_have_slept_ = true;
 
   IntrusiveList<Poller> pollers_;

@@ -142,7 +142,7 @@ class BlockDevice {
   /// The content itself, of a device that is memory, as long as the device; else empty. What is
   /// received for a write may be put at its place there before the write is submitted, with that
   /// place as its buffer: nothing is copied then. An asker that never submits it has changed what
-  /// it put, as a write that fails in the middle would.
+  /// it put, at any byte: a write that was not answered.
   virtual std::span<std::byte> content_memory() { return {}; }
   /// Where requests may be submitted, the device's own reactor first; empty: there only. Each is a
   /// BlockDevice on its reactor's thread: submit() and `done`, info(), statistics() of what came

@@ -69,6 +69,7 @@ unsigned braid_context::submit(const braid_io* requests, unsigned count, Status&
     return 0;
   }
   auto& engine = *engine_;
+  engine.reactor->begin_calls();
   unsigned taken = 0;
   for (; taken < count; ++taken) {
     const braid_io& io = requests[taken];
@@ -134,6 +135,7 @@ void braid_context::turn_until(Done done, uint64_t deadline_ns) {
 }
 
 Errc braid_context::run(braid_device& device, const braid_io& io) {
+  engine_->reactor->begin_calls();
   Request request;
   fill(request, io);
   request.device = &device;
@@ -141,6 +143,7 @@ Errc braid_context::run(braid_device& device, const braid_io& io) {
   request.operation.done = &braid_context::call_done;
   ++device.in_flight;
   request.operation.start(*device.block);
+  engine_->reactor->end_turn();
   turn_until([&] { return request.ended.has_value(); }, kNever);
   return *request.ended;
 }

@@ -10,7 +10,7 @@ namespace braid::capi {
 namespace {
 
 constexpr size_t kPageBytes = 4096;
-constexpr int kKeeperTriesMax = 1000;
+constexpr int kKeeperTriesMax = 50;  // a user who sleeps in a call does not come out
 
 }  // namespace
 

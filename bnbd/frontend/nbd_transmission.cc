@@ -16,8 +16,7 @@ namespace {
 constexpr int kRequestsPerRound = 64;
 constexpr size_t kPiecesMax = 128;  // of one sendmsg: 64 answers with data
 constexpr size_t kSendBytesMax = 1 << 20;
-// Answers of one turn go out together, unless there is so much that the client should have
-// something to do meanwhile.
+// Answers go out together, but not so many that the client has nothing to do meanwhile.
 constexpr size_t kSendEarlyBytes = 256 << 10;
 constexpr unsigned kSendEarlyAnswers = 4;
 // A write of more than this goes to its slot without a stay in the input.

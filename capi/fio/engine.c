@@ -155,7 +155,7 @@ static void engine_cleanup(struct thread_data* td) {
 }
 
 static bool is_paced(const struct thread_options* o) {
-  bool paced = o->thinktime != 0 || o->io_submit_mode != IO_MODE_INLINE;
+  bool paced = o->thinktime != 0 || o->io_submit_mode != IO_MODE_INLINE || o->read_iolog_file;
   for (int i = 0; i < DDIR_RWDIR_CNT; ++i) paced |= o->rate[i] != 0 || o->rate_iops[i] != 0;
   return paced;
 }

@@ -113,7 +113,10 @@ class Pair {
         if (room == Room::kBroken && traffic_.scribbled) return;
         if (room == Room::kBroken) world_.fail("the receiver is found to break rules");
         const bool moves_first = segment_.outbound.take_asked() || segment_.outbound.in_fragments();
-        if (moves_first && segment_.outbound.peer_sleeps()) event_ = true;
+        if (moves_first && segment_.outbound.peer_sleeps()) {
+          world_.fence();  // as below
+          event_ = true;
+        }
         if (room == Room::kNoReceive && traffic_.shared) continue;  // the timer is over
         if (traffic_.shared && traffic_.sleeps) {
           if (!sleep_until_answered()) return;
@@ -123,7 +126,7 @@ class Pair {
       }
       ++pushed_;
       if (segment_.outbound.must_signal(false)) {
-        world_.step();  // the system call
+        world_.fence();  // the system call takes a lock
         event_ = true;
       }
     }
@@ -151,7 +154,7 @@ class Pair {
       segment_.inbound.refuse_wish();
     }
     if (!back_.outbound.peer_waits_asleep()) return;
-    world_.step();  // the system call
+    world_.fence();  // the system call takes a lock
     send_event_ = true;
   }
 
@@ -173,11 +176,19 @@ class Pair {
         segment_.inbound.arm(ArmMode::kPolls);
         continue;
       }
-      const bool last = world_.dead(0);
-      if (last && !take()) return;
-      if (!world_.wait_until([this] { return event_ || world_.dead(0); })) return;
-      event_ = false;
+      if (!sleep_until_taken()) return;
       segment_.inbound.arm(ArmMode::kPolls);
+    }
+  }
+
+  /// As a completion queue does: an event for which nothing is found leaves it armed as it is.
+  bool sleep_until_taken() {
+    for (;;) {
+      const bool last = world_.dead(0);
+      if (last) return take();
+      if (!world_.wait_until([this] { return event_ || world_.dead(0); })) return false;
+      event_ = false;
+      if (take()) return true;
     }
   }
 

@@ -15,6 +15,11 @@ BUGS = {
         "(armed_ & ~kArmModeMask) + (kArmModeMask + 1) +",
         "(kArmModeMask + 1) +",
     ),
+    # A look that comes late takes the only signal of an arming for what was taken before.
+    "late_signal": (
+        "  if (view_.head().credit.drained_slots.load(std::memory_order_acquire) == tail_) return false;\n",
+        "",
+    ),
     # The sender may see the receive before its length.
     "post_before_length": (
         "  view_.length_at(posted_).store(word, std::memory_order_relaxed);\n",

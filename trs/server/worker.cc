@@ -274,7 +274,7 @@ size_t Worker::do_part() {
 // --- sleep
 
 void Worker::begin_arm() {
-  if (reactor_.host().mutant("wakeup-lost")) return;
+  if (reactor_.host().mutant("wakeup-lost") || waits_for_budget()) return;
   for (TurnClient* client = busy_.front(); client != nullptr; client = busy_.next(*client)) {
     for (auto* const queues : {&client->awake, &client->closing}) {
       for (Queue* queue = queues->front(); queue != nullptr; queue = queues->next(*queue))

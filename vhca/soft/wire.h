@@ -274,8 +274,8 @@ class Link {
   /// After Next::kWish: the SRQ is empty. The peer may ask again after our RNR timer.
   virtual void no_receive() {}
   /// The receive CQ sleeps (true) or polls (false): the peer's next arrival signals EndInfo::event,
-  /// or does not. One arming gives one signal. The CQ arms all its links, then calls
-  /// Host::heavy_fence() once, then looks for arrivals once more.
+  /// or does not. One arming gives one signal. The CQ arms all its links, then comes
+  /// one Host::heavy_fence(), then a look for arrivals.
   virtual void arm(bool armed, bool solicited_only) = 0;
   /// The send CQ sleeps or polls: what execute() answered with kFull because the peer must move
   /// first signals EndInfo::send_event when it has. False: the peer never has to.

@@ -174,7 +174,8 @@ void InboundRing::pop() {
 void InboundRing::arm(ArmMode mode) {
   if (mode == ArmMode::kPolls && (armed_ & kArmModeMask) == 0) return;
   armed_ = (armed_ & ~kArmModeMask) + (kArmModeMask + 1) + static_cast<uint32_t>(mode);
-  view_.head().control.armed.store(armed_, std::memory_order_relaxed);
+  // Release: who sees it sees what was drained before.
+  view_.head().control.armed.store(armed_, std::memory_order_release);
 }
 
 }  // namespace braid::vhca::soft::inhost

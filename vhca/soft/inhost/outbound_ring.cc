@@ -117,9 +117,13 @@ void OutboundRing::push_fault(ibv_wc_status status, ibv_wc_status for_receive) {
           static_cast<uint32_t>(status));
 }
 
+/// A look that comes late sees the arming after that at which its message was taken. For that one
+/// there is nothing to signal yet, and it gives only one signal. What is not drained by then the
+/// peer finds while it is armed.
 bool OutboundRing::must_signal_armed(uint32_t armed, bool solicited) {
   const bool asked = (armed & kArmModeMask) != static_cast<uint32_t>(ArmMode::kSolicited);
   if (!(asked || solicited) || armed == signalled_) return false;
+  if (view_.head().credit.drained_slots.load(std::memory_order_acquire) == tail_) return false;
   signalled_ = armed;
   return true;
 }

@@ -91,7 +91,7 @@ class OutboundRing {
   /// After a push: whether the peer sleeps and must be signalled for it.
   bool must_signal(bool solicited) {
     light_fence(heavy_fence_exists_);
-    const uint32_t armed = view_.head().control.armed.load(std::memory_order_relaxed);
+    const uint32_t armed = view_.head().control.armed.load(std::memory_order_acquire);
     if ((armed & kArmModeMask) == 0) return false;
     return must_signal_armed(armed, solicited);
   }

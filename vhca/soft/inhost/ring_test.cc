@@ -235,6 +235,12 @@ TEST_F(RingTest, AFullRingStillTellsAFault) {
 TEST_F(RingTest, OneArmingGivesOneSignal) {
   EXPECT_FALSE(outbound.must_signal(true));
   inbound.arm(ArmMode::kAny);
+  EXPECT_FALSE(outbound.must_signal(false)) << "all that was sent was taken before";
+  inbound.arm(ArmMode::kPolls);
+  inbound.post(8, true);
+  ASSERT_EQ(outbound.ready(), OutboundRing::Room::kReady);
+  outbound.push_write_imm(1, 0, 0, false);
+  inbound.arm(ArmMode::kAny);
   EXPECT_TRUE(outbound.must_signal(false));
   EXPECT_FALSE(outbound.must_signal(false));
   inbound.arm(ArmMode::kAny);
