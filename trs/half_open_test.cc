@@ -82,9 +82,9 @@ class CountingDevice final : public testing::ForwardingDevice {
   Counts& counts_;
 };
 
-class ManyConnections : public HalfOpen {
+class ChannelsOfTheServer : public HalfOpen {
  protected:
-  ManyConnections() {
+  ChannelsOfTheServer() {
     process_size.wrap_context = &counts;
     process_size.wrap = [](void* context, const std::string& ip,
                            std::unique_ptr<vhca::Device> made) -> std::unique_ptr<vhca::Device> {
@@ -96,7 +96,7 @@ class ManyConnections : public HalfOpen {
   CountingDevice::Counts counts;
 };
 
-TEST_F(ManyConnections, StandInChannelsOfSixteen) {
+TEST_F(ChannelsOfTheServer, HaveSixteenConnectionsAtMost) {
   EXPECT_TRUE(until([&] { return leave_one(2), left.size() == 50; }));
   world.run_for(100 * kMillisecond);
   size_t all = 0;
