@@ -17,7 +17,8 @@ BUGS = {
     ),
     # A look that comes late takes the only signal of an arming for what was taken before.
     "late_signal": (
-        "  if (view_.head().credit.drained_slots.load(std::memory_order_acquire) == tail_) return false;\n",
+        "  if (view_.head().credit.drained_slots.load(std::memory_order_acquire) == tail_) "
+        "return false;\n",
         "",
     ),
     # The sender may see the receive before its length.
