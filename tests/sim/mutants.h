@@ -38,6 +38,7 @@ inline constexpr std::array kMutants = {
     Mutant{"tenure-ignored", "after another client had been let in for writing", 8050},
     Mutant{"path-fence-skipped", "broke the protocol", 8001},
     Mutant{"fence-answered-early", "broke the protocol", 21440},
+    Mutant{"late-request-taken", "was done more than once", 20090},
     Mutant{"epoch-stale", "broke the protocol", 2001},
     Mutant{"numbers-kept", "broke the protocol", 2001},
     Mutant{"chunk-reused", "was done more than once", 27},
@@ -61,13 +62,11 @@ inline constexpr std::array kMutants = {
 };
 
 /// What no seed is known to show at present: they need a failed flush and a power loss around one
-/// request, the last a message of a lost path that comes late (8485 showed it until posts went at
-/// the end of turns). Directed tests of ledger and checkers show what these are.
+/// request. Directed tests of ledger and checkers show what these are.
 inline constexpr std::array kRareMutants = {
     Mutant{"failure-stakes-ignored", "no order of these explains"},
     Mutant{"era-stuck", "no order of these explains"},
     Mutant{"loss-unmarked", "no order of these explains"},
-    Mutant{"late-request-taken", "was done more than once"},
 };
 
 /// Not a bug of the product: the world ends the process, to see that it says how to replay that.

@@ -85,6 +85,18 @@ class TcpEnds : public ::testing::Test {
     auto connection = co_await (*request)->accept(reactor, qp, parameters);
     if (connection.ok()) *to = std::move(*connection);
   }
+  /// The first 4096 bytes of the memory, registered as `bindable`, for the peer's writes.
+  SendWr bind_of(Mw& window, Mr& bindable) const {
+    SendWr bind{};
+    bind.opcode = IBV_WR_BIND_MW;
+    bind.bind_mw.mw = &window;
+    bind.bind_mw.rkey = ibv_inc_rkey(window.rkey);
+    bind.bind_mw.bind_info.mr = &bindable;
+    bind.bind_mw.bind_info.addr = reinterpret_cast<uint64_t>(memory->data());
+    bind.bind_mw.bind_info.length = 4096;
+    bind.bind_mw.bind_info.mw_access_flags = IBV_ACCESS_REMOTE_WRITE;
+    return bind;
+  }
   /// Speaks the connection manager's part by hand.
   void connect_peer() {
     peer = raw_socket(*host, listener->address().port);
@@ -265,15 +277,8 @@ TEST_F(TcpEnds, a_window_is_taken_back_whatever_other_streams_are_doing) {
   const auto bindable = std::move(
       *pd->reg_mr(memory->data(), kMemoryBytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND));
   const auto window = std::move(*pd->alloc_mw(IBV_MW_TYPE_2));
-  SendWr bind{}, invalidate{};
-  bind.opcode = IBV_WR_BIND_MW;
+  SendWr bind = bind_of(*window, *bindable), invalidate{};
   bind.next = &invalidate;
-  bind.bind_mw.mw = window.get();
-  bind.bind_mw.rkey = ibv_inc_rkey(window->rkey);
-  bind.bind_mw.bind_info.mr = bindable.get();
-  bind.bind_mw.bind_info.addr = reinterpret_cast<uint64_t>(memory->data());
-  bind.bind_mw.bind_info.length = 4096;
-  bind.bind_mw.bind_info.mw_access_flags = IBV_ACCESS_REMOTE_WRITE;
   invalidate.opcode = IBV_WR_LOCAL_INV;
   invalidate.invalidate_rkey = bind.bind_mw.rkey;
   invalidate.send_flags = IBV_SEND_SIGNALED;
@@ -358,14 +363,7 @@ TEST_F(TcpHeldPosts, are_held_by_windows_too) {
       *pd->reg_mr(memory->data(), kMemoryBytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND));
   const auto window = std::move(*pd->alloc_mw(IBV_MW_TYPE_2));
   post();
-  SendWr bind{};
-  bind.opcode = IBV_WR_BIND_MW;
-  bind.bind_mw.mw = window.get();
-  bind.bind_mw.rkey = ibv_inc_rkey(window->rkey);
-  bind.bind_mw.bind_info.mr = bindable.get();
-  bind.bind_mw.bind_info.addr = reinterpret_cast<uint64_t>(memory->data());
-  bind.bind_mw.bind_info.length = 4096;
-  bind.bind_mw.bind_info.mw_access_flags = IBV_ACCESS_REMOTE_WRITE;
+  const SendWr bind = bind_of(*window, *bindable);
   const SendWr* bad = nullptr;
   ASSERT_EQ(qp->post_send(&bind, &bad), 0);
   EXPECT_TRUE(heard_nothing());
