@@ -14,8 +14,6 @@ namespace {
 
 /// A poll, or a turn, moves no more than this in from one connection: others want their turn.
 constexpr size_t kReceiveBytesPerRun = 256 * 1024;
-/// More than a socket holds: of a connection that ends.
-constexpr uint64_t kLastBytes = 16 << 20;
 /// Who calls holds a lock that its owner spins for.
 constexpr uint64_t kSendBytesPerRun = 1 << 20;
 constexpr uint64_t kSharedSendBytesPerRun = 64 << 10;  // while others wait for their turn, too
@@ -222,43 +220,58 @@ void TcpStream::acknowledge() {
   if (!out_.carries_acknowledgement() && out_.room_for_answer()) out_.push(FrameKind::kAnswer);
 }
 
-/// A send has failed. Why the peer closed may stand behind what it sent before.
+/// A send has failed. Why the peer closed may stand behind what it sent before, of which each run()
+/// takes a part, as ever.
 void TcpStream::hear_last_words() {
-  leave_budget();
-  if (dead_ == Errc::kOk && !deaf()) receive(kLastBytes);
+  const bool hears = dead_ == Errc::kOk && !closed_ && !deaf();
+  if (hears && waits_for_turn()) return;
+  if (hears && !receive(kReceiveBytesPerRun) && !stuck()) {
+    if (!waits_for_turn()) events_.want_read();
+    return;
+  }
   fail(send_failed_);
 }
 
-void TcpStream::receive(uint64_t left) {
+/// False: there may be more.
+bool TcpStream::receive(uint64_t left) {
   bool any = false;
+  bool all = false;
   parse();
-  if (budget_ && dead_ == Errc::kOk && !stuck() && !has_turn()) return;
-  while (dead_ == Errc::kOk && !stuck() && left > 0) {
+  if (budget_ && dead_ == Errc::kOk && !stuck() && !has_turn()) return false;
+  while (dead_ == Errc::kOk && !stuck() && !all && left > 0) {
     const uint64_t most = budget_ ? budget_->most(left) : left;
-    if (most == 0) {  // there may be more: it goes on with its next turn
+    if (most == 0) {  // it goes on with its next turn
       (void)has_turn();
       any = true;
       break;
     }
     iovec pieces[kPieces];
     const uint32_t count = receive_pieces(pieces);
-    if (dead_ != Errc::kOk) return;
+    if (dead_ != Errc::kOk) break;
     const Pieces asked = at_most(pieces, count, most);
     size_t received = 0;
     const Errc failed = socket_.receive(asked.pieces, received);
-    if (failed == Errc::kWouldBlock && budget_) budget_->called_in_vain();
-    if (failed == Errc::kWouldBlock) break;
-    if (failed != Errc::kOk) return fail(failed);
+    all = failed != Errc::kOk || received < asked.bytes;  // less than there was room for
+    if (failed == Errc::kWouldBlock) {
+      if (budget_) budget_->called_in_vain();
+      break;
+    }
+    if (failed != Errc::kOk) {
+      fail(failed);
+      break;
+    }
     any = true;
     if (budget_) budget_->moved_by_call(received);
     landed_bytes(received);
     parse();
-    // Less than there was room for: that was all.
-    if (received < asked.bytes) break;
     left -= received;
   }
-  if (stuck()) return;
-  if (any) {
+  if (dead_ == Errc::kOk && !stuck()) note_silence(any);
+  return all || dead_ != Errc::kOk;
+}
+
+void TcpStream::note_silence(bool received) {
+  if (received) {
     silent_since_ns_ = 0;
     return;
   }

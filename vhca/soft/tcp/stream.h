@@ -142,7 +142,8 @@ class TcpStream final : private WireUser {
 
   // --- stream.cc
   void flush();
-  void receive(uint64_t left);
+  bool receive(uint64_t left);
+  void note_silence(bool received);
   void hear_last_words();
   bool should_receive(bool woken);
   bool has_turn();
@@ -207,7 +208,7 @@ class TcpStream final : private WireUser {
   std::shared_ptr<WireBudget> budget_;  // null: no bound but that of a run()
   Outbound out_;
   base::Errc dead_ = base::Errc::kOk;         // why nothing is carried any more
-  base::Errc send_failed_ = base::Errc::kOk;  // what has come is still received, once
+  base::Errc send_failed_ = base::Errc::kOk;  // what has come is still received
   bool reported_ = false;
   bool running_ = false;
   bool closed_ = false;    // by the QP

@@ -2,11 +2,14 @@
 // in the socket, and nothing else waits for it.
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "vhca/soft/tcp/fake_test.h"
 
 namespace braid::vhca::soft::tcp {
 namespace {
 
+using base::Errc;
 using fake::Party;
 
 class TcpStreamBudget : public ::testing::Test {
@@ -112,6 +115,51 @@ TEST_F(TcpStreamBudget, who_leaves_a_budget_that_it_waits_for_is_looked_at_again
   EXPECT_TRUE(party.events.wants_read);
   party.run();
   EXPECT_EQ(party.end.executed.size(), 1u);
+}
+
+// Of a client that was killed with its sockets full.
+TEST_F(TcpStreamBudget, the_last_words_of_a_peer_are_paid_for) {
+  Party party(*host);
+  party.run();
+  auto budget = std::make_shared<WireBudget>();
+  budget->give(8192);
+  party.stream.share_budget(budget);
+  constexpr size_t kFrames = 20'000;
+  for (size_t i = 0; i < kFrames; ++i) party.feed(party.request(IBV_WR_RDMA_WRITE, i, 0));
+  party.feed(party.header(FrameKind::kDisconnect, 0));
+  party.socket.send_error = Errc::kDisconnected;
+  ASSERT_EQ(party.post(IBV_WR_RDMA_WRITE, 8), Outcome::kSent);
+  size_t turns = 0;
+  for (; party.events.why == Errc::kOk && turns < kFrames; ++turns) {
+    const size_t before = party.socket.incoming.size();
+    party.stream.run(&party.end, /*woken=*/true);
+    // What a call brings may be more than there is: that is owed.
+    ASSERT_LE(before - party.socket.incoming.size(), 2 * 8192u);
+    budget->give(8192);
+    budget->resume();
+  }
+  EXPECT_GE(turns, kFrames / 2 * WireBudget::kFrameBytes / 8192);
+  EXPECT_TRUE(party.end.disconnected) << "the peer said why";
+  EXPECT_FALSE(party.end.broken);
+}
+
+// Whoever shares with nobody goes by parts, too: the turn has other things to do.
+TEST_F(TcpStreamBudget, last_words_come_in_parts) {
+  Party party(*host);
+  party.run();
+  for (uint64_t i = 0; i < 20; ++i) party.feed(party.request(IBV_WR_RDMA_WRITE, i, 100'000));
+  party.feed(party.header(FrameKind::kDisconnect, 0));
+  const size_t all = party.socket.incoming.size();
+  party.socket.send_error = Errc::kDisconnected;
+  ASSERT_EQ(party.post(IBV_WR_RDMA_WRITE, 8), Outcome::kSent);
+  party.events.wants_read = false;
+  party.stream.run(&party.end, /*woken=*/true);
+  EXPECT_GT(party.socket.incoming.size(), all / 2);
+  for (int i = 0; i < 20 && party.events.why == Errc::kOk; ++i) {
+    EXPECT_TRUE(std::exchange(party.events.wants_read, false));
+    party.stream.run(&party.end, /*woken=*/true);
+  }
+  EXPECT_TRUE(party.end.disconnected) << "the peer said why";
 }
 
 TEST_F(TcpStreamBudget, a_farewell_needs_no_budget) {
