@@ -2,7 +2,6 @@
 
 #include <dlfcn.h>
 #include <sys/ptrace.h>
-#include <sys/syscall.h>
 #include <sys/user.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -24,8 +23,11 @@ bool time_stands_still = false;
 
 /// Of the whole program.
 extern "C" int clock_gettime(clockid_t clock, timespec* time) noexcept {  // NOLINT: libc's
+  // The C library's, which on most machines needs no system call.
+  static const auto real =
+      reinterpret_cast<int (*)(clockid_t, timespec*)>(::dlsym(RTLD_NEXT, "clock_gettime"));
   static timespec last{};
-  if (!time_stands_still && ::syscall(SYS_clock_gettime, clock, time) != 0) return -1;
+  if (!time_stands_still && real(clock, time) != 0) return -1;
   if (!time_stands_still) last = *time;
   *time = last;
   return 0;
