@@ -24,10 +24,10 @@ bool time_stands_still = false;
 /// Of the whole program.
 extern "C" int clock_gettime(clockid_t clock, timespec* time) noexcept {  // NOLINT: libc's
   // The C library's, which on most machines needs no system call.
-  static const auto real =
+  static const auto kReal =
       reinterpret_cast<int (*)(clockid_t, timespec*)>(::dlsym(RTLD_NEXT, "clock_gettime"));
   static timespec last{};
-  if (!time_stands_still && real(clock, time) != 0) return -1;
+  if (!time_stands_still && kReal(clock, time) != 0) return -1;
   if (!time_stands_still) last = *time;
   *time = last;
   return 0;
