@@ -79,8 +79,8 @@ void ServerImpl::take_unproven(size_t endpoint, const wire::ConnReq& asked, Sess
   if (kind != Admission::Kind::kPath) {
     session = &add_session(std::make_unique<Session>(*this, asked, request->peer_text(), true));
   }
-  session->add_path(endpoint, std::move(*pd), asked, request->peer_text())
-      .join(asked, std::move(request));
+  Path& path = session->add_path(endpoint, std::move(*pd), asked, request->peer_text());
+  path.join(asked, std::move(request));
 }
 
 int ServerImpl::admit_proven(Path& path, const KeyPtr& key) {
