@@ -19,6 +19,7 @@ namespace {
 
 namespace tcp = braid::vhca::soft::tcp;
 using braid::fuzz::Numbers;
+using braid::vhca::WireBudget;
 using tcp::fake::Party;
 
 constexpr uint64_t kFedMax = 1 << 20;
@@ -26,7 +27,8 @@ constexpr uint64_t kFedMax = 1 << 20;
 braid::fuzz::Reached executed("a request of the peer is executed"),
     answered("a request of ours is answered"), not_received("the peer has no receive"),
     gone("memory goes under a request of ours"), broken("the peer breaks the stream"),
-    port_word("the peer tells of its ports"), claimed("a word is claimed");
+    port_word("the peer tells of its ports"), claimed("a word is claimed"),
+    waited("what has come waits for a turn"), last_words("last words come after a send failed");
 
 void count(const Party& party) {
   executed.count(!party.end.executed.empty());
@@ -36,6 +38,7 @@ void count(const Party& party) {
   broken.count(party.end.broken);
   port_word.count(party.events.port_words > 0);
   claimed.count(party.events.claimed_words > 0);
+  last_words.count(party.end.disconnected && party.socket.send_error != braid::base::Errc::kOk);
 }
 
 /// A frame that is right but for what the input changes.
@@ -61,7 +64,12 @@ void feed_frame(Party& party, Numbers& in) {
   if (header.length <= kFedMax && party.socket.incoming.size() <= kFedMax) party.feed(header);
 }
 
-void step(Party& party, Numbers& in) {
+void give_turn(WireBudget& budget, uint64_t bytes) {
+  budget.give(bytes);
+  budget.resume();
+}
+
+void step(Party& party, WireBudget& budget, Numbers& in) {
   switch (in.next<uint8_t>() % 10) {
     case 0:
     case 1:
@@ -94,10 +102,17 @@ void step(Party& party, Numbers& in) {
       party.end.receives = in.next<uint8_t>();
       party.end.claimed_looks = party.end.receives / 64;
       return;
-    case 9:
-      if (in.next<uint8_t>() % 4 == 0) return party.end.fail();
+    case 9: {
+      const auto chosen = in.next<uint8_t>();
+      if (chosen % 4 == 0) return party.end.fail();
+      if (chosen >= 0xf8) {  // the peer has closed
+        party.socket.send_error = braid::base::Errc::kDisconnected;
+        return;
+      }
+      if (chosen >= 0xf0) return give_turn(budget, in.next<uint16_t>());
       party.stream.acknowledgement_due();
       return party.stream.run(&party.end, /*woken=*/false);
+    }
   }
 }
 
@@ -112,9 +127,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Numbers in(std::span(data, size));
   const auto how = in.next<uint8_t>();
   const auto port = how % 3 == 0 ? std::make_shared<braid::vhca::soft::Port>() : nullptr;
+  const auto budget = std::make_shared<WireBudget>();
   Party party(*host, how % 4 == 0, port);
-  while (!in.empty()) step(party, in);
+  if (how % 5 == 0) {
+    budget->give(8192);
+    party.stream.share_budget(budget);
+  }
+  while (!in.empty()) step(party, *budget, in);
   party.run();
+  waited.count(party.stream.waits_for_turn());
   party.stream.leave();
   party.stream.run(nullptr, /*woken=*/true);
   count(party);

@@ -12,7 +12,8 @@ using base::Errc;
 
 namespace {
 
-/// A poll, or a turn, moves no more than this in from one connection: others want their turn.
+/// A poll, or a turn, moves no more than this in from one connection: others want their turn. Twice
+/// that once, in the run in which a send fails.
 constexpr size_t kReceiveBytesPerRun = 256 * 1024;
 /// Who calls holds a lock that its owner spins for.
 constexpr uint64_t kSendBytesPerRun = 1 << 20;
@@ -142,6 +143,7 @@ void TcpStream::oldest_is_stale() {
   const bool begun = out_.oldest_begun();
   if (const auto sequence = out_.oldest_request(); sequence.has_value()) {
     if (!begun && !out_.drop_requests()) return;
+    acknowledge();  // what carried it may be gone
     end_->memory_gone_locked(*sequence);
     // Nothing can follow a request that is half sent.
     if (begun) fail(Errc::kDisconnected);
@@ -174,11 +176,11 @@ void TcpStream::run(LockedEnd* end, bool woken) {
   // What was posted since the last poll goes before what has come takes its time.
   const bool left = poll && !send();
   if (receives && !ended()) receive(kReceiveBytesPerRun);
-  if (executed_ != out_.told() && !withholds()) {
+  if (executed_ != out_.told() && !withholds() && !ended()) {
     // While the socket is not polled nobody promises to come back for it.
     if ((urgent_ && !told_owner_) || (poll && !hot())) {
       acknowledge();
-    } else if (woken) {
+    } else if (woken && !out_.carries_acknowledgement()) {
       events_.acknowledge_later();
     }
   }

@@ -162,6 +162,61 @@ TEST_F(TcpStreamBudget, last_words_come_in_parts) {
   EXPECT_TRUE(party.end.disconnected) << "the peer said why";
 }
 
+// What it has executed can be told to nobody any more.
+TEST_F(TcpStreamBudget, whose_last_words_wait_asks_for_no_acknowledgement) {
+  Party party(*host);
+  party.run();
+  auto budget = std::make_shared<WireBudget>();
+  budget->give(8192);
+  party.stream.share_budget(budget);
+  for (uint64_t i = 0; i < 2000; ++i) party.feed(party.request(IBV_WR_RDMA_WRITE, i, 0));
+  party.socket.send_error = Errc::kDisconnected;
+  ASSERT_EQ(party.post(IBV_WR_RDMA_WRITE, 8), Outcome::kSent);
+  for (int i = 0; i < 2; ++i) {
+    party.stream.run(&party.end, /*woken=*/true);
+    ASSERT_TRUE(party.stream.waits_for_turn());
+    ASSERT_FALSE(party.end.executed.empty());
+    EXPECT_FALSE(party.events.later);
+  }
+}
+
+TEST_F(TcpStreamBudget, who_is_closed_while_its_last_words_wait_ends_at_once) {
+  Party party(*host);
+  party.run();
+  auto budget = std::make_shared<WireBudget>();
+  budget->give(0);
+  party.stream.share_budget(budget);
+  for (uint64_t i = 0; i < 100; ++i) party.feed(party.request(IBV_WR_RDMA_WRITE, i, 0));
+  party.socket.send_error = Errc::kDisconnected;
+  ASSERT_EQ(party.post(IBV_WR_RDMA_WRITE, 8), Outcome::kSent);
+  party.stream.run(&party.end, /*woken=*/true);
+  ASSERT_TRUE(party.stream.waits_for_turn());
+  party.events.wants_read = false;
+  party.end.fail();
+  EXPECT_TRUE(party.events.wants_read) << "nobody else would come back to it";
+  party.stream.run(&party.end, /*woken=*/true);
+  EXPECT_EQ(party.events.why, Errc::kDisconnected);
+  EXPECT_FALSE(party.socket.incoming.empty());
+}
+
+// A request of the peer that is refused closes the queue pair: what follows it is nobody's.
+TEST_F(TcpStreamBudget, last_words_end_where_they_close_the_queue_pair) {
+  Party party(*host);
+  party.run();
+  FrameHeader refused = party.header(FrameKind::kError, 0);
+  refused.status = IBV_WC_REM_ACCESS_ERR;
+  party.feed(refused);
+  for (uint64_t i = 0; i < 20; ++i) party.feed(party.request(IBV_WR_RDMA_WRITE, i, 100'000));
+  const size_t all = party.socket.incoming.size();
+  ASSERT_EQ(party.post(IBV_WR_RDMA_WRITE, 8), Outcome::kSent);
+  party.socket.send_error = Errc::kDisconnected;
+  ASSERT_EQ(party.post(IBV_WR_RDMA_WRITE, 8), Outcome::kSent);
+  for (int i = 0; i < 2; ++i) party.stream.run(&party.end, /*woken=*/true);
+  EXPECT_TRUE(party.end.closed);
+  EXPECT_EQ(party.events.why, Errc::kDisconnected);
+  EXPECT_GT(party.socket.incoming.size(), all / 2);
+}
+
 TEST_F(TcpStreamBudget, a_farewell_needs_no_budget) {
   Party party(*host);
   party.run();

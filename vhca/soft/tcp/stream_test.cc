@@ -297,31 +297,6 @@ TEST_F(TcpStreams, a_request_without_receive_is_sent_again_with_all_behind_it) {
   EXPECT_EQ(party.end.executed.size(), 2u);
 }
 
-TEST_F(TcpStreams, an_acknowledgement_rides_on_what_the_owner_sends) {
-  Party party(*host);
-  party.feed(party.request(IBV_WR_RDMA_WRITE_WITH_IMM, 0, 100));
-  party.run();
-  EXPECT_TRUE(party.events.later);
-  const size_t before = party.sent().size();
-  ASSERT_EQ(party.post(IBV_WR_RDMA_WRITE, 10), Outcome::kSent);
-  ASSERT_EQ(party.sent().size(), before + 1);
-  EXPECT_EQ(party.sent().back().acknowledged, 1u);
-  party.stream.acknowledgement_due();
-  party.run();
-  EXPECT_EQ(party.sent().size(), before + 1) << "it was told already";
-}
-
-TEST_F(TcpStreams, an_acknowledgement_that_nothing_carries_goes_alone) {
-  Party party(*host);
-  party.run();  // says that it is ready
-  party.feed(party.request(IBV_WR_RDMA_WRITE_WITH_IMM, 0, 100));
-  party.run();
-  party.stream.acknowledgement_due();
-  party.run();
-  EXPECT_EQ(party.last_kind(), FrameKind::kAnswer);
-  EXPECT_EQ(party.sent().back().acknowledged, 1u);
-}
-
 TEST_F(TcpStreams, requests_wait_while_their_answers_find_no_room) {
   Party party(*host);
   party.socket.send_room = 10;
