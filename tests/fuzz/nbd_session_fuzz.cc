@@ -353,13 +353,13 @@ class Game {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size_bytes) {
-  static const std::unique_ptr<base::Host> host = [] {
+  static const std::unique_ptr<base::Host> kHost = [] {
     base::LinuxHostOptions options;
     options.log_sink = base::make_null_sink();
     return std::move(*base::create_linux_host(options));
   }();
-  static const std::unique_ptr<base::Reactor> reactor =
-      std::move(*base::Reactor::create(*host, {.name = "fuzz"}));
-  Game(*reactor, Numbers({data, size_bytes})).play();
+  static const std::unique_ptr<base::Reactor> kReactor =
+      std::move(*base::Reactor::create(*kHost, {.name = "fuzz"}));
+  Game(*kReactor, Numbers({data, size_bytes})).play();
   return 0;
 }

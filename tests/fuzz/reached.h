@@ -13,7 +13,7 @@ namespace braid::fuzz {
 /// One state, declared at namespace scope; it lives as long as the process.
 class Reached {
  public:
-  explicit Reached(std::string name) : name_(std::move(name)), next_(std::exchange(first_, this)) {}
+  explicit Reached(std::string name) : name_(std::move(name)), next_(std::exchange(head(), this)) {}
   Reached(const Reached&) = delete;
   Reached& operator=(const Reached&) = delete;
 
@@ -23,11 +23,14 @@ class Reached {
   uint64_t times() const { return times_.load(std::memory_order_relaxed); }
   const std::string& name() const { return name_; }
   /// Of all that the program declares; null: none.
-  static const Reached* first() { return first_; }
+  static const Reached* first() { return head(); }
   const Reached* next() const { return next_; }
 
  private:
-  inline static Reached* first_ = nullptr;
+  static Reached*& head() {
+    static Reached* all = nullptr;
+    return all;
+  }
   const std::string name_;
   std::atomic<uint64_t> times_{0};
   Reached* const next_;

@@ -119,7 +119,7 @@ void step(Party& party, WireBudget& budget, Numbers& in) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const std::unique_ptr<braid::base::Host> host = [] {
+  static const std::unique_ptr<braid::base::Host> kHost = [] {
     braid::base::LinuxHostOptions options;
     options.log_sink = braid::base::make_null_sink();
     return std::move(*braid::base::create_linux_host(options));
@@ -128,7 +128,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto how = in.next<uint8_t>();
   const auto port = how % 3 == 0 ? std::make_shared<braid::vhca::soft::Port>() : nullptr;
   const auto budget = std::make_shared<WireBudget>();
-  Party party(*host, how % 4 == 0, port);
+  Party party(*kHost, how % 4 == 0, port);
   if (how % 5 == 0) {
     budget->give(8192);
     party.stream.share_budget(budget);
