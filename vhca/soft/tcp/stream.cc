@@ -142,8 +142,9 @@ bool TcpStream::send() {
 void TcpStream::oldest_is_stale() {
   const bool begun = out_.oldest_begun();
   if (const auto sequence = out_.oldest_request(); sequence.has_value()) {
-    if (!begun && !out_.drop_requests()) return;
+    const bool goes_again = !begun && !out_.drop_requests();
     acknowledge();  // what carried it may be gone
+    if (goes_again) return;
     end_->memory_gone_locked(*sequence);
     // Nothing can follow a request that is half sent.
     if (begun) fail(Errc::kDisconnected);

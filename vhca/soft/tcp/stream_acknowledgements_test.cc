@@ -85,5 +85,27 @@ TEST_F(TcpStreamAcknowledgements,
   EXPECT_EQ(party.sent().back().acknowledged, 1u);
 }
 
+// The same of a request that was to go again, of which nothing is told.
+TEST_F(TcpStreamAcknowledgements, one_goes_though_what_carried_it_was_of_before_rnr) {
+  Party party(*host);
+  party.run();
+  ASSERT_EQ(party.post(IBV_WR_RDMA_WRITE, 8), Outcome::kSent);
+  party.socket.send_room = 0;
+  ASSERT_EQ(party.post(IBV_WR_RDMA_WRITE, 8), Outcome::kSent);
+  party.feed(party.request(IBV_WR_RDMA_WRITE, 0, 100));
+  party.feed(party.header(FrameKind::kNoReceive, 0));
+  party.stream.run(&party.end, /*woken=*/true);
+  ASSERT_EQ(party.end.executed.size(), 1u);
+  ASSERT_EQ(party.end.not_received, 1);
+  EXPECT_FALSE(party.events.later);
+  const size_t before = party.sent().size();
+  party.end.own_registered = false;
+  party.socket.send_room = SIZE_MAX;
+  party.stream.run(&party.end, /*woken=*/true);
+  ASSERT_EQ(party.sent().size(), before + 1);
+  EXPECT_EQ(party.last_kind(), FrameKind::kAnswer);
+  EXPECT_EQ(party.sent().back().acknowledged, 1u);
+}
+
 }  // namespace
 }  // namespace braid::vhca::soft::tcp
