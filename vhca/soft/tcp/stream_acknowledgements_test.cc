@@ -13,6 +13,15 @@ using fake::Party;
 
 class TcpStreamAcknowledgements : public ::testing::Test {
  protected:
+  /// One request of ours is to be answered, and the next is queued before a full socket when the
+  /// peer's comes, which it is to acknowledge.
+  static void queue_before_full_socket(Party& party) {
+    party.run();
+    ASSERT_EQ(party.post(IBV_WR_RDMA_WRITE, 8), Outcome::kSent);
+    party.socket.send_room = 0;
+    ASSERT_EQ(party.post(IBV_WR_RDMA_WRITE, 8), Outcome::kSent);
+    party.feed(party.request(IBV_WR_RDMA_WRITE, 0, 100));
+  }
   const std::unique_ptr<base::Host> host = std::move(*base::create_linux_host({}));
 };
 
@@ -67,11 +76,7 @@ TEST_F(TcpStreamAcknowledgements, an_acknowledgement_that_is_queued_is_asked_for
 TEST_F(TcpStreamAcknowledgements,
        an_acknowledgement_goes_though_the_request_that_carried_it_is_dropped) {
   Party party(*host);
-  party.run();
-  ASSERT_EQ(party.post(IBV_WR_RDMA_WRITE, 8), Outcome::kSent);
-  party.socket.send_room = 0;
-  ASSERT_EQ(party.post(IBV_WR_RDMA_WRITE, 8), Outcome::kSent);
-  party.feed(party.request(IBV_WR_RDMA_WRITE, 0, 100));
+  queue_before_full_socket(party);
   party.run();
   ASSERT_EQ(party.end.executed.size(), 1u);
   EXPECT_FALSE(party.events.later);
@@ -88,11 +93,7 @@ TEST_F(TcpStreamAcknowledgements,
 // The same of a request that was to go again, of which nothing is told.
 TEST_F(TcpStreamAcknowledgements, one_goes_though_what_carried_it_was_of_before_rnr) {
   Party party(*host);
-  party.run();
-  ASSERT_EQ(party.post(IBV_WR_RDMA_WRITE, 8), Outcome::kSent);
-  party.socket.send_room = 0;
-  ASSERT_EQ(party.post(IBV_WR_RDMA_WRITE, 8), Outcome::kSent);
-  party.feed(party.request(IBV_WR_RDMA_WRITE, 0, 100));
+  queue_before_full_socket(party);
   party.feed(party.header(FrameKind::kNoReceive, 0));
   party.stream.run(&party.end, /*woken=*/true);
   ASSERT_EQ(party.end.executed.size(), 1u);

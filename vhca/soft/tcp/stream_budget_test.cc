@@ -14,6 +14,20 @@ using fake::Party;
 
 class TcpStreamBudget : public ::testing::Test {
  protected:
+  /// Our next request finds that the peer, which has sent so many short requests, has closed.
+  static void find_closed(Party& party, size_t requests) {
+    for (size_t i = 0; i < requests; ++i) party.feed(party.request(IBV_WR_RDMA_WRITE, i, 0));
+    party.socket.send_error = Errc::kDisconnected;
+    ASSERT_EQ(party.post(IBV_WR_RDMA_WRITE, 8), Outcome::kSent);
+  }
+  /// Established, and in a budget that has so many bytes left.
+  static std::shared_ptr<WireBudget> bounded(Party& party, uint64_t bytes) {
+    party.run();
+    auto budget = std::make_shared<WireBudget>();
+    budget->give(bytes);
+    party.stream.share_budget(budget);
+    return budget;
+  }
   const std::unique_ptr<base::Host> host = std::move(*base::create_linux_host({}));
 };
 
@@ -165,13 +179,8 @@ TEST_F(TcpStreamBudget, last_words_come_in_parts) {
 // What it has executed can be told to nobody any more.
 TEST_F(TcpStreamBudget, whose_last_words_wait_asks_for_no_acknowledgement) {
   Party party(*host);
-  party.run();
-  auto budget = std::make_shared<WireBudget>();
-  budget->give(8192);
-  party.stream.share_budget(budget);
-  for (uint64_t i = 0; i < 2000; ++i) party.feed(party.request(IBV_WR_RDMA_WRITE, i, 0));
-  party.socket.send_error = Errc::kDisconnected;
-  ASSERT_EQ(party.post(IBV_WR_RDMA_WRITE, 8), Outcome::kSent);
+  const auto budget = bounded(party, 8192);
+  find_closed(party, 2000);
   for (int i = 0; i < 2; ++i) {
     party.stream.run(&party.end, /*woken=*/true);
     ASSERT_TRUE(party.stream.waits_for_turn());
@@ -182,13 +191,8 @@ TEST_F(TcpStreamBudget, whose_last_words_wait_asks_for_no_acknowledgement) {
 
 TEST_F(TcpStreamBudget, who_is_closed_while_its_last_words_wait_ends_at_once) {
   Party party(*host);
-  party.run();
-  auto budget = std::make_shared<WireBudget>();
-  budget->give(0);
-  party.stream.share_budget(budget);
-  for (uint64_t i = 0; i < 100; ++i) party.feed(party.request(IBV_WR_RDMA_WRITE, i, 0));
-  party.socket.send_error = Errc::kDisconnected;
-  ASSERT_EQ(party.post(IBV_WR_RDMA_WRITE, 8), Outcome::kSent);
+  const auto budget = bounded(party, 0);
+  find_closed(party, 100);
   party.stream.run(&party.end, /*woken=*/true);
   ASSERT_TRUE(party.stream.waits_for_turn());
   party.events.wants_read = false;
@@ -199,7 +203,7 @@ TEST_F(TcpStreamBudget, who_is_closed_while_its_last_words_wait_ends_at_once) {
   EXPECT_FALSE(party.socket.incoming.empty());
 }
 
-// A request of the peer that is refused closes the queue pair: what follows it is nobody's.
+// The peer has refused a request of ours, which closes the queue pair: what follows is nobody's.
 TEST_F(TcpStreamBudget, last_words_end_where_they_close_the_queue_pair) {
   Party party(*host);
   party.run();
