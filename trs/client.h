@@ -93,7 +93,7 @@ class Permit {
 struct ClientRequest : base::ListNode {
   Direction direction = Direction::kRead;
   /// Read each time the request is put on a wire, so it may be rewritten in
-  /// SessionUser::reconnected. At most 1024 bytes.
+  /// SessionUser::reconnected. At most ClientOptions::user_header_bytes_max bytes, also then.
   std::span<const std::byte> user_header;
   DataBuffer data;  // at most the session's max_io_bytes; length 0 is allowed for writes
   Permit permit;    // taken over by submit, given back before `done` runs
@@ -222,6 +222,10 @@ struct ClientOptions {
   /// The processor on which the calling thread runs, for ConnectionStatistics::moved; asked twice
   /// for each request, on its reactor. Null: nothing counts as moved.
   unsigned (*processor)() = nullptr;
+  /// Of the user headers of I/O requests in bytes, at most 1024 (wire.h): room for as many is kept
+  /// for each send under way. Requests with longer ones end with kInvalid. Those of admin requests
+  /// may always have 1024.
+  uint32_t user_header_bytes_max = 1024;
   /// Each path proves that it has this, and is made only to a server that proves it too
   /// (docs/authentication.md). Null: no server that asks for a key will do.
   KeyPtr key;

@@ -84,6 +84,8 @@ base::Status Connection::build(vhca::Device& device, vhca::Pd& pd) {
   qp_options.cap.max_inline_data = kInlineBytes;
   qp_options.td = options_.td;
   qp_options.posts_with_poll = true;
+  // Beside the messages of the set-up, which come once.
+  qp_options.longest_receive_bytes = std::max(options_.control_bytes, kAnswerBytes);
   BRAID_TRY(qp_, pd.create_qp(qp_options));
   for (size_t i = 0; i < receive_chain_.size(); ++i) {
     receive_chain_[i].wr_id = wr_id(Kind::kReceive);

@@ -1,6 +1,8 @@
 // A session that nothing disturbs: open, requests of every shape, admin requests, close.
 #include <gmock/gmock.h>
 
+#include <array>
+
 #include "trs/session_rig.h"
 
 namespace braid::trs::testing {
@@ -227,6 +229,49 @@ TEST_F(Session, WaitersGetPermitsInTurn) {
   ASSERT_TRUE(until([&] { return order.size() >= 1; }));
   ASSERT_TRUE(until([&] { return order.size() == 3; }));  // the permit was not taken
   EXPECT_EQ(order, (std::vector<int>{0, 1, 2}));
+}
+
+TEST_F(Session, UserHeadersAreBoundedByWhatTheClientDeclares) {
+  connect([](ClientOptions& options) { options.user_header_bytes_max = sizeof(StoreOp); });
+  auto declared = client->make_io(Direction::kWrite, 0, 512);
+  fill(declared->buffer, 5);
+  client->submit(*declared);
+  std::array<std::byte, sizeof(StoreOp) + 1> header{};
+  auto longer = client->make_io(Direction::kWrite, 0, 512);
+  longer->request.user_header = header;
+  client->submit(*longer);
+  ASSERT_TRUE(until([&] { return declared->done && longer->done; }));
+  EXPECT_EQ(declared->status, Errc::kOk);
+  EXPECT_EQ(longer->status, Errc::kInvalid);
+  EXPECT_TRUE(filled(std::span(store.bytes).first(512), 5));
+  EXPECT_EQ(client->session->state(), SessionState::kConnected);
+  expect_all_permits_back();
+}
+
+TEST_F(Session, TheLongestHeaderThatIsDeclaredHasRoomInEachSend) {
+  connect([](ClientOptions& options) { options.user_header_bytes_max = sizeof(StoreOp); });
+  fill(std::span(store.bytes).first(512), 6);
+  auto read = client->make_io(Direction::kRead, 0, 512);
+  read->request.has_words = true;       // with which a read has the longest message
+  for (uint64_t i = 0; i < 200; ++i) {  // more often than there are sends
+    read->done = false;
+    read->request.words = {i, ~i};
+    client->submit(*read);
+    ASSERT_TRUE(until([&] { return read->done; }));
+    ASSERT_EQ(read->status, Errc::kOk);
+    ASSERT_TRUE(read->request.has_answer_words);
+    ASSERT_EQ(read->request.answer_words, (std::array{~i, i}));
+    ASSERT_TRUE(filled(read->buffer, 6));
+  }
+}
+
+TEST_F(Session, UserHeadersBeyondTheProtocolsAreRefusedBeforeAnythingIsSent) {
+  start_server();
+  start_client();
+  client->open([](ClientOptions& options) { options.user_header_bytes_max = 1025; });
+  ASSERT_TRUE(until([&] { return client->open_error.has_value(); }));
+  EXPECT_EQ(client->open_error->code(), Errc::kInvalid);
+  EXPECT_THAT(client->open_error->message(), HasSubstr("1025 bytes: at most 1024"));
 }
 
 TEST_F(Session, AdminRequestsGoByConnectionZeroOneAfterTheOther) {

@@ -124,19 +124,34 @@ TEST_P(ConformanceData, ElementsAreGatheredAndScatteredInOrder) {
   EXPECT_TRUE(same(client, 0, server, 8192, 100));
 }
 
-TEST_P(ConformanceData, MessagesOfAllSizesArriveWhole) {
-  connect();
-  for (const uint32_t length :
-       {1u, 7u, 8u, 9u, 47u, 48u, 49u, 63u, 64u, 65u, 4095u, 4096u, 4097u, 65536u, 262144u}) {
-    fill(client, 0, length, static_cast<int>(length));
-    ASSERT_EQ(post_recv(server, length, 524288, 262144), 0);
-    ASSERT_EQ(post_send(client, work(client, server, IBV_WR_SEND, length, 0, length)), 0);
-    const Wc received = next_received(server);
-    ASSERT_EQ(received.status, IBV_WC_SUCCESS) << length;
-    ASSERT_EQ(received.byte_len, length);
-    ASSERT_TRUE(same(client, 0, server, 524288, length)) << length;
-    ASSERT_EQ(next_sent(client).status, IBV_WC_SUCCESS);
+class ConformanceSizes : public Pair {
+ protected:
+  void send_all_sizes() {
+    for (const uint32_t length :
+         {1u, 7u, 8u, 9u, 47u, 48u, 49u, 63u, 64u, 65u, 4095u, 4096u, 4097u, 65536u, 262144u}) {
+      fill(client, 0, length, static_cast<int>(length));
+      ASSERT_EQ(post_recv(server, length, 524288, 262144), 0);
+      ASSERT_EQ(post_send(client, work(client, server, IBV_WR_SEND, length, 0, length)), 0);
+      const Wc received = next_received(server);
+      ASSERT_EQ(received.status, IBV_WC_SUCCESS) << length;
+      ASSERT_EQ(received.byte_len, length);
+      ASSERT_TRUE(same(client, 0, server, 524288, length)) << length;
+      ASSERT_EQ(next_sent(client).status, IBV_WC_SUCCESS);
+    }
   }
+};
+
+INSTANTIATE_TEST_SUITE_P(Devices, ConformanceSizes, ::testing::ValuesIn(rigs()),
+                         [](const auto& each) { return each.param.name; });
+
+TEST_P(ConformanceSizes, MessagesOfAllSizesArriveWhole) {
+  connect();
+  send_all_sizes();
+}
+
+TEST_P(ConformanceSizes, MessagesLongerThanExpectedArriveWhole) {
+  connect({}, {.qp = {.longest_receive_bytes = 64}});
+  send_all_sizes();
 }
 
 TEST_P(ConformanceData, BothDirectionsRunAtOnce) {

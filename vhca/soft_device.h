@@ -34,8 +34,9 @@ base::Result<std::unique_ptr<Device>> create_sim_device(base::sim::SimHost& proc
 
 struct SoftDeviceOptions {
   std::string name = "soft0";
-  /// Per QP: room for SENDs of over 48 bytes that are under way. A power of two from 4 KiB to 128
-  /// KiB; larger SENDs go in fragments.
+  /// Per QP: room for SENDs of over 48 bytes that are under way, if the QP does not say that it
+  /// expects shorter ones (QpOptions::longest_receive_bytes). A power of two from 4 KiB to 128 KiB;
+  /// SENDs above a quarter of it go in fragments.
   uint32_t payload_bytes = 64 * 1024;
 };
 

@@ -72,7 +72,9 @@ SessionImpl::SessionImpl(vhca::Device& device, RemoteSessionOptions options)
       home_(*options_.transport.reactors.front()),
       log_(home_.log().child("remote")),
       reopen_timer_(&SessionImpl::reopen_due, this),
-      news_timer_(&SessionImpl::news_due, this) {}
+      news_timer_(&SessionImpl::news_due, this) {
+  options_.transport.user_header_bytes_max = sizeof(wire::Io);
+}
 
 SessionImpl::~SessionImpl() = default;
 

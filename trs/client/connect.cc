@@ -20,9 +20,13 @@ using base::make_error;
 constexpr uint32_t kServiceDepth = 48;
 // Receives beyond one per permit: heartbeats, and a batch not posted again yet.
 constexpr uint32_t kSpareReceives = 16;
-constexpr uint32_t kHeaderStride = 1088;
-static_assert(kHeaderStride >= wire::kUserHeaderBytesMax + wire::kMessageBytesMax);
-static_assert(kHeaderStride >= wire::kProvenInfoReqBytes);
+
+/// Of the headers of a connection: each lies in cache lines of its own.
+constexpr uint32_t header_stride(uint32_t user_header_bytes) {
+  return (user_header_bytes + uint32_t{wire::kMessageBytesMax} + 63) / 64 * 64;
+}
+// Those of connection 0 have room for the messages of the set-up, too.
+static_assert(header_stride(wire::kUserHeaderBytesMax) >= wire::kProvenInfoReqBytes);
 
 }  // namespace
 
@@ -96,7 +100,7 @@ base::Task<ConnectOutcome> Lane::try_connect(wire::ConnReq request, uint64_t tim
   ConnectionOptions options;
   options.send_depth = service ? kServiceDepth : permits + permits / 2 + kSendsBesideRequests;
   options.receive_depth = service ? kServiceDepth : permits + kSpareReceives;
-  options.header_bytes = kHeaderStride;
+  options.header_bytes = header_stride(queue_.session().user_header_bytes_max(queue_.cid()));
   options.control_bytes = service ? wire::kControlBytesMax : 0;
   Queue::Share& share = queue_.share(device_);
   options.channel = share.channel.get();

@@ -23,6 +23,10 @@ base::Task<base::Result<std::unique_ptr<ClientSession>>> ClientSession::open(Dom
         Errc::kInvalid, "session name '{}': 1 to {} printable characters without blanks are right",
         name, wire::kSessionNameBytesMax);
   }
+  if (options.user_header_bytes_max > wire::kUserHeaderBytesMax) {
+    co_return base::make_error(Errc::kInvalid, "user headers of {} bytes: at most {} are right",
+                               options.user_header_bytes_max, wire::kUserHeaderBytesMax);
+  }
   if (options.server.port == 0) options.server.port = wire::kDefaultPort;
   for (PathOptions& path : options.paths) {
     if (path.server.port == 0) path.server.port = wire::kDefaultPort;

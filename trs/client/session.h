@@ -35,6 +35,10 @@ class Session final : public ClientSession {
   // --- any thread
   Domain& domain() { return domain_; }
   base::Reactor& home() { return home_; }
+  /// Of a request's on connection `cid`.
+  uint32_t user_header_bytes_max(uint16_t cid) const {
+    return cid == 0 ? wire::kUserHeaderBytesMax : options_.user_header_bytes_max;
+  }
   const HeartbeatOptions& heartbeat_options() const { return options_.heartbeat; }
   /// Where the calling thread runs; always 0 if that is not counted.
   unsigned processor() const { return options_.processor != nullptr ? options_.processor() : 0; }

@@ -72,7 +72,7 @@ void Queue::submit(ClientRequest& request) {
   request.outcome = Errc::kOk;
   request.sequence = 0;
   request.has_answer_words = false;
-  const bool fits = request.user_header.size() <= wire::kUserHeaderBytesMax &&
+  const bool fits = request.user_header.size() <= session_.user_header_bytes_max(cid_) &&
                     request.data.length_bytes <= session_.limits().max_io_bytes &&
                     (request.data.length_bytes == 0 || request.data.mr != nullptr);
   if (stopped_) {  // nobody polls any more
@@ -247,6 +247,8 @@ void Queue::put_on_wire(ClientRequest& request, Lane& lane) {
       wire::kMessageBytesMax - (request.has_words ? 0 : sizeof(wire::UpperWords));
   const bool fits_inline =
       !carries_data && request.user_header.size() + message_bytes <= sizeof(small);
+  // Its user may have changed it since submit(), but not beyond the room.
+  BRAID_ASSERT(request.user_header.size() <= session_.user_header_bytes_max(cid_));
   std::byte* const header = fits_inline ? small : connection.next_header();
   const uint32_t header_bytes = fill_header(request, lane, header);
   vhca::Sge pieces[2];

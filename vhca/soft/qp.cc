@@ -99,6 +99,7 @@ SoftQp::SoftQp(SoftPd& pd, const QpOptions& options, uint32_t number)
       sq_mask_(std::bit_ceil(cap_.max_send_wr) - 1),
       td_(options.td),
       posts_with_poll_(options.posts_with_poll),
+      longest_receive_bytes_(options.longest_receive_bytes),
       sq_(std::make_unique_for_overwrite<SqEntry[]>(sq_mask_ + 1)),
       pieces_(std::make_unique_for_overwrite<Piece[]>((sq_mask_ + 1ull) * cap_.max_send_sge)),
       inline_(
@@ -141,6 +142,7 @@ EndInfo SoftQp::info() const {
   info.max_recv_wr = cap_.max_recv_wr;
   info.max_recv_sge = srq_ != nullptr ? srq_->max_sge() : cap_.max_recv_sge;
   info.max_send_wr = cap_.max_send_wr;
+  info.longest_receive_bytes = longest_receive_bytes_;
   info.shares_receives = srq_ != nullptr;
   SoftCompChannel* const recv_channel = recv_cq_->channel();
   SoftCompChannel* const send_channel = send_cq_->channel();
@@ -493,7 +495,8 @@ QpOptions SoftQp::options() const {
           .signal_all = signal_all_,
           .srq = srq_,
           .td = td_,
-          .posts_with_poll = posts_with_poll_};
+          .posts_with_poll = posts_with_poll_,
+          .longest_receive_bytes = longest_receive_bytes_};
 }
 
 QpAttr SoftQp::query() const {

@@ -225,6 +225,7 @@ class SoftQp final : public Qp, public LinkEnd, private LockedEnd, public Stalle
   const uint32_t sq_mask_;
   Td* const td_;
   const bool posts_with_poll_;
+  const uint32_t longest_receive_bytes_;
   const std::unique_ptr<SqEntry[]> sq_;
   const std::unique_ptr<Piece[]> pieces_;      // max_send_sge for each entry of sq_
   const std::unique_ptr<std::byte[]> inline_;  // max_inline_data for each entry of sq_

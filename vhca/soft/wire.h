@@ -128,12 +128,13 @@ struct Landing {
 /// What a wire must know of a QP to make its link.
 struct EndInfo {
   uint32_t number = 0;
-  uint32_t pd = 0;               // MrView::pd of the memory that the peer may reach
-  uint32_t access = 0;           // qp_access_flags now, or those that establish() will give
-  uint8_t min_rnr_timer = 0;     // code, 0..31; as above
-  uint32_t max_recv_wr = 0;      // receives that can be posted at a time
-  uint32_t max_recv_sge = 0;     // parts of each
-  uint32_t max_send_wr = 0;      // and sends
+  uint32_t pd = 0;                     // MrView::pd of the memory that the peer may reach
+  uint32_t access = 0;                 // qp_access_flags now, or those that establish() will give
+  uint8_t min_rnr_timer = 0;           // code, 0..31; as above
+  uint32_t max_recv_wr = 0;            // receives that can be posted at a time
+  uint32_t max_recv_sge = 0;           // parts of each
+  uint32_t max_send_wr = 0;            // and sends
+  uint32_t longest_receive_bytes = 0;  // QpOptions'
   bool shares_receives = false;  // they are an SRQ's: receive_posted() only answers Next::kWish
   base::Event* event = nullptr;  // of the channel of the receive CQ; null: it is never armed
   base::Event* send_event = nullptr;  // of the send CQ, likewise; may be the same

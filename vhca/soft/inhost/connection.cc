@@ -12,8 +12,7 @@ using base::Result;
 using base::Status;
 using base::Task;
 
-/// Receives in the segment of a QP with an SRQ, which are posted one by one; slots are twice as
-/// many.
+/// Receives in the segment of a QP with an SRQ, which are posted one by one.
 constexpr uint32_t kSharedReceives = 64;
 /// How long a peer that was told of much is left to read it.
 constexpr uint64_t kReadingNs = 100'000;
@@ -39,8 +38,9 @@ Result<std::unique_ptr<PendingEnd>> PendingEnd::create(InHostWire& wire, LinkEnd
   std::unique_ptr<PendingEnd> pending(new PendingEnd(wire, end, parameters));
   const EndInfo& info = pending->info_;
   const uint32_t receives = info.shares_receives ? kSharedReceives : info.max_recv_wr;
-  pending->geometry_ =
-      Geometry::for_receives(receives, wire.options().payload_bytes, info.max_recv_sge);
+  const uint32_t payload_bytes =
+      Geometry::payload_for(info.longest_receive_bytes, wire.options().payload_bytes);
+  pending->geometry_ = Geometry::for_receives(receives, payload_bytes, info.max_recv_sge);
   if (!pending->geometry_.valid()) {
     return make_error(Errc::kInvalid, "a QP with {} receives; at most {} fit the in-host wire",
                       info.max_recv_wr, Geometry::kReceivesMax);

@@ -5,6 +5,7 @@
 // what it wrote. Lines of different writers lie 128 bytes apart: the prefetcher fetches in pairs.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <bit>
 #include <cstddef>
@@ -165,15 +166,21 @@ struct Geometry {
   static constexpr uint32_t kPayloadMin = 4096, kPayloadMax = 1U << 17;
   static constexpr uint32_t kReceiveKeysMax = 16;
 
-  /// Each receive can be answered by a slot without waiting for room.
+  /// Each receive can be answered by a slot without waiting for room, with half as many to spare
+  /// for what uses up none.
   static constexpr Geometry for_receives(uint32_t max_recv_wr, uint32_t payload_bytes,
                                          uint32_t max_recv_sge = 0) {
-    const uint32_t receives =
-        std::bit_ceil(max_recv_wr < kReceivesMin ? kReceivesMin : max_recv_wr);
-    return {.slots = 2 * receives,
-            .receives = receives,
+    const uint32_t receives = std::max(max_recv_wr, kReceivesMin);
+    return {.slots = std::bit_ceil(receives + receives / 2),
+            .receives = std::bit_ceil(receives),
             .payload_bytes = payload_bytes,
             .receive_keys = max_recv_sge};
+  }
+  /// A payload area for four SENDs of `longest` bytes, at most the area given, which is also that
+  /// for who does not know (0).
+  static constexpr uint32_t payload_for(uint32_t longest_bytes, uint32_t most_bytes) {
+    if (longest_bytes == 0 || longest_bytes >= most_bytes / 4) return most_bytes;
+    return std::max(kPayloadMin, std::bit_ceil(4 * longest_bytes));
   }
   constexpr bool valid() const {
     return std::has_single_bit(slots) && slots >= kSlotsMin && slots <= kSlotsMax &&

@@ -5,7 +5,10 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdio>
+#include <fstream>
 #include <random>
+#include <string>
 #include <thread>
 
 #include "vhca/soft/inhost/party_test.h"
@@ -43,6 +46,34 @@ TEST(InHostMemoryTest, ASegmentRegisteredAfterConnectingIsReachedAtOnce) {
   ASSERT_EQ(client.cq->poll({&wc, 1}), 1);
   EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
   EXPECT_EQ(late.segment->data()[8191], std::byte{42});
+}
+
+/// What this process has mapped of inbound segments.
+size_t inbound_bytes_mapped() {
+  std::ifstream maps("/proc/self/maps");
+  size_t all = 0;
+  for (std::string line; std::getline(maps, line);) {
+    size_t begin = 0, end = 0;
+    if (line.find("memfd:braid-inbound") == std::string::npos) continue;
+    EXPECT_EQ(std::sscanf(line.c_str(), "%zx-%zx", &begin, &end), 2) << line;
+    all += end - begin;
+  }
+  return all;
+}
+
+TEST(InHostMemoryTest, RoomForSendsIsForThoseThatAreExpected) {
+  const size_t before = inbound_bytes_mapped();
+  size_t usual = 0;
+  {
+    Party client, server;
+    ASSERT_TRUE(connect_pair(client, server));
+    usual = inbound_bytes_mapped() - before;
+  }
+  ASSERT_EQ(inbound_bytes_mapped(), before);
+  Party client({.longest_receive_bytes = 64}), server({.longest_receive_bytes = 2000});
+  ASSERT_TRUE(connect_pair(client, server));
+  // Each of the two segments is mapped at both ends, by one process here.
+  EXPECT_EQ(usual - (inbound_bytes_mapped() - before), 2 * (65536 - 4096) + 2 * (65536 - 8192));
 }
 
 TEST(InHostMemoryTest, SegmentsThatGoAreUnmappedByPeers) {

@@ -45,6 +45,7 @@ struct PartyOptions {
   size_t buffer_bytes = 1 << 20;
   uint32_t depth = 64;
   uint64_t poll_budget_ns = 0;
+  uint32_t longest_receive_bytes = 0;
 };
 
 /// A process's end: host, reactor, device, one buffer, and one QP at a time.
@@ -114,6 +115,7 @@ class Party {
     qp_options.cap.max_send_wr = options_.depth;
     qp_options.cap.max_recv_wr = options_.depth;
     qp_options.td = td.get();
+    qp_options.longest_receive_bytes = options_.longest_receive_bytes;
     qp = std::move(*pd->create_qp(qp_options));
     QpAttr init{};
     init.qp_state = IBV_QPS_INIT;

@@ -21,6 +21,26 @@ namespace {
 
 constexpr Geometry kSmall = Geometry::for_receives(16, 4096);
 
+TEST(GeometryTest, ThePayloadAreaIsForFourOfTheLongestSends) {
+  constexpr uint32_t kMost = 65536;
+  EXPECT_EQ(Geometry::payload_for(0, kMost), kMost);  // not known
+  EXPECT_EQ(Geometry::payload_for(1, kMost), Geometry::kPayloadMin);
+  EXPECT_EQ(Geometry::payload_for(1025, kMost), 8192u);
+  EXPECT_EQ(Geometry::payload_for(16384, kMost), kMost);
+  EXPECT_EQ(Geometry::payload_for(UINT32_MAX, kMost), kMost);
+  EXPECT_EQ(Geometry::payload_for(64, Geometry::kPayloadMin), Geometry::kPayloadMin);
+}
+
+TEST(GeometryTest, EachReceiveHasASlotAndHalfAsManyAreToSpare) {
+  for (uint32_t receives = 1; receives <= Geometry::kReceivesMax; receives += 7) {
+    const Geometry geometry = Geometry::for_receives(receives, 4096);
+    ASSERT_TRUE(geometry.valid()) << receives;
+    ASSERT_GE(geometry.receives, receives);
+    ASSERT_GE(geometry.slots, receives + receives / 2);
+  }
+  EXPECT_EQ(Geometry::for_receives(148, 4096).slots, 256u);
+}
+
 /// One memfd, mapped twice.
 class TwoMappings {
  public:
