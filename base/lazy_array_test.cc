@@ -10,12 +10,11 @@ namespace {
 
 /// Counts those that live.
 struct Counted {
-  explicit Counted(int start = 7) : value(start) { ++living; }
+  Counted() { ++living; }
   ~Counted() { --living; }
   Counted(const Counted&) = delete;
   Counted& operator=(const Counted&) = delete;
   static inline int living = 0;
-  int value;
 };
 
 TEST(LazyArrayTest, ObjectsAreMadeOneAfterTheOtherUntilAllAreThere) {

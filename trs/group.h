@@ -62,7 +62,7 @@ struct GroupPart : base::ListNode {
 /// runs, exactly once, never inside submit().
 struct GroupRequest : base::ListNode {
   Direction direction = Direction::kWrite;  // a read goes to one leg
-  std::span<const std::byte> user_header;   // the same for all; as long as each session takes
+  std::span<const std::byte> user_header;   // the same for all; no longer than each takes
   DataBuffer data;                          // of the sessions' Domain
   LegMask legs = kAllLegs;                  // those of them that are there at submit()
   std::array<uint64_t, 2> words{};          // as ClientRequest's

@@ -164,8 +164,8 @@ struct QpOptions {
   /// program promises one of them soon after a post, also while the CQ is armed. Where a post is a
   /// system call, many share one.
   bool posts_with_poll = false;
-  /// Of the SENDs that will come, as the program expects; longer ones come all the same, but a
-  /// device that keeps room for messages under way keeps it for these. 0: not known.
+  /// The longest SEND that will come, as the program expects. Longer ones come all the same, but a
+  /// device that keeps room for messages under way keeps it for such. 0: not known.
   uint32_t longest_receive_bytes = 0;
 };
 
