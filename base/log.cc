@@ -106,7 +106,7 @@ std::shared_ptr<LogSink> make_null_sink() {
 
 namespace {
 
-using Line = fmt::basic_memory_buffer<char, 1000>;  // longer lines allocate
+using LineText = fmt::basic_memory_buffer<char, 1000>;  // longer lines allocate
 
 unsigned char byte(char c) {
   return static_cast<unsigned char>(c);
@@ -117,8 +117,8 @@ bool is_plain(char c) {
 }
 
 /// What peers say is in it: they must not begin lines, nor tell the terminal anything.
-Line escaped(const Line& line) {
-  Line safe;
+LineText escaped(const LineText& line) {
+  LineText safe;
   for (const char* at = line.begin(); at != line.end();) {
     if (const size_t bytes = plain_character_bytes(at, line.end()); bytes > 0) {
       safe.append(at, at + bytes);
@@ -133,7 +133,7 @@ Line escaped(const Line& line) {
 }  // namespace
 
 void Logger::write(LogLevel level, fmt::string_view format, fmt::format_args args) {
-  Line line;
+  LineText line;
   fmt::vformat_to(fmt::appender(line), format, args);
   if (!std::all_of(line.begin(), line.end(), is_plain)) line = escaped(line);
   core_->sink->write(level, name_, std::string_view(line.data(), line.size()));

@@ -10,7 +10,7 @@
 namespace braid::base {
 namespace {
 
-class Lines : public LogSink {
+class LogLines : public LogSink {
  public:
   void write(LogLevel level, std::string_view name, std::string_view message) override {
     lines.push_back(fmt::format("{} {}: {}", to_string(level), name, message));
@@ -19,7 +19,7 @@ class Lines : public LogSink {
 };
 
 TEST(Logger, FormatsAndFiltersByLevel) {
-  auto sink = std::make_shared<Lines>();
+  auto sink = std::make_shared<LogLines>();
   Logger log(sink, "braid", LogLevel::kInfo);
   log.debug("hidden {}", 1);
   log.info("path {} is up", 2);
@@ -31,7 +31,7 @@ TEST(Logger, FormatsAndFiltersByLevel) {
 }
 
 TEST(Logger, ChildrenHaveLongerNamesAndFollowTheLevel) {
-  auto sink = std::make_shared<Lines>();
+  auto sink = std::make_shared<LogLines>();
   Logger log(sink, "braid", LogLevel::kOff);
   Logger child = log.child("trs").child("path0");
   child.error("no");
@@ -41,7 +41,7 @@ TEST(Logger, ChildrenHaveLongerNamesAndFollowTheLevel) {
 }
 
 TEST(Logger, WhatAPeerSaysBeginsNoLineAndTellsTheTerminalNothing) {
-  auto sink = std::make_shared<Lines>();
+  auto sink = std::make_shared<LogLines>();
   Logger log(sink, "braid", LogLevel::kInfo);
   log.info("no device '{}'", "x\nerror braid: forged\x1b[2J\r\x7f\t");
   log.info("no device '{}'", "Größe " + std::string(2000, '\n'));
@@ -54,7 +54,7 @@ TEST(Logger, WhatAPeerSaysBeginsNoLineAndTellsTheTerminalNothing) {
 }
 
 TEST(Logger, ControlCharactersOfTwoBytesAndWhatIsNoUtf8AreShownByTheirBytes) {
-  auto sink = std::make_shared<Lines>();
+  auto sink = std::make_shared<LogLines>();
   Logger log(sink, "braid", LogLevel::kInfo);
   log.info("{}", "a\xc2\x9b\x31m b\x9b c\xc3 d\xe0\x82\x9b\xff");
   log.info("{}", "\xc2\xa0 \xe2\x82\xac \xf0\x9f\x98\x80");

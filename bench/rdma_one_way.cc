@@ -12,10 +12,10 @@
 namespace braid::bench {
 namespace {
 
-constexpr uint32_t kReceives = 64;
+constexpr uint32_t kRdmaReceives = 64;
 // The send queue gives slots back with each signalled request.
 constexpr uint32_t kSignalEvery = 32;
-constexpr int kStartMs = 30'000;
+constexpr int kRdmaStartMs = 30'000;
 
 // Where the peer may write; goes with connect and accept.
 struct Target {
@@ -27,9 +27,9 @@ struct Target {
 // One end: a QP with memory that the peer writes to. Each message begins with its number, which the
 // receiver loads and compares, as a program would use what it was sent: without that, the line with
 // the data would never move.
-class End {
+class RdmaEnd {
  public:
-  End(uint32_t length_bytes, bool inline_data, Memory memory)
+  RdmaEnd(uint32_t length_bytes, bool inline_data, Memory memory)
       : length_bytes_(length_bytes), inline_(inline_data) {
     BRAID_ASSERT(length_bytes >= sizeof(uint64_t));
     device_ = must(vhca::create_soft_device(*side_.host, *side_.reactor, {}));
@@ -43,7 +43,7 @@ class End {
     }
     pair_.emplace(*device_);
     mr_ = pair_->register_memory(memory_, memory_bytes);
-    for (uint32_t i = 0; i < kReceives; ++i) post_receive();
+    for (uint32_t i = 0; i < kRdmaReceives; ++i) post_receive();
   }
 
   void serve(Channel& channel) {
@@ -160,14 +160,14 @@ class WriteImmOneWay : public Candidate {
     const bool inline_data = length_bytes_ <= vhca::QpOptions().cap.max_inline_data;
     BRAID_TRY(Process server,
               Process::call(bench.interrupts, bench.cpus.server, [&](Channel& channel) {
-                End(length_bytes_, inline_data, memory_).serve(channel);
+                RdmaEnd(length_bytes_, inline_data, memory_).serve(channel);
               }));
-    BRAID_TRY(const auto ready, server.receive(kStartMs));
+    BRAID_TRY(const auto ready, server.receive(kRdmaStartMs));
     const uint16_t port = ready.at("port");
     const bool quick = bench.options.quick;
     BRAID_TRY(
         Process client, Process::call(bench.interrupts, bench.cpus.client, [&](Channel& channel) {
-          End end(length_bytes_, inline_data, memory_);
+          RdmaEnd end(length_bytes_, inline_data, memory_);
           channel.send(to_json(end.ask(port, quick ? 5 : 1000, quick ? 2 : 300, server.pid())));
         }));
     BRAID_TRY(const auto message, client.receive(60'000));

@@ -7,23 +7,24 @@
 namespace braid::bench {
 namespace {
 
-constexpr uint32_t kMiB = 1 << 20;
+constexpr uint32_t kWorkloadMiB = 1 << 20;
 
 }  // namespace
 
 std::string to_string(const BlockWork& work) {
-  const bool whole = work.block_bytes % kMiB == 0;
-  return fmt::format("{} {} {} {}, depth {}", work.block_bytes / (whole ? kMiB : 1024),
+  const bool whole = work.block_bytes % kWorkloadMiB == 0;
+  return fmt::format("{} {} {} {}, depth {}", work.block_bytes / (whole ? kWorkloadMiB : 1024),
                      whole ? "MiB" : "KiB", work.sequential ? "sequential" : "random",
                      work.write ? "write" : "read", work.depth);
 }
 
 std::string unit_of(const BlockWork& work) {
-  return work.block_bytes >= kMiB ? "MiB/s" : "IOPS";
+  return work.block_bytes >= kWorkloadMiB ? "MiB/s" : "IOPS";
 }
 
 double in_unit_of(const BlockWork& work, double per_second) {
-  return work.block_bytes >= kMiB ? per_second * work.block_bytes / kMiB : per_second;
+  return work.block_bytes >= kWorkloadMiB ? per_second * work.block_bytes / kWorkloadMiB
+                                          : per_second;
 }
 
 void fill_random(std::span<std::byte> bytes, uint64_t seed) {

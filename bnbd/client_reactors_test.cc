@@ -331,16 +331,16 @@ TEST_P(ClientReactors, one_that_hangs_over_a_reconnect_delays_it_and_loses_nothi
 
 /// Somebody who always has `depth` reads to do on one reactor, into memory that is registered:
 /// copy buffers are not lent.
-class Load {
+class ReactorLoad {
  public:
-  Load(const BlockQueue& queue, size_t depth)
+  ReactorLoad(const BlockQueue& queue, size_t depth)
       : queue_(queue), region_(std::move(queue.device->create_region(depth * kBytes)).value()) {
     for (size_t i = 0; i < depth; ++i) {
       ios_.emplace_back(BlockOp::kRead, i % 64 * kBytes, kBytes);
       ios_.back().request.buffer = {region_.get(), region_->data() + i * kBytes};
       ios_.back().request.context = this;
       ios_.back().request.done = [](BlockRequest& request, Errc status) {
-        static_cast<Load*>(request.context)->ended(request, status);
+        static_cast<ReactorLoad*>(request.context)->ended(request, status);
       };
     }
     queue_.reactor->post([this] {
@@ -387,8 +387,8 @@ class SharedReactors : public ClientReactors {
     world.fabric().set_extra_delay(kServerIp, ip, 2 * kMillisecond);
   }
   RemoteDevice& open_next() { return open(*client, "m" + std::to_string(client->devices.size())); }
-  Load& add_load(RemoteDevice& device, size_t reactor, size_t depth = kPermits) {
-    loads_.push_back(std::make_unique<Load>(device.queues().at(reactor), depth));
+  ReactorLoad& add_load(RemoteDevice& device, size_t reactor, size_t depth = kPermits) {
+    loads_.push_back(std::make_unique<ReactorLoad>(device.queues().at(reactor), depth));
     return *loads_.back();
   }
   void end_loads() {
@@ -400,7 +400,7 @@ class SharedReactors : public ClientReactors {
     expect_nothing_left();
     loads_.clear();  // their memory goes before the session
   }
-  std::vector<std::unique_ptr<Load>> loads_;
+  std::vector<std::unique_ptr<ReactorLoad>> loads_;
 };
 
 TEST_P(SharedReactors, a_device_alone_on_one_gets_nearly_all_permits) {

@@ -13,15 +13,15 @@ namespace {
 
 using base::Errc;
 
-constexpr uint64_t kBytes = 4096;
+constexpr uint64_t kThreadBytes = 4096;
 constexpr size_t kWorkersEach = 8;
 
 /// Writes its blocks with a new stamp, flushes now and then, reads them back; on one reactor.
 class Worker {
  public:
   Worker(const BlockQueue& queue, const Region& region, size_t index, uint64_t rounds)
-      : queue_(queue), offset_bytes_(index * kBytes), rounds_(rounds) {
-    request_.buffer = {&region, region.data() + index * kBytes};
+      : queue_(queue), offset_bytes_(index * kThreadBytes), rounds_(rounds) {
+    request_.buffer = {&region, region.data() + index * kThreadBytes};
     request_.context = this;
     request_.done = [](BlockRequest& request, Errc status) {
       static_cast<Worker*>(request.context)->step(status);
@@ -40,11 +40,11 @@ class Worker {
   void submit(BlockOp op) {
     request_.op = op;
     request_.offset_bytes = op == BlockOp::kFlush ? 0 : offset_bytes_;
-    request_.length_bytes = op == BlockOp::kFlush ? 0 : kBytes;
+    request_.length_bytes = op == BlockOp::kFlush ? 0 : kThreadBytes;
     queue_.device->submit(request_);
   }
   void write() {
-    std::memset(request_.buffer.address, ++stamp_, kBytes);
+    std::memset(request_.buffer.address, ++stamp_, kThreadBytes);
     submit(BlockOp::kWrite);
   }
   void step(Errc status) {
@@ -56,13 +56,13 @@ class Worker {
         if (stamp_ % 8 == 0) return submit(BlockOp::kFlush);
         [[fallthrough]];
       case BlockOp::kFlush:
-        std::memset(request_.buffer.address, 0, kBytes);
+        std::memset(request_.buffer.address, 0, kThreadBytes);
         return submit(BlockOp::kRead);
       default:
         break;
     }
     const std::byte* const data = request_.buffer.address;
-    if (data[0] != std::byte{stamp_} || data[kBytes - 1] != std::byte{stamp_}) ++wrong;
+    if (data[0] != std::byte{stamp_} || data[kThreadBytes - 1] != std::byte{stamp_}) ++wrong;
     if (--rounds_ == 0 || stop_) return ended_.set_value();
     write();
   }
@@ -101,7 +101,7 @@ class ClientThreads : public test::ClientThreadsRig, public testing::WithParamIn
   }
   void open_with_memory(const std::string& name) {
     open(name);
-    region_ = std::move(disk_->create_region(workers_wanted() * kBytes)).value();
+    region_ = std::move(disk_->create_region(workers_wanted() * kThreadBytes)).value();
   }
   static size_t workers_wanted() { return GetParam().reactors * kWorkersEach; }
   void start_workers(uint64_t rounds) { start_workers(queues_, *region_, rounds); }
@@ -194,7 +194,7 @@ TEST_P(ClientThreads, regions_come_and_go_on_any_thread) {
   std::vector<std::promise<void>> made(3);
   for (auto& done : made) {
     auto body = [this, &done] {
-      for (int i = 0; i < 20; ++i) EXPECT_TRUE(disk_->create_region(16 * kBytes).ok());
+      for (int i = 0; i < 20; ++i) EXPECT_TRUE(disk_->create_region(16 * kThreadBytes).ok());
       done.set_value();
     };
     others.push_back(std::move(host_->start_thread("worker", body)).value());
@@ -209,7 +209,7 @@ TEST_P(ClientThreads, two_clients_read_what_each_wrote_at_one_server) {
   await([&] { return open_both("beside", "beside", beside_, beside_disk_); });
   std::vector<BlockQueue> queues;
   at_home([&] { queues = beside_disk_->queues(); });
-  beside_region_ = std::move(beside_disk_->create_region(workers_wanted() * kBytes)).value();
+  beside_region_ = std::move(beside_disk_->create_region(workers_wanted() * kThreadBytes)).value();
   start_workers(200);
   start_workers(queues, *beside_region_, 200);
   expect_all_well();

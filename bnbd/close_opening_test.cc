@@ -12,7 +12,7 @@ using test::ClientNode;
 using wire::AccessMode;
 
 constexpr const char* kFirst = "disk.img";
-constexpr const char* kSecond = "other.img";
+constexpr const char* kOtherFile = "other.img";
 
 class CloseOpening : public test::Rig {
  protected:
@@ -54,7 +54,7 @@ TEST_F(CloseOpening, of_two_that_hang_side_by_side_the_one_that_was_named_is_tak
   auto first_lock = take_lock(*disk);
   auto second_lock = take_lock(*other);
   const auto first = begin_open(*client, kFirst);
-  const auto second = begin_open(*client, kSecond);
+  const auto second = begin_open(*client, kOtherFile);
   world.run_for(20 * base::kMillisecond);
   EXPECT_EQ(take(kFirst), 1u);
   first_lock.reset();
@@ -67,7 +67,7 @@ TEST_F(CloseOpening, a_session_loses_all_that_it_is_opening) {
   auto first_lock = take_lock(*disk);
   auto second_lock = take_lock(*other);
   const auto first = begin_open(*client, kFirst);
-  const auto second = begin_open(*client, kSecond);
+  const auto second = begin_open(*client, kOtherFile);
   world.run_for(20 * base::kMillisecond);
   EXPECT_EQ(take("", "client"), 2u);
   first_lock.reset();
@@ -97,7 +97,7 @@ TEST_F(CloseOpening, a_first_opening_is_found_and_refused_whenever_the_operator_
 
 TEST_F(CloseOpening, a_reopening_is_found_and_refused_whenever_the_operator_comes) {
   RemoteDevice& first = open(*client, kFirst);
-  RemoteDevice& second = open(*client, kSecond);
+  RemoteDevice& second = open(*client, kOtherFile);
   for (unsigned after_ms = 0; after_ms < 500; after_ms += 35) {
     kill_server();
     auto first_lock = take_lock(*disk);
@@ -108,7 +108,7 @@ TEST_F(CloseOpening, a_reopening_is_found_and_refused_whenever_the_operator_come
     world.run_for(after_ms * base::kMillisecond);
     if (after_ms % 2 == 0) {
       ASSERT_EQ(take(kFirst), 1u) << "after " << after_ms << " ms";
-      ASSERT_EQ(take(kSecond), 1u) << "after " << after_ms << " ms";
+      ASSERT_EQ(take(kOtherFile), 1u) << "after " << after_ms << " ms";
     } else {
       ASSERT_EQ(take("", "client"), 2u) << "after " << after_ms << " ms";
     }

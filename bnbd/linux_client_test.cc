@@ -12,7 +12,7 @@ namespace braid::bnbd {
 namespace {
 
 using base::Errc;
-using test::RawPeer;
+using test::RawPeerRig;
 using trs::Direction;
 using wire::AccessMode;
 using wire::Operation;
@@ -50,7 +50,7 @@ Said linux_said(const std::string& path) {
   return said;
 }
 
-TEST_F(RawPeer, each_io_that_linux_was_heard_to_ask_for_is_done) {
+TEST_F(RawPeerRig, each_io_that_linux_was_heard_to_ask_for_is_done) {
   const uint32_t id = open_plain("disk.img", AccessMode::kReadWrite);
   int flushes = 0;
   for (const char* const folder : {"rtrs/always_invalidate_n", "rtrs/always_invalidate_y"}) {
@@ -70,7 +70,7 @@ TEST_F(RawPeer, each_io_that_linux_was_heard_to_ask_for_is_done) {
   EXPECT_GT(flushes, 0);
 }
 
-TEST_F(RawPeer, a_flush_as_linux_asks_for_it_makes_what_was_written_durable) {
+TEST_F(RawPeerRig, a_flush_as_linux_asks_for_it_makes_what_was_written_durable) {
   const uint32_t id = open_plain("disk.img", AccessMode::kReadWrite);
   std::memset(raw->memory->data(), 7, 4096);
   ASSERT_EQ(send_io(Direction::kWrite, io(id, Operation::kWrite, 0, 4096), 4096), Errc::kOk);
@@ -80,7 +80,7 @@ TEST_F(RawPeer, a_flush_as_linux_asks_for_it_makes_what_was_written_durable) {
   EXPECT_EQ(disk->durable()[0], std::byte{7});
 }
 
-TEST_F(RawPeer, preflush_of_linux_clients_is_honoured) {
+TEST_F(RawPeerRig, preflush_of_linux_clients_is_honoured) {
   const uint32_t id = open_plain("disk.img", AccessMode::kReadWrite);
   std::memset(raw->memory->data(), 7, 4096);
   ASSERT_EQ(send_io(Direction::kWrite, io(id, Operation::kWrite, 0, 4096), 4096), Errc::kOk);

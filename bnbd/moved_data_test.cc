@@ -10,7 +10,7 @@ namespace {
 using base::Errc;
 using test::ClientNode;
 
-constexpr uint32_t kBytes = 16 << 10;
+constexpr uint32_t kMovedBytes = 16 << 10;
 
 class MovedData : public test::Rig {
  protected:
@@ -29,8 +29,8 @@ class MovedData : public test::Rig {
   /// Writes, reads back, and tells what the guard has copied of the write.
   uint64_t copied_of_write(ClientNode& client, RemoteDevice& device, int fill) {
     const uint64_t before = copied_bytes();
-    EXPECT_EQ(write(client, device, 4096, kBytes, fill), Errc::kOk);
-    test::Io read(BlockOp::kRead, 4096, kBytes);
+    EXPECT_EQ(write(client, device, 4096, kMovedBytes, fill), Errc::kOk);
+    test::Io read(BlockOp::kRead, 4096, kMovedBytes);
     EXPECT_EQ(run(client, device, read), Errc::kOk);
     EXPECT_TRUE(read.all(fill));
     return copied_bytes() - before;
@@ -41,7 +41,7 @@ TEST_F(MovedData, is_copied_once_into_memory_and_twice_for_a_disk) {
   start_server();
   ClientNode& client = add_client();
   EXPECT_EQ(copied_of_write(client, open(client, "ram"), 0x5a), 0u);
-  EXPECT_EQ(copied_of_write(client, open(client), 0x5b), kBytes);
+  EXPECT_EQ(copied_of_write(client, open(client), 0x5b), kMovedBytes);
   ASSERT_EQ(server->sessions()[0]->path_guards(), std::vector{trs::ChunkGuard::kCopy});
 }
 
@@ -53,7 +53,7 @@ TEST_F(MovedData, arrives_whole_on_several_reactors) {
   RemoteDevice& ram = open(client, "ram");
   for (int fill = 1; fill <= 20; ++fill) {
     const uint64_t copied = copied_of_write(client, ram, fill);
-    EXPECT_TRUE(copied == 0 || copied == kBytes) << copied;
+    EXPECT_TRUE(copied == 0 || copied == kMovedBytes) << copied;
   }
 }
 

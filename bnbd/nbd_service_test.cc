@@ -25,7 +25,7 @@ using base::be64;
 using base::Errc;
 using test::GateDevice;
 
-constexpr uint64_t kMiB = 1 << 20;
+constexpr uint64_t kServiceMiB = 1 << 20;
 
 /// A client that blocks.
 class Client {
@@ -162,7 +162,7 @@ class NbdServiceTest : public testing::Test {
     service_options_.unix_path = path_;
     threads_.on_reactor([&] {
       MemoryDeviceOptions memory;
-      memory.size_bytes = 8 * kMiB;
+      memory.size_bytes = 8 * kServiceMiB;
       device_ = std::make_unique<GateDevice>(
           std::move(create_memory_device(threads_.host(), memory)).value());
       device_->change_info().write_cache = true;
@@ -244,14 +244,14 @@ TEST_F(NbdServiceTest, WhatBreaksTheLimitsIsRefusedInWordsAndTheConnectionGoesOn
   ASSERT_TRUE(client.go("disk"));
   client.request(NbdCommand::kRead, 1, 512, 1);
   EXPECT_EQ(client.answer().data, "not a multiple of the logical block");
-  client.request(NbdCommand::kRead, 0, 2 * kMiB, 2);
+  client.request(NbdCommand::kRead, 0, 2 * kServiceMiB, 2);
   EXPECT_EQ(client.answer().data, "longer than the largest transfer");
-  client.request(NbdCommand::kWrite, 0, 2 * kMiB, 3);
-  client.send(std::string(2 * kMiB, 'x'));
+  client.request(NbdCommand::kWrite, 0, 2 * kServiceMiB, 3);
+  client.send(std::string(2 * kServiceMiB, 'x'));
   EXPECT_EQ(client.answer().error, 22U);
   client.request(NbdCommand::kWriteZeroes, 0, 4096, 4, 1 << 4);
   EXPECT_EQ(client.answer().error, 22U) << "FAST_ZERO was not offered";
-  client.request(NbdCommand::kWrite, 8 * kMiB, 512, 5);
+  client.request(NbdCommand::kWrite, 8 * kServiceMiB, 512, 5);
   client.send(std::string(512, 'x'));
   EXPECT_EQ(client.answer().error, 28U);
   client.request(NbdCommand::kRead, 0, 512, 6);
@@ -293,7 +293,7 @@ TEST_F(NbdServiceTest, OneThatTakesNoAnswersLeavesTheOthersTheirPart) {
   Client greedy(path_);
   ASSERT_TRUE(greedy.go("disk"));
   // Each answer is longer than what a socket holds.
-  for (uint64_t i = 0; i < 64; ++i) greedy.request(NbdCommand::kRead, 0, kMiB, i);
+  for (uint64_t i = 0; i < 64; ++i) greedy.request(NbdCommand::kRead, 0, kServiceMiB, i);
   ASSERT_TRUE(threads_.wait_until([&] { return export_->statistics().starved > 0; }));
   for (int i = 0; i < 3; ++i) {
     Client other(path_);
@@ -304,7 +304,7 @@ TEST_F(NbdServiceTest, OneThatTakesNoAnswersLeavesTheOthersTheirPart) {
     for (int answers = 0; answers < 8; ++answers) EXPECT_EQ(other.answer().error, 0U);
   }
   EXPECT_EQ(statistics().in_flight, 16U - 3 * 2) << "two each, and the rest as they come";
-  for (int i = 0; i < 64; ++i) EXPECT_EQ(greedy.answer().data.size(), kMiB);
+  for (int i = 0; i < 64; ++i) EXPECT_EQ(greedy.answer().data.size(), kServiceMiB);
 }
 
 TEST_F(NbdServiceTest, HalfOpenHandshakesEndAfterTheirTimeAndBeyondTheirNumber) {
@@ -353,7 +353,7 @@ TEST_F(NbdServiceTest, OneThatDiesWithRequestsInFlightLeavesNothing) {
   Client client(path_);
   ASSERT_TRUE(client.go("disk"));
   for (uint64_t i = 0; i < 5; ++i) client.request(NbdCommand::kRead, 0, 512, i);
-  client.request(NbdCommand::kWrite, 0, kMiB, 6);  // and its payload never comes
+  client.request(NbdCommand::kWrite, 0, kServiceMiB, 6);  // and its payload never comes
   ASSERT_TRUE(threads_.wait_until([&] { return device_->held_count() == 5; }));
   client.close();
   ASSERT_TRUE(threads_.wait_until([&] { return export_->statistics().in_flight == 5; }));
@@ -366,7 +366,7 @@ TEST_F(NbdServiceTest, ALongRangeOfZeroesIsClearedAPartPerTurn) {
   threads_.on_reactor([&] { device_->change_info().max_write_zeroes_bytes = 64 * 1024; });
   Client client(path_);
   ASSERT_TRUE(client.go("disk"));
-  client.send(Client::wire(NbdCommand::kWriteZeroes, 0, 8 * kMiB, 1) +
+  client.send(Client::wire(NbdCommand::kWriteZeroes, 0, 8 * kServiceMiB, 1) +
               Client::wire(NbdCommand::kRead, 0, 512, 2));
   EXPECT_EQ(client.answer().cookie, 2U) << "a read does not wait for it";
   EXPECT_EQ(client.answer().cookie, 1U);
@@ -395,7 +395,7 @@ TEST_F(NbdServiceTest, TheEndByForceWaitsForTheDeviceOnly) {
   start();
   Client client(path_);
   ASSERT_TRUE(client.go("disk"));
-  for (uint64_t i = 0; i < 16; ++i) client.request(NbdCommand::kRead, 0, kMiB, i);
+  for (uint64_t i = 0; i < 16; ++i) client.request(NbdCommand::kRead, 0, kServiceMiB, i);
   ASSERT_TRUE(threads_.wait_until([&] { return export_->statistics().requests == 16; }));
   EXPECT_EQ(detach(DetachMode::kForce).lost, "");
   EXPECT_EQ(device_->count(BlockOp::kFlush), 0U);
@@ -406,10 +406,11 @@ TEST_F(NbdServiceTest, TheEndByForceTakesARangeBetweenTwoOfItsParts) {
   threads_.on_reactor([&] { device_->change_info().max_write_zeroes_bytes = 512; });
   Client client(path_);
   ASSERT_TRUE(client.go("disk"));
-  client.send(Client::wire(NbdCommand::kWriteZeroes, 0, 8 * kMiB, 1));
+  client.send(Client::wire(NbdCommand::kWriteZeroes, 0, 8 * kServiceMiB, 1));
   ASSERT_TRUE(threads_.wait_until([&] { return device_->count(BlockOp::kWriteZeroes) > 0; }));
   EXPECT_EQ(detach(DetachMode::kForce).lost, "");
-  EXPECT_LT(device_->count(BlockOp::kWriteZeroes), 8 * kMiB / 512) << "it had ended by itself";
+  EXPECT_LT(device_->count(BlockOp::kWriteZeroes), 8 * kServiceMiB / 512)
+      << "it had ended by itself";
   EXPECT_EQ(export_->statistics().in_flight, 0U);
 }
 

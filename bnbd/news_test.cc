@@ -14,7 +14,7 @@ using base::kSecond;
 using test::ClientNode;
 
 constexpr uint32_t kOlder = trs::kAllFeatures & ~trs::wire::kFeatureNotices;
-constexpr uint64_t kSize = 4 << 20;
+constexpr uint64_t kNewsSize = 4 << 20;
 
 class News : public test::ServedRig {
  protected:
@@ -40,7 +40,7 @@ TEST_F(News, of_sizes_are_pushed_to_all_who_have_the_device_open) {
   ClientNode& other = add_client("other");
   RemoteDevice& device = open(client);
   RemoteDevice& reader = open(other, "disk.img", wire::AccessMode::kReadOnly);
-  for (uint64_t size_bytes = 2 * kSize; size_bytes > kSize / 2; size_bytes /= 2) {
+  for (uint64_t size_bytes = 2 * kNewsSize; size_bytes > kNewsSize / 2; size_bytes /= 2) {
     world.run_for(3 * kSecond);
     resize(size_bytes);
     EXPECT_TRUE(has_size(device, size_bytes, 20 * kMillisecond)) << size_bytes;
@@ -72,9 +72,9 @@ TEST_F(News, of_many_changes_are_asked_for_once) {
   RemoteDevice& device = open(client);
   const uint64_t before = questions(client);
   client.host.hang(client.home());
-  for (int i = 0; i < 5; ++i) resize((2 + i % 2) * kSize);
+  for (int i = 0; i < 5; ++i) resize((2 + i % 2) * kNewsSize);
   client.host.unhang(client.home());
-  EXPECT_TRUE(has_size(device, 2 * kSize, 20 * kMillisecond));
+  EXPECT_TRUE(has_size(device, 2 * kNewsSize, 20 * kMillisecond));
   EXPECT_EQ(questions(client), before + 1);
 }
 
@@ -89,7 +89,7 @@ TEST_F(News, that_a_lost_path_was_to_bring_come_by_another) {
   };
   ASSERT_TRUE(until([&] { return up() == 2; }));
   for (const char* ip : {"10.0.1.1", "10.1.1.1"}) {
-    const uint64_t size_bytes = device.info().size_bytes + kSize;
+    const uint64_t size_bytes = device.info().size_bytes + kNewsSize;
     world.fabric().set_black_hole(test::kServerIp, ip, true);
     resize(size_bytes);
     EXPECT_TRUE(has_size(device, size_bytes, 3 * kSecond)) << ip;
@@ -107,8 +107,8 @@ TEST_F(News, are_asked_for_each_second_by_an_older_client) {
   const uint64_t before = questions(client);
   world.run_for(10 * kSecond);
   EXPECT_GE(questions(client), before + 9);
-  resize(2 * kSize);
-  EXPECT_TRUE(has_size(device, 2 * kSize, 2 * kSecond));
+  resize(2 * kNewsSize);
+  EXPECT_TRUE(has_size(device, 2 * kNewsSize, 2 * kSecond));
 }
 
 TEST_F(News, are_asked_for_each_second_of_an_older_server_until_it_comes_back_as_a_newer_one) {
@@ -117,8 +117,8 @@ TEST_F(News, are_asked_for_each_second_of_an_older_server_until_it_comes_back_as
   start_server();
   ClientNode& client = add_client();
   RemoteDevice& device = open(client);
-  resize(2 * kSize);
-  EXPECT_TRUE(has_size(device, 2 * kSize, 2 * kSecond));
+  resize(2 * kNewsSize);
+  EXPECT_TRUE(has_size(device, 2 * kNewsSize, 2 * kSecond));
   kill_server();
   exports.transport.features = trs::kAllFeatures;
   start_server();
@@ -128,8 +128,8 @@ TEST_F(News, are_asked_for_each_second_of_an_older_server_until_it_comes_back_as
   const uint64_t before = questions(client);
   world.run_for(10 * kSecond);
   EXPECT_EQ(questions(client), before);
-  resize(3 * kSize);
-  EXPECT_TRUE(has_size(device, 3 * kSize, 20 * kMillisecond));
+  resize(3 * kNewsSize);
+  EXPECT_TRUE(has_size(device, 3 * kNewsSize, 20 * kMillisecond));
 }
 
 class NewsOfAFake : public test::FakeRig {

@@ -18,7 +18,7 @@ using test::Load;
 using test::RawClient;
 using trs::testing::RawPeer;
 
-constexpr uint32_t kQueueDepth = 16;  // that of test::Rig's server
+constexpr uint32_t kRigQueueDepth = 16;  // that of test::Rig's server
 constexpr uint32_t kChunkBytes = 128 << 10;
 constexpr const char* kRawIp = "10.0.2.1";
 
@@ -51,7 +51,7 @@ class NoisyClients : public test::Rig {
     auto program = std::make_unique<RawPeer>(host, kRawIp);
     raw_peer = program.get();
     host.run(std::move(program));
-    return raw.emplace(*raw_peer, kQueueDepth, kChunkBytes);
+    return raw.emplace(*raw_peer, kRigQueueDepth, kChunkBytes);
   }
   void run(uint64_t for_ns, const std::function<void()>& act = {}) {
     test::run_acting(world, for_ns, act);
@@ -99,7 +99,7 @@ TEST_F(NoisyClients, are_measured_so_that_a_loss_would_be_seen) {
 TEST_F(NoisyClients, who_floods_with_bad_requests_leaves_the_others_their_throughput) {
   RawClient& flood = add_raw();
   ASSERT_TRUE(until_session());
-  for (uint32_t chunk = 1; chunk < kQueueDepth; ++chunk) flood.send_nonsense(chunk);
+  for (uint32_t chunk = 1; chunk < kRigQueueDepth; ++chunk) flood.send_nonsense(chunk);
   uint64_t answers = 0;
   const auto act = [&] {
     for (const uint32_t chunk : flood.take_answers()) {
@@ -137,7 +137,7 @@ TEST_F(NoisyClients, who_leaves_sessions_half_open_leaves_them_theirs) {
 TEST_F(NoisyClients, who_reads_no_answers_leaves_them_theirs) {
   RawClient& stalled = add_raw();
   ASSERT_TRUE(until_session());
-  for (uint32_t chunk = 1; chunk < kQueueDepth; ++chunk) stalled.send_nonsense(chunk);
+  for (uint32_t chunk = 1; chunk < kRigQueueDepth; ++chunk) stalled.send_nonsense(chunk);
   // It never looks again; in time the server, which hears nothing, cuts it off.
   expect_its_share(measure());
   uint64_t slowest = alone;
@@ -168,7 +168,7 @@ TEST_F(NoisyClients, who_holds_all_its_permits_leaves_them_theirs) {
   uint64_t slowest = alone;
   for (int window = 0; window < 10; ++window) slowest = std::min(slowest, measure());
   EXPECT_EQ(its.done(), 0u);
-  EXPECT_GE(its_device.status().in_progress, kQueueDepth - 2) << "it does not hold them";
+  EXPECT_GE(its_device.status().in_progress, kRigQueueDepth - 2) << "it does not hold them";
   expect_its_share(slowest);
   its.stop();
   EXPECT_TRUE(until([&] { return its.idle(); }));

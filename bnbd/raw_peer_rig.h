@@ -12,9 +12,9 @@
 
 namespace braid::bnbd::test {
 
-class RawPeer : public ServedRig, private trs::SessionUser {
+class RawPeerRig : public ServedRig, private trs::SessionUser {
  protected:
-  explicit RawPeer(size_t reactors = 1) : ServedRig(reactors) {
+  explicit RawPeerRig(size_t reactors = 1) : ServedRig(reactors) {
     base::sim::SimMachine& machine = world.add_machine("raw");
     world.fabric().add_port(machine, "10.0.2.1");
     base::sim::SimHost& host = machine.start_process("raw");

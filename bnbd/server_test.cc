@@ -16,12 +16,12 @@ namespace {
 
 using base::Errc;
 using test::ClientNode;
-using test::RawPeer;
+using test::RawPeerRig;
 using trs::Direction;
 using wire::AccessMode;
 using wire::Operation;
 
-TEST_F(RawPeer, every_malformed_header_is_refused_and_the_session_lives_on) {
+TEST_F(RawPeerRig, every_malformed_header_is_refused_and_the_session_lives_on) {
   std::vector<std::byte> bytes(300);
   for (size_t length : {0u, 1u, 3u, 4u, 8u, 24u, 32u, 36u, 264u, 300u}) {
     for (unsigned type : {0u, 1u, 2u, 3u, 4u, 5u, 6u, 255u}) {
@@ -41,7 +41,7 @@ TEST_F(RawPeer, every_malformed_header_is_refused_and_the_session_lives_on) {
   EXPECT_EQ(disconnects, 0);
 }
 
-TEST_F(RawPeer, the_smaller_version_is_answered) {
+TEST_F(RawPeerRig, the_smaller_version_is_answered) {
   for (const auto& [offered, answered] : {std::pair{1, 1}, {2, 2}, {3, 2}, {255, 2}}) {
     wire::SessionInfo info;
     info.version = static_cast<uint8_t>(offered);
@@ -52,7 +52,7 @@ TEST_F(RawPeer, the_smaller_version_is_answered) {
   }
 }
 
-TEST_F(RawPeer, an_unknown_device_id_is_not_connected) {
+TEST_F(RawPeerRig, an_unknown_device_id_is_not_connected) {
   const uint32_t id = open_plain("disk.img", AccessMode::kReadWrite);
   for (uint32_t wrong : {uint32_t{0}, id + 1, ~id}) {
     EXPECT_EQ(send_io(Direction::kRead, io(wrong, Operation::kRead, 0, 4096), 4096),
@@ -61,7 +61,7 @@ TEST_F(RawPeer, an_unknown_device_id_is_not_connected) {
   EXPECT_EQ(base::errno_from_errc(Errc::kDisconnected), ENOTCONN);
 }
 
-TEST_F(RawPeer, a_closed_device_id_is_not_connected_any_more) {
+TEST_F(RawPeerRig, a_closed_device_id_is_not_connected_any_more) {
   const uint32_t id = open_plain("disk.img", AccessMode::kReadWrite);
   ASSERT_EQ(send_io(Direction::kRead, io(id, Operation::kRead, 0, 4096), 4096), Errc::kOk);
   wire::Close close;
@@ -74,7 +74,7 @@ TEST_F(RawPeer, a_closed_device_id_is_not_connected_any_more) {
   EXPECT_NE(open_plain("disk.img", AccessMode::kReadWrite), id);
 }
 
-TEST_F(RawPeer, lengths_are_judged_by_the_data_and_not_by_the_header) {
+TEST_F(RawPeerRig, lengths_are_judged_by_the_data_and_not_by_the_header) {
   const uint32_t id = open_plain("disk.img", AccessMode::kReadWrite);
   EXPECT_EQ(send_io(Direction::kRead, io(id, Operation::kRead, 0, 65536), 4096), Errc::kInvalid);
   EXPECT_EQ(send_io(Direction::kRead, io(id, Operation::kRead, 0, 512), 4096), Errc::kInvalid);
@@ -85,7 +85,7 @@ TEST_F(RawPeer, lengths_are_judged_by_the_data_and_not_by_the_header) {
   EXPECT_EQ(disk->counters().operations, 0u) << "none reached the disk";
 }
 
-TEST_F(RawPeer, operations_against_their_direction_are_refused) {
+TEST_F(RawPeerRig, operations_against_their_direction_are_refused) {
   const uint32_t id = open_plain("disk.img", AccessMode::kReadWrite);
   EXPECT_EQ(send_io(Direction::kWrite, io(id, Operation::kRead, 0, 4096), 4096), Errc::kInvalid);
   EXPECT_EQ(send_io(Direction::kRead, io(id, Operation::kWrite, 0, 4096), 4096), Errc::kInvalid);
@@ -94,7 +94,7 @@ TEST_F(RawPeer, operations_against_their_direction_are_refused) {
             Errc::kNotSupported);
 }
 
-TEST_F(RawPeer, ranges_past_the_end_are_refused) {
+TEST_F(RawPeerRig, ranges_past_the_end_are_refused) {
   const uint32_t id = open_plain("disk.img", AccessMode::kReadWrite);
   const uint64_t sectors = (4 << 20) / 512;
   EXPECT_EQ(send_io(Direction::kRead, io(id, Operation::kRead, sectors - 8, 4096), 4096),
@@ -107,7 +107,7 @@ TEST_F(RawPeer, ranges_past_the_end_are_refused) {
             Errc::kOutOfRange);
 }
 
-TEST_F(RawPeer, a_device_opened_for_reading_takes_no_changes) {
+TEST_F(RawPeerRig, a_device_opened_for_reading_takes_no_changes) {
   const uint32_t id = open_plain("disk.img", AccessMode::kReadOnly);
   EXPECT_EQ(send_io(Direction::kWrite, io(id, Operation::kWrite, 0, 4096), 4096), Errc::kReadOnly);
   EXPECT_EQ(send_io(Direction::kWrite, io(id, Operation::kDiscard, 0, 4096), 0), Errc::kReadOnly);
@@ -117,7 +117,7 @@ TEST_F(RawPeer, a_device_opened_for_reading_takes_no_changes) {
   EXPECT_EQ(send_io(Direction::kRead, io(id, Operation::kRead, 0, 4096), 4096), Errc::kOk);
 }
 
-TEST_F(RawPeer, a_short_answer_space_gets_the_plain_answer_and_errno_refusals) {
+TEST_F(RawPeerRig, a_short_answer_space_gets_the_plain_answer_and_errno_refusals) {
   const uint32_t id = open_plain("disk.img", AccessMode::kReadWrite);
   EXPECT_EQ(open_plain("disk.img", AccessMode::kReadWrite), id) << "again: the same id";
   auto message = wire::make_open("nothing", AccessMode::kReadWrite);
@@ -126,7 +126,7 @@ TEST_F(RawPeer, a_short_answer_space_gets_the_plain_answer_and_errno_refusals) {
   EXPECT_EQ(admin(Direction::kWrite, wire::bytes_of(*message), 56), Errc::kInvalid);
 }
 
-TEST_F(RawPeer, answers_are_zero_behind_their_end) {
+TEST_F(RawPeerRig, answers_are_zero_behind_their_end) {
   const uint32_t id = open_plain("ram", AccessMode::kReadWrite);
   std::memset(raw->memory->data(), 0xee, 64 << 10);
   // Leaves bytes in every chunk that the answer could come from.
@@ -138,7 +138,7 @@ TEST_F(RawPeer, answers_are_zero_behind_their_end) {
   for (size_t i = 36; i < 4096; ++i) ASSERT_EQ(raw->memory->data()[i], std::byte{0}) << i;
 }
 
-TEST_F(RawPeer, a_flood_of_bad_requests_does_not_flood_the_log) {
+TEST_F(RawPeerRig, a_flood_of_bad_requests_does_not_flood_the_log) {
   const std::byte bad[4] = {std::byte{9}};
   for (int i = 0; i < 200; ++i) EXPECT_EQ(send(Direction::kWrite, bad, 0), Errc::kInvalid);
   EXPECT_EQ(server->statistics().requests_refused, 200u);
@@ -146,7 +146,7 @@ TEST_F(RawPeer, a_flood_of_bad_requests_does_not_flood_the_log) {
   EXPECT_LT(log->lines, 40u);
 }
 
-TEST_F(RawPeer, who_opens_and_closes_for_ever_does_not_flood_the_log) {
+TEST_F(RawPeerRig, who_opens_and_closes_for_ever_does_not_flood_the_log) {
   for (int i = 0; i < 1000; ++i) {
     wire::Close close;
     close.header.type = uint16_t{5};
@@ -163,7 +163,7 @@ struct Forgotten {
   trs::ClientRequest request;
 };
 
-TEST_F(RawPeer, a_close_is_answered_though_the_disk_hangs_and_the_device_stays_held_until_then) {
+TEST_F(RawPeerRig, a_close_is_answered_though_the_disk_hangs_and_the_device_stays_held_until_then) {
   const uint32_t id = open_plain("disk.img", AccessMode::kReadWrite);
   disk->faults.stalled_until_ns = world.now_ns() + 30 * base::kSecond;
   Forgotten write;
@@ -192,7 +192,7 @@ TEST_F(RawPeer, a_close_is_answered_though_the_disk_hangs_and_the_device_stays_h
   EXPECT_TRUE(try_open(second, {.name = "disk.img"}).ok());
 }
 
-TEST_F(RawPeer, opens_beside_each_other_do_not_pass_the_limit_of_a_session) {
+TEST_F(RawPeerRig, opens_beside_each_other_do_not_pass_the_limit_of_a_session) {
   constexpr size_t kMost = server::kDevicesMax;
   constexpr size_t kAtOnce = 8;
   std::vector<wire::Open> opens;
@@ -225,15 +225,15 @@ TEST_F(RawPeer, opens_beside_each_other_do_not_pass_the_limit_of_a_session) {
   EXPECT_EQ(std::count(ends.begin(), ends.end(), Errc::kNoMemory), kAtOnce - 2);
 }
 
-TEST_F(RawPeer, an_open_without_a_name_is_refused) {
+TEST_F(RawPeerRig, an_open_without_a_name_is_refused) {
   auto message = wire::make_open("x", AccessMode::kReadOnly);
   message->name[0] = '\0';
   EXPECT_EQ(admin(Direction::kRead, wire::bytes_of(*message), 56), Errc::kInvalid);
 }
 
-class TwoReactors : public RawPeer {
+class TwoReactors : public RawPeerRig {
  protected:
-  TwoReactors() : RawPeer(2) {}
+  TwoReactors() : RawPeerRig(2) {}
 };
 
 /// The raw peer's session is the first; the next two begin at the one reactor and at the other.

@@ -82,10 +82,10 @@ class Strand {
 };
 
 /// As a kernel: what it has sent has ended before it lets go of the device.
-class Kernel : public IdleKernelDevice {
+class OneKernel : public IdleKernelDevice {
  public:
-  Kernel(base::Reactor& home, std::vector<bnbd::BlockQueue> queues,
-         std::unique_ptr<bnbd::Region> region)
+  OneKernel(base::Reactor& home, std::vector<bnbd::BlockQueue> queues,
+            std::unique_ptr<bnbd::Region> region)
       : region_(std::move(region)) {
     for (size_t i = 0; i < queues.size(); ++i)
       strands.push_back(std::make_unique<Strand>(home, queues[i], *region_, i));
@@ -111,10 +111,10 @@ class Kernel : public IdleKernelDevice {
   const std::unique_ptr<bnbd::Region> region_;
 };
 
-Result<std::unique_ptr<Kernel>> make_kernel(base::Reactor& home, bnbd::BlockDevice& device) {
+Result<std::unique_ptr<OneKernel>> make_kernel(base::Reactor& home, bnbd::BlockDevice& device) {
   std::vector<bnbd::BlockQueue> queues = device.queues();
   BRAID_TRY(auto region, device.create_region(queues.size() * kBlockBytes));
-  return std::make_unique<Kernel>(home, std::move(queues), std::move(region));
+  return std::make_unique<OneKernel>(home, std::move(queues), std::move(region));
 }
 
 /// All reactors at once; each reads what another has written.
@@ -290,7 +290,7 @@ class NodeReactorsHeld : public NodeReactors {
     co_return KernelPtr(std::move(kernel));
   }
   base::Reactor* home_ = nullptr;
-  Kernel* kernel_ = nullptr;
+  OneKernel* kernel_ = nullptr;
   std::unique_ptr<Node> node_;
 };
 

@@ -20,23 +20,23 @@ struct Member {
   Kind kind;
 };
 
-constexpr Member kNode[] = {{"node", Kind::kText},
-                            {"role", Kind::kText},
-                            {"devices", Kind::kObjects},
-                            {"exports", Kind::kObjects},
-                            {"notes", Kind::kTexts}};
-constexpr Member kDevice[] = {{"name", Kind::kText},
-                              {"device", Kind::kTextOrNull},
-                              {"target", Kind::kText},
-                              {"access", Kind::kText},
-                              {"state", Kind::kText},
-                              {"size_bytes", Kind::kNumber},
-                              {"front_end", Kind::kTextOrNull},
-                              {"why", Kind::kTexts}};
-constexpr Member kExport[] = {{"name", Kind::kText},    {"kind", Kind::kText},
-                              {"state", Kind::kText},   {"size_bytes", Kind::kNumber},
-                              {"open_by", Kind::kText}, {"server", Kind::kText},
-                              {"why", Kind::kTexts}};
+constexpr Member kNodeMembers[] = {{"node", Kind::kText},
+                                   {"role", Kind::kText},
+                                   {"devices", Kind::kObjects},
+                                   {"exports", Kind::kObjects},
+                                   {"notes", Kind::kTexts}};
+constexpr Member kDeviceMembers[] = {{"name", Kind::kText},
+                                     {"device", Kind::kTextOrNull},
+                                     {"target", Kind::kText},
+                                     {"access", Kind::kText},
+                                     {"state", Kind::kText},
+                                     {"size_bytes", Kind::kNumber},
+                                     {"front_end", Kind::kTextOrNull},
+                                     {"why", Kind::kTexts}};
+constexpr Member kExportMembers[] = {{"name", Kind::kText},    {"kind", Kind::kText},
+                                     {"state", Kind::kText},   {"size_bytes", Kind::kNumber},
+                                     {"open_by", Kind::kText}, {"server", Kind::kText},
+                                     {"why", Kind::kTexts}};
 
 bool all(const json& list, bool (json::*is)() const noexcept) {
   if (!list.is_array()) return false;
@@ -74,14 +74,15 @@ Status check(const json& object, std::span<const Member> members, const char* wh
 }  // namespace
 
 Status check_status(const json& status) {
-  BRAID_CHECK(check(status, kNode, "status"));
-  for (const json& device : status["devices"]) BRAID_CHECK(check(device, kDevice, "device"));
-  for (const json& exported : status["exports"]) BRAID_CHECK(check(exported, kExport, "export"));
+  BRAID_CHECK(check(status, kNodeMembers, "status"));
+  for (const json& device : status["devices"]) BRAID_CHECK(check(device, kDeviceMembers, "device"));
+  for (const json& exported : status["exports"])
+    BRAID_CHECK(check(exported, kExportMembers, "export"));
   return {};
 }
 
 Status check_device(const json& device) {
-  return check(device, kDevice, "device");
+  return check(device, kDeviceMembers, "device");
 }
 
 }  // namespace braid::cli

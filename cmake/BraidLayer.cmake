@@ -1,5 +1,7 @@
 # Layers and programs from folders. Sources are globbed: a new file touches no CMake file.
 
+include(BraidUnity)
+
 # Compile time, most of what `./run test` takes: what is not in the data path is not optimized, and
 # test bodies, which run once, do without the two checks made at each use of `this`.
 set(braid_unoptimized $<$<CONFIG:Debug>:-O0>)
@@ -54,6 +56,7 @@ function(braid_layer name)
     if(arg_UNOPTIMIZED)
       target_compile_options(braid_${name} PRIVATE ${braid_unoptimized})
     endif()
+    braid_unity(braid_${name} ${sources})
     set_target_properties(braid_${name} PROPERTIES ARCHIVE_OUTPUT_DIRECTORY ${BRAID_LIB_DIR})
   else()
     add_library(braid_${name} INTERFACE)
@@ -86,6 +89,7 @@ function(braid_layer name)
     add_executable(${name}_test ${tests})
     target_link_libraries(${name}_test PRIVATE braid_${name} GTest::gtest_main GTest::gmock)
     target_compile_options(${name}_test PRIVATE ${braid_test_body})
+    braid_unity(${name}_test ${tests})
     if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
       target_precompile_headers(${name}_test PRIVATE ${braid_test_headers})
     endif()

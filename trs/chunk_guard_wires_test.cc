@@ -18,7 +18,7 @@ namespace {
 
 using base::Errc;
 
-constexpr uint32_t kDataBytes = 4096;
+constexpr uint32_t kGuardedBytes = 4096;
 
 class Thread {
  public:
@@ -70,7 +70,7 @@ class SlowDisk final : public ServerUser {
       held.pop_back();
       uint64_t place = 0;
       std::memcpy(&place, request.user_header.data(), sizeof(place));
-      std::memcpy(bytes.data() + place * kDataBytes, request.data.data(), request.data.size());
+      std::memcpy(bytes.data() + place * kGuardedBytes, request.data.data(), request.data.size());
       request.answer(Errc::kOk);
     }
   }
@@ -78,7 +78,7 @@ class SlowDisk final : public ServerUser {
   std::atomic<unsigned> arrived{0};
   bool flows = false;
   std::vector<ChunkGuard> guards;
-  std::vector<std::byte> bytes = std::vector<std::byte>(2 * kDataBytes);
+  std::vector<std::byte> bytes = std::vector<std::byte>(2 * kGuardedBytes);
 };
 
 class Client final : public SessionUser {
@@ -111,7 +111,7 @@ class LateWriterOnAWire : public ::testing::TestWithParam<std::tuple<const char*
     });
     client_thread_.on([&] {
       client_device_ = std::make_unique<testing::LateWriterDevice>(
-          make_device(*client_thread_.reactor), kDataBytes);
+          make_device(*client_thread_.reactor), kGuardedBytes);
       domain_ = std::move(*Domain::create(*client_device_));
       memory_ = std::move(*host_->create_segment(kBufferBytes, "test"));
       mr_ = std::move(
@@ -158,13 +158,13 @@ class LateWriterOnAWire : public ::testing::TestWithParam<std::tuple<const char*
     options.log_level = base::LogLevel::kError;
     return std::move(*base::create_linux_host(options));
   }
-  std::byte* buffer(size_t index) { return memory_->data() + index * kDataBytes; }
+  std::byte* buffer(size_t index) { return memory_->data() + index * kGuardedBytes; }
   void submit(Write& write, uint64_t place) {
     client_thread_.on([&] {
       write.place = place;
       write.request.direction = Direction::kWrite;
       write.request.user_header = std::as_bytes(std::span(&write.place, 1));
-      write.request.data = {mr_.get(), buffer(place), kDataBytes};
+      write.request.data = {mr_.get(), buffer(place), kGuardedBytes};
       write.request.context = &write;
       write.request.done = [](ClientRequest& request, Errc status) {
         static_cast<Write*>(request.context)->ended.set_value(status);
@@ -176,7 +176,7 @@ class LateWriterOnAWire : public ::testing::TestWithParam<std::tuple<const char*
   bool stored(uint64_t place, uint8_t fill) {
     bool all = false;
     server_thread_.on([&] {  // whose disk it is
-      const auto there = std::span(disk_.bytes).subspan(place * kDataBytes, kDataBytes);
+      const auto there = std::span(disk_.bytes).subspan(place * kGuardedBytes, kGuardedBytes);
       all = std::all_of(there.begin(), there.end(),
                         [&](std::byte each) { return each == std::byte{fill}; });
     });
@@ -187,7 +187,7 @@ class LateWriterOnAWire : public ::testing::TestWithParam<std::tuple<const char*
     while (!condition()) std::this_thread::yield();
   }
 
-  static constexpr size_t kBufferBytes = 3 * kDataBytes;
+  static constexpr size_t kBufferBytes = 3 * kGuardedBytes;
   std::unique_ptr<base::Host> host_ = make_host();
   Thread client_thread_{*host_, "client"};
   Thread server_thread_{*host_, "server"};
@@ -204,12 +204,12 @@ class LateWriterOnAWire : public ::testing::TestWithParam<std::tuple<const char*
 
 TEST_P(LateWriterOnAWire, ReachesTheDiskOnlyWhereChunksAreOpen) {
   const ChunkGuard guard = std::get<1>(GetParam());
-  for (size_t i = 0; i < 3; ++i) std::memset(buffer(i), static_cast<int>(0xa0 + i), kDataBytes);
+  for (size_t i = 0; i < 3; ++i) std::memset(buffer(i), static_cast<int>(0xa0 + i), kGuardedBytes);
   Write first, second;
   submit(first, 0);
   wait_until([&] { return disk_.arrived == 1; });
   EXPECT_EQ(disk_.guards, std::vector<ChunkGuard>{guard});
-  client_thread_.on([&] { client_device_->late(buffer(2), kDataBytes); });
+  client_thread_.on([&] { client_device_->late(buffer(2), kGuardedBytes); });
   if (guard == ChunkGuard::kWindows) wait_until([&] { return client_.lost == 1; });
   // By the same queue pair or the next one: what was written late is over when this is there.
   submit(second, 1);

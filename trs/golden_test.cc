@@ -24,8 +24,8 @@ using base::GoldenMessage;
 using base::read_golden;
 
 constexpr uint32_t kQueueDepth = 512;
-constexpr uint32_t kChunkBytes = 128 * 1024;
-constexpr uint32_t kMaxIoBytes = 126976;
+constexpr uint32_t kGoldenChunkBytes = 128 * 1024;
+constexpr uint32_t kGoldenMaxIoBytes = 126976;
 
 const std::string kFolders[] = {"rtrs/always_invalidate_n", "rtrs/always_invalidate_y"};
 
@@ -149,7 +149,7 @@ TEST(LinuxGolden, ItsInfoExchangeIsOurs) {
   for_each("info_rsp", [](const GoldenMessage& golden) {
     std::vector<ChunkRegion> chunks(kQueueDepth);
     size_t regions = 0;
-    auto parsed = parse_info_rsp(golden.bytes, kChunkBytes, chunks, &regions);
+    auto parsed = parse_info_rsp(golden.bytes, kGoldenChunkBytes, chunks, &regions);
     ASSERT_TRUE(parsed.ok()) << parsed.error().message();
     InfoRsp head;
     head.sg_cnt = static_cast<uint16_t>(regions);
@@ -159,7 +159,7 @@ TEST(LinuxGolden, ItsInfoExchangeIsOurs) {
       SgDescriptor region;
       region.address = chunks[i].address;
       region.key = chunks[i].key;
-      region.length = static_cast<uint32_t>(each * kChunkBytes);
+      region.length = static_cast<uint32_t>(each * kGoldenChunkBytes);
       const auto bytes = bytes_of(region);
       ours.insert(ours.end(), bytes.begin(), bytes.end());
     }
@@ -194,14 +194,15 @@ ParsedRequest take_request(const GoldenMessage& golden) {
   EXPECT_EQ(codec.encode(where), golden.imm);
   // The write begins at the chunk's start if it has data, and ends with the message. Where it
   // begins else is not told: the offset is known, and the lengths that go before it.
-  std::vector<std::byte> chunk(kChunkBytes);
+  std::vector<std::byte> chunk(kGoldenChunkBytes);
   for (const size_t message_bytes : {sizeof(WriteMsg), sizeof(ReadMsg), sizeof(ReadMsg) + 16}) {
     if (where.offset_bytes + message_bytes < golden.bytes.size()) continue;
     const size_t start = where.offset_bytes + message_bytes - golden.bytes.size();
     std::copy(golden.bytes.begin(), golden.bytes.end(),
               chunk.begin() + static_cast<ptrdiff_t>(start));
     std::array<std::byte, kUserHeaderBytesMax> header;
-    const char* const wrong = parse_request(chunk, where.offset_bytes, kMaxIoBytes, header, parsed);
+    const char* const wrong =
+        parse_request(chunk, where.offset_bytes, kGoldenMaxIoBytes, header, parsed);
     if (wrong == nullptr && our_message(parsed).size() == message_bytes) return parsed;
   }
   ADD_FAILURE() << "not taken";

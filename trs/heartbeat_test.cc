@@ -11,7 +11,7 @@ using Verdict = Heartbeat::Verdict;
 constexpr HeartbeatOptions kOptions{.interval_ns = 150 * kMillisecond, .missed_max = 3};
 
 /// Checks at each interval.
-class HeartbeatTest : public testing::Test {
+class HeartbeatTest : public ::testing::Test {
  protected:
   /// `sent_`: a request or an answer at each interval.
   Verdict next(uint64_t received, uint64_t lateness_ns = 0, uint64_t bytes = 0) {

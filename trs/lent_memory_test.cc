@@ -12,10 +12,10 @@ using base::kMillisecond;
 using ::testing::HasSubstr;
 
 /// How a use of memory went.
-struct Asked {
+struct AskedOf {
   std::optional<base::Status> end;
 };
-base::Task<void> ask(ServerSession& session, const vhca::Mr& memory, Asked& asked) {
+base::Task<void> ask(ServerSession& session, const vhca::Mr& memory, AskedOf& asked) {
   base::Status status = co_await session.use_memory(memory);
   asked.end = std::move(status);
 }
@@ -39,7 +39,7 @@ class LentMemoryTest : public MultipathRig,
   std::unique_ptr<vhca::Mr> lend() {
     return std::move(*server->server->register_memory(store.bytes.data(), store.bytes.size()));
   }
-  void use(const vhca::Mr& memory, Asked& asked) {
+  void use(const vhca::Mr& memory, AskedOf& asked) {
     server->home().spawn(ask(session(), memory, asked));
     server->home().wake();
   }
@@ -67,7 +67,7 @@ TEST_P(LentMemoryTest, IsThereOnEachPathThatCarriesARead) {
     client->home().wake();
     world.run_for(round * kMillisecond / 2);  // from well before the path has come back to after it
     auto fresh = lend();
-    Asked asked;
+    AskedOf asked;
     use(*fresh, asked);
     ASSERT_TRUE(until([&] { return asked.end.has_value(); }));
     ASSERT_TRUE(asked.end->ok()) << asked.end->error().message();
@@ -86,7 +86,7 @@ TEST_P(LentMemoryTest, ThatIsUsedWhileAPathIsAwayDoesNotKeepItAway) {
   std::vector<std::unique_ptr<vhca::Mr>> used;
   const auto use_one_more = [&] {
     used.push_back(lend());
-    Asked asked;
+    AskedOf asked;
     use(*used.back(), asked);
     EXPECT_TRUE(until([&] { return asked.end.has_value(); }));
     const bool granted = asked.end->ok();
@@ -109,7 +109,7 @@ TEST_P(LentMemoryTest, ThatIsUsedWhileAPathIsAwayDoesNotKeepItAway) {
 TEST_P(LentMemoryTest, IsNotWaitedForOnAPathThatEnds) {
   world.timing().work_min_ns = world.timing().work_max_ns = 500 * kMillisecond;
   const auto fresh = lend();
-  Asked asked;
+  AskedOf asked;
   use(*fresh, asked);
   world.run_for(100 * kMillisecond);
   ASSERT_FALSE(asked.end.has_value());
@@ -123,14 +123,14 @@ TEST_P(LentMemoryTest, IsNotWaitedForOnAPathThatEnds) {
 TEST_P(LentMemoryTest, ThatIsTakenBackWhileItIsRegisteredIsUsedByNobody) {
   world.timing().work_min_ns = world.timing().work_max_ns = 100 * kMillisecond;
   auto fresh = lend();
-  Asked asked;
+  AskedOf asked;
   use(*fresh, asked);
   world.run_for(10 * kMillisecond);
   fresh.reset();
   ASSERT_TRUE(until([&] { return asked.end.has_value(); }));
   EXPECT_EQ(asked.end->code(), base::Errc::kCanceled);
   fresh = lend();  // in the same slot, while the worker has the former one
-  Asked again;
+  AskedOf again;
   use(*fresh, again);
   ASSERT_TRUE(until([&] { return again.end.has_value(); }));
   EXPECT_TRUE(again.end->ok());
@@ -144,7 +144,7 @@ TEST_P(LentMemoryTest, TakesNoMoreThanHalfOfTheDevicesRegistrations) {
   std::vector<base::Errc> ends;
   for (int i = 0; i < 600; ++i) {
     lent.push_back(lend());
-    Asked asked;
+    AskedOf asked;
     use(*lent.back(), asked);
     ASSERT_TRUE(until([&] { return asked.end.has_value(); }));
     ends.push_back(asked.end->code());
@@ -159,7 +159,7 @@ TEST_P(LentMemoryTest, TakesNoMoreThanHalfOfTheDevicesRegistrations) {
   read_some();
   // What is given back is there for others.
   lent.front().reset();
-  Asked asked;
+  AskedOf asked;
   use(*lent.back(), asked);
   ASSERT_TRUE(until([&] { return asked.end.has_value(); }));
   EXPECT_TRUE(asked.end->ok());

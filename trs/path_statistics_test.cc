@@ -11,16 +11,16 @@ namespace {
 using base::kMicrosecond;
 using testing::Io;
 
-constexpr size_t kReactors = 2;
-constexpr uint64_t kReads = 37, kWrites = 11, kRefused = 3;  // of each reactor
-constexpr uint32_t kReadBytes = 8192, kWriteBytes = 4096;
+constexpr size_t kCountedReactors = 2;
+constexpr uint64_t kCountedReads = 37, kCountedWrites = 11, kRefused = 3;  // of each reactor
+constexpr uint32_t kCountedReadBytes = 8192, kCountedWriteBytes = 4096;
 
 /// Told to the client for whichever thread asks.
 unsigned processor_now = 0;
 
 class PathStatistics : public testing::MultipathRig {
  protected:
-  PathStatistics() : MultipathRig(kReactors) {}
+  PathStatistics() : MultipathRig(kCountedReactors) {}
   void run(Direction direction, uint32_t bytes, size_t reactor, uint32_t fail_errno = 0) {
     client->used = 0;
     const auto io = client->make_io(direction, 0, bytes);
@@ -30,19 +30,22 @@ class PathStatistics : public testing::MultipathRig {
     EXPECT_EQ(io->status == base::Errc::kOk, fail_errno == 0);
   }
   void run_all() {
-    for (size_t reactor = 0; reactor < kReactors; ++reactor) {
-      for (uint64_t i = 0; i < kReads; ++i) run(Direction::kRead, kReadBytes, reactor);
-      for (uint64_t i = 0; i < kWrites; ++i) run(Direction::kWrite, kWriteBytes, reactor);
-      for (uint64_t i = 0; i < kRefused; ++i) run(Direction::kRead, kReadBytes, reactor, EIO);
+    for (size_t reactor = 0; reactor < kCountedReactors; ++reactor) {
+      for (uint64_t i = 0; i < kCountedReads; ++i)
+        run(Direction::kRead, kCountedReadBytes, reactor);
+      for (uint64_t i = 0; i < kCountedWrites; ++i)
+        run(Direction::kWrite, kCountedWriteBytes, reactor);
+      for (uint64_t i = 0; i < kRefused; ++i)
+        run(Direction::kRead, kCountedReadBytes, reactor, EIO);
     }
   }
   /// Client's or server's: both have these members.
   template <typename Counts>
   static void expect_all_of_it(const Counts& counts) {
-    EXPECT_EQ(counts.reads, kReads);
-    EXPECT_EQ(counts.read_bytes, kReads * kReadBytes);
-    EXPECT_EQ(counts.writes, kWrites);
-    EXPECT_EQ(counts.write_bytes, kWrites * kWriteBytes);
+    EXPECT_EQ(counts.reads, kCountedReads);
+    EXPECT_EQ(counts.read_bytes, kCountedReads * kCountedReadBytes);
+    EXPECT_EQ(counts.writes, kCountedWrites);
+    EXPECT_EQ(counts.write_bytes, kCountedWrites * kCountedWriteBytes);
     EXPECT_EQ(counts.errors, kRefused);
   }
   template <typename Counts>
@@ -64,14 +67,14 @@ TEST_F(PathStatistics, AreExactByPathAndConnectionAtBothEnds) {
   const auto theirs = server->server->sessions()[0]->path_statistics();
   ASSERT_EQ(theirs.size(), 2u);
   for (size_t path = 0; path < 2; ++path) {
-    ASSERT_EQ(ours[path].connections.size(), kReactors + 1);
-    ASSERT_EQ(theirs[path].size(), kReactors + 1);
-    for (size_t cid = 0; cid <= kReactors; ++cid) {
+    ASSERT_EQ(ours[path].connections.size(), kCountedReactors + 1);
+    ASSERT_EQ(theirs[path].size(), kCountedReactors + 1);
+    for (size_t cid = 0; cid <= kCountedReactors; ++cid) {
       const ConnectionStatistics& counts = ours[path].connections[cid];
       EXPECT_EQ(counts.in_flight, 0u);
       if (path == 0 && cid > 0) {
         expect_all_of_it(counts);
-        EXPECT_EQ(answers_counted(counts), kReads + kWrites + kRefused);
+        EXPECT_EQ(answers_counted(counts), kCountedReads + kCountedWrites + kRefused);
         expect_all_of_it(theirs[path][cid]);
       } else {
         expect_nothing(counts);
@@ -92,13 +95,14 @@ TEST_F(PathStatistics, CountWhatIsAnsweredOnAnotherProcessorThanItWasSentFrom) {
   };
   for (const unsigned processor : {0U, 3U}) {
     processor_now = processor;
-    for (uint64_t i = 0; i < kReads; ++i) run(Direction::kRead, kReadBytes, i % kReactors);
+    for (uint64_t i = 0; i < kCountedReads; ++i)
+      run(Direction::kRead, kCountedReadBytes, i % kCountedReactors);
   }
   EXPECT_EQ(moved(), 0u);
-  for (uint64_t i = 0; i < kReads; ++i) {
+  for (uint64_t i = 0; i < kCountedReads; ++i) {
     client->used = 0;
-    const auto io = client->make_io(Direction::kRead, 0, kReadBytes);
-    client->submit(*io, i % kReactors);
+    const auto io = client->make_io(Direction::kRead, 0, kCountedReadBytes);
+    client->submit(*io, i % kCountedReactors);
     ++processor_now;
     ASSERT_TRUE(until([&] { return io->done; }));
     EXPECT_EQ(moved(), i + 1);

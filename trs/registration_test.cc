@@ -267,12 +267,15 @@ TEST_P(SlowOverTcp, AServerThatStandsStillIsWaitedForAsLong) {
   EXPECT_TRUE(until([this] { return connected(); }, 10 * kSecond)) << told();
 }
 
-constexpr ChunkGuard kGuards[] = {ChunkGuard::kNone, ChunkGuard::kCopy, ChunkGuard::kWindows};
+constexpr ChunkGuard kRegisteredGuards[] = {ChunkGuard::kNone, ChunkGuard::kCopy,
+                                            ChunkGuard::kWindows};
 const auto guard_name = [](const auto& each) { return std::string(to_string(each.param)); };
-INSTANTIATE_TEST_SUITE_P(Guard, SlowRegistration, ::testing::ValuesIn(kGuards), guard_name);
+INSTANTIATE_TEST_SUITE_P(Guard, SlowRegistration, ::testing::ValuesIn(kRegisteredGuards),
+                         guard_name);
 INSTANTIATE_TEST_SUITE_P(Guard, SlowOverTcp, ::testing::Values(ChunkGuard::kNone), guard_name);
-INSTANTIATE_TEST_SUITE_P(Guard, SlowToComeBack, ::testing::ValuesIn(kGuards), guard_name);
-INSTANTIATE_TEST_SUITE_P(Guard, SlowRegistrationAtTheEnd, ::testing::ValuesIn(kGuards), guard_name);
+INSTANTIATE_TEST_SUITE_P(Guard, SlowToComeBack, ::testing::ValuesIn(kRegisteredGuards), guard_name);
+INSTANTIATE_TEST_SUITE_P(Guard, SlowRegistrationAtTheEnd, ::testing::ValuesIn(kRegisteredGuards),
+                         guard_name);
 
 }  // namespace
 }  // namespace braid::trs::testing

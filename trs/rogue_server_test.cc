@@ -11,7 +11,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr uint32_t kAuth = wire::kFeatureAuthentication;
+constexpr uint32_t kRogueAuth = wire::kFeatureAuthentication;
 
 class RogueServer final : public RawPeer {
  public:
@@ -20,7 +20,7 @@ class RogueServer final : public RawPeer {
     answer.max_io_size = 16u << 10;
     answer.max_hdr_size = 16u << 10;
     answer.braid_magic = wire::kBraidMagic;
-    answer.braid_features = kAllFeatures | kAuth;
+    answer.braid_features = kAllFeatures | kRogueAuth;
     listener = std::move(*device->listen(home(), {kServerIp, kPort}, 16));
     task = accept_loop();
     task.start();

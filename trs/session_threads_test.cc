@@ -40,7 +40,7 @@ class StoreUser final : public ServerUser {
 };
 
 /// Writes its block and reads it back, `rounds` times; waits for permits with others.
-struct Lane : PermitWaiter {
+struct SessionLane : PermitWaiter {
   ClientRequest request;
   ClientQueue* queue = nullptr;
   uint64_t block = 0;
@@ -54,10 +54,10 @@ struct Lane : PermitWaiter {
     request.user_header = std::as_bytes(std::span(&block, 1));
     request.context = this;
     PermitWaiter::context = this;
-    permit_free = [](PermitWaiter& self) { static_cast<Lane*>(self.context)->submit(); };
+    permit_free = [](PermitWaiter& self) { static_cast<SessionLane*>(self.context)->submit(); };
     request.direction = Direction::kWrite;
     request.done = [](ClientRequest& self, Errc status) {
-      static_cast<Lane*>(self.context)->step(status);
+      static_cast<SessionLane*>(self.context)->step(status);
     };
     write();
   }
@@ -121,7 +121,7 @@ class SessionThreads : public ::testing::TestWithParam<std::tuple<size_t, size_t
     ASSERT_LE(reactor_of.size(), kBlocks);
     running_ = static_cast<unsigned>(reactor_of.size());
     for (size_t i = 0; i < reactor_of.size(); ++i) {
-      auto lane = std::make_unique<Lane>();
+      auto lane = std::make_unique<SessionLane>();
       lane->queue = &session_->queue(reactor_of[i]);
       lane->block = i;
       lane->rounds = rounds;
@@ -139,7 +139,7 @@ class SessionThreads : public ::testing::TestWithParam<std::tuple<size_t, size_t
   }
 
   StoreUser user_;
-  std::vector<std::unique_ptr<Lane>> lanes_;
+  std::vector<std::unique_ptr<SessionLane>> lanes_;
   std::atomic<unsigned> running_{0};
 };
 

@@ -154,8 +154,9 @@ TEST_P(PathComesBackInParts, AndLeavesNothingBehind) {
   expect_nothing_left_behind();
 }
 
-constexpr ChunkGuard kGuards[] = {ChunkGuard::kNone, ChunkGuard::kCopy, ChunkGuard::kWindows};
-INSTANTIATE_TEST_SUITE_P(Guard, PathComesBackInParts, ::testing::ValuesIn(kGuards),
+constexpr ChunkGuard kShortageGuards[] = {ChunkGuard::kNone, ChunkGuard::kCopy,
+                                          ChunkGuard::kWindows};
+INSTANTIATE_TEST_SUITE_P(Guard, PathComesBackInParts, ::testing::ValuesIn(kShortageGuards),
                          [](const auto& each) { return std::string(to_string(each.param)); });
 
 /// Of two paths one goes on while the other one cannot be made.

@@ -24,7 +24,7 @@ using base::Errc;
 using testing::TestProcess;
 
 constexpr uint32_t kPage = 4096;
-constexpr uint32_t kBytes = 4 * kPage;
+constexpr uint32_t kServerBytes = 4 * kPage;
 
 class QuietUser final : public SessionUser {
  public:
@@ -46,9 +46,9 @@ void stop_in_fault(int) {
   BRAID_ASSERT(::read(port_pipe, &port, sizeof(port)) == sizeof(port));
   TestProcess process;
   const auto domain = std::move(*Domain::create(*process.device));
-  const auto memory = std::move(*process.host->create_segment(kBytes, "test"));
+  const auto memory = std::move(*process.host->create_segment(kServerBytes, "test"));
   const auto mr =
-      std::move(*domain->register_memory(memory->data(), kBytes, IBV_ACCESS_LOCAL_WRITE));
+      std::move(*domain->register_memory(memory->data(), kServerBytes, IBV_ACCESS_LOCAL_WRITE));
   QuietUser user;
   ClientOptions options;
   options.session_name = "stopped";
@@ -58,7 +58,7 @@ void stop_in_fault(int) {
   BRAID_ASSERT(opened.ok());
   ClientRequest request;
   request.direction = Direction::kWrite;
-  request.data = {mr.get(), memory->data(), kBytes};
+  request.data = {mr.get(), memory->data(), kServerBytes};
   request.done = [](ClientRequest&, Errc) {};
   request.permit = (*opened)->queue(0).acquire();
   closed_page = memory->data() + 2 * size_t{kPage};
@@ -70,7 +70,7 @@ void stop_in_fault(int) {
   for (;;) ::pause();
 }
 
-class CountingUser final : public ServerUser {
+class CountingServer final : public ServerUser {
  public:
   void session_opened(ServerSession&) override { ++opened; }
   void session_closed(ServerSession&) override { ++closed; }
@@ -137,7 +137,7 @@ class StoppedClient : public ::testing::TestWithParam<ChunkGuard> {
   pid_t pid_ = -1;
   int port_pipe_ = -1;
   std::optional<TestProcess> process_;
-  CountingUser user_;
+  CountingServer user_;
   std::unique_ptr<Server> server_;
 };
 

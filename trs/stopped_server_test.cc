@@ -19,7 +19,7 @@ namespace {
 using base::Errc;
 using testing::TestProcess;
 
-constexpr uint32_t kBytes = 4096;
+constexpr uint32_t kSessionBytes = 4096;
 
 /// One block in memory.
 class BlockUser final : public ServerUser {
@@ -35,7 +35,7 @@ class BlockUser final : public ServerUser {
   }
 
  private:
-  std::array<std::byte, kBytes> block_{};
+  std::array<std::byte, kSessionBytes> block_{};
 };
 
 /// Serves until it is killed; writes its port into the pipe.
@@ -55,7 +55,7 @@ class BlockUser final : public ServerUser {
   ::_exit(0);
 }
 
-class CountingUser final : public SessionUser {
+class CountingSession final : public SessionUser {
  public:
   base::Task<base::Status> reconnected() override { co_return base::Status(); }
   void disconnected(const base::Error& why) override { losses.push_back(why.message()); }
@@ -100,10 +100,10 @@ class StoppedServer : public ::testing::Test {
 TEST_F(StoppedServer, IsNoticedByHeartbeatsAndRequestsGoOnWhenItDoes) {
   TestProcess process;
   const auto domain = std::move(*Domain::create(*process.device));
-  const auto memory = std::move(*process.host->create_segment(kBytes, "test"));
+  const auto memory = std::move(*process.host->create_segment(kSessionBytes, "test"));
   const auto mr = std::move(*domain->register_memory(
-      memory->data(), kBytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE));
-  CountingUser user;
+      memory->data(), kSessionBytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE));
+  CountingSession user;
   ClientOptions options;
   options.session_name = "stopped";
   options.server = {"127.0.0.1", port_};
@@ -117,7 +117,7 @@ TEST_F(StoppedServer, IsNoticedByHeartbeatsAndRequestsGoOnWhenItDoes) {
   const auto submit = [&](Direction direction) {
     outcome.reset();
     request.direction = direction;
-    request.data = {mr.get(), memory->data(), kBytes};
+    request.data = {mr.get(), memory->data(), kSessionBytes};
     request.context = &outcome;
     request.done = [](ClientRequest& self, Errc status) {
       *static_cast<std::optional<Errc>*>(self.context) = status;
@@ -129,7 +129,7 @@ TEST_F(StoppedServer, IsNoticedByHeartbeatsAndRequestsGoOnWhenItDoes) {
 
   for (int round = 0; round < 2; ++round) {
     const auto stamp = static_cast<int>(0x30 + round);
-    std::memset(memory->data(), stamp, kBytes);
+    std::memset(memory->data(), stamp, kSessionBytes);
     stop();
     const size_t before = user.losses.size();
     submit(Direction::kWrite);
@@ -138,11 +138,11 @@ TEST_F(StoppedServer, IsNoticedByHeartbeatsAndRequestsGoOnWhenItDoes) {
     go_on();
     ASSERT_TRUE(process.run_until([&] { return outcome.has_value(); }));
     EXPECT_EQ(*outcome, Errc::kOk);
-    std::memset(memory->data(), 0, kBytes);
+    std::memset(memory->data(), 0, kSessionBytes);
     submit(Direction::kRead);
     ASSERT_TRUE(process.run_until([&] { return outcome.has_value(); }));
     EXPECT_EQ(*outcome, Errc::kOk);
-    EXPECT_EQ(memory->data()[kBytes - 1], static_cast<std::byte>(stamp));
+    EXPECT_EQ(memory->data()[kSessionBytes - 1], static_cast<std::byte>(stamp));
   }
   process.reactor->run_until_done(session->close());
 }
@@ -153,7 +153,7 @@ TEST_F(StoppedServer, ItsLossIsToldBeforeRequestsComeBack) {
   TestProcess process;
   const auto held_up = std::move(*base::Reactor::create(*process.host, {}));
   const auto domain = std::move(*Domain::create(*process.device));
-  CountingUser user;
+  CountingSession user;
   ClientOptions options;
   options.session_name = "told";
   options.server = {"127.0.0.1", port_};

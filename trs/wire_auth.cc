@@ -13,7 +13,7 @@ using base::make_error;
 
 /// A message of exactly its length and type. SENDs lie in memory of our own: nobody changes them.
 template <typename T>
-base::Result<T> take(std::span<const std::byte> bytes, std::string_view what) {
+base::Result<T> take_auth(std::span<const std::byte> bytes, std::string_view what) {
   T message;
   if (bytes.size() != sizeof(T)) {
     return make_error(Errc::kProtocol, "{} of {} bytes; it has {}", what, bytes.size(), sizeof(T));
@@ -34,7 +34,7 @@ bool all_zero(const Bytes& bytes) {
 
 template <typename T>
 base::Result<T> take_reserved(std::span<const std::byte> bytes, std::string_view what) {
-  BRAID_TRY(const T message, take<T>(bytes, what));
+  BRAID_TRY(const T message, take_auth<T>(bytes, what));
   if (all_zero(message.reserved)) return message;
   return make_error(Errc::kProtocol, "{} with reserved bytes that are not zero", what);
 }
@@ -42,7 +42,7 @@ base::Result<T> take_reserved(std::span<const std::byte> bytes, std::string_view
 }  // namespace
 
 base::Result<AuthBegin> parse_auth_begin(std::span<const std::byte> message) {
-  BRAID_TRY(const AuthBegin begin, take<AuthBegin>(message, "the beginning of a proof"));
+  BRAID_TRY(const AuthBegin begin, take_auth<AuthBegin>(message, "the beginning of a proof"));
   if (begin.algorithm != kHmacSha256) {
     return make_error(Errc::kProtocol, "a proof by algorithm {}; {} is known",
                       uint16_t{begin.algorithm}, kHmacSha256);
@@ -66,7 +66,7 @@ base::Result<AuthProof> parse_auth_proof(std::span<const std::byte> message) {
 }
 
 base::Result<AuthResult> parse_auth_result(std::span<const std::byte> message) {
-  BRAID_TRY(const AuthResult result, take<AuthResult>(message, "the result of a proof"));
+  BRAID_TRY(const AuthResult result, take_auth<AuthResult>(message, "the result of a proof"));
   const int value = static_cast<int16_t>(uint16_t{result.error});
   if (value > 0 || (value < 0 && !all_zero(result.proof))) {
     return make_error(Errc::kProtocol, "the result of a proof with error {}{}", value,

@@ -233,7 +233,7 @@ TEST(Wire, InfoAnswerMustCoverAllChunksExactly) {
 }
 
 /// A chunk of 4 KiB with a request in it.
-class Request : public testing::Test {
+class Request : public ::testing::Test {
  protected:
   void place(size_t offset, std::initializer_list<uint8_t> values) { put(chunk_, offset, values); }
   const char* parse(uint32_t offset, uint32_t max_io_bytes = 2048) {

@@ -11,7 +11,7 @@ using soft::inhost::Party;
 using soft::inhost::PartyOptions;
 using soft::inhost::WireKind;
 
-constexpr uint32_t kBytes = 64;
+constexpr uint32_t kProcessBytes = 64;
 constexpr uint32_t kReceives = 8;
 constexpr size_t kReceiveAt = 64 * 1024;
 constexpr size_t kCounterAt = 512 * 1024;
@@ -43,7 +43,7 @@ class ConformanceProcesses : public testing::TestWithParam<Way> {
     tell(party.listen());
     party.make_qp();
     for (uint32_t i = 0; i < kReceives; ++i) {
-      if (party.post_recv(i, kReceiveAt + i * kBytes, kBytes) != 0) return 2;
+      if (party.post_recv(i, kReceiveAt + i * kProcessBytes, kProcessBytes) != 0) return 2;
     }
     if (!party.accept().ok()) return 3;
     uint32_t received = 0;
@@ -108,14 +108,14 @@ class ConformanceProcesses : public testing::TestWithParam<Way> {
 };
 
 TEST_P(ConformanceProcesses, APeerThatIsKilledIsNoticedAndEverythingCompletes) {
-  ASSERT_EQ(client->post_recv(71, 0, kBytes), 0);
+  ASSERT_EQ(client->post_recv(71, 0, kProcessBytes), 0);
   for (uint32_t i = 0; i < kReceives; ++i) {
-    ASSERT_EQ(client->post_send(IBV_WR_SEND, i, 0, kBytes), 0);
+    ASSERT_EQ(client->post_send(IBV_WR_SEND, i, 0, kProcessBytes), 0);
     expect(i, IBV_WC_SUCCESS);
   }
   // Waits for a receive that never comes.
-  ASSERT_EQ(client->post_send(IBV_WR_SEND, 20, 0, kBytes), 0);
-  ASSERT_EQ(client->post_send(IBV_WR_RDMA_WRITE, 21, 0, kBytes), 0);
+  ASSERT_EQ(client->post_send(IBV_WR_SEND, 20, 0, kProcessBytes), 0);
+  ASSERT_EQ(client->post_send(IBV_WR_RDMA_WRITE, 21, 0, kProcessBytes), 0);
   ASSERT_TRUE(quiet_for(5 * base::kMillisecond));
   server.signal(SIGKILL);
   ASSERT_TRUE(client->run_until([&] { return told; }));
@@ -136,11 +136,11 @@ TEST_P(ConformanceProcesses, APeerThatIsStoppedLosesNothing) {
   Sge sge{};
   const SendWr add = add_one(2, sge);
   const SendWr* bad = nullptr;
-  std::memset(client->buffer.data(), 0x5a, kBytes);
-  ASSERT_EQ(client->post_send(IBV_WR_RDMA_WRITE, 1, 0, kBytes, 4096), 0);
+  std::memset(client->buffer.data(), 0x5a, kProcessBytes);
+  ASSERT_EQ(client->post_send(IBV_WR_RDMA_WRITE, 1, 0, kProcessBytes, 4096), 0);
   ASSERT_EQ(client->qp->post_send(&add, &bad), 0);
-  ASSERT_EQ(client->post_send(IBV_WR_RDMA_READ, 3, 8192, kBytes, 4096), 0);
-  ASSERT_EQ(client->post_send(IBV_WR_SEND, 4, 0, kBytes), 0);
+  ASSERT_EQ(client->post_send(IBV_WR_RDMA_READ, 3, 8192, kProcessBytes, 4096), 0);
+  ASSERT_EQ(client->post_send(IBV_WR_SEND, 4, 0, kProcessBytes), 0);
   if (GetParam().moves_without_peer) {
     for (uint64_t i = 1; i <= 4; ++i) expect(i, IBV_WC_SUCCESS);
     EXPECT_EQ(client->buffer[8192], std::byte{0x5a});
@@ -166,11 +166,11 @@ TEST_P(ConformanceProcesses, APeerThatIsStoppedLosesNothing) {
 
 TEST_P(ConformanceProcesses, AMessageWithoutReceiveWaitsForAPeerThatIsStopped) {
   for (uint32_t i = 0; i < kReceives; ++i) {
-    ASSERT_EQ(client->post_send(IBV_WR_SEND, i, 0, kBytes), 0);
+    ASSERT_EQ(client->post_send(IBV_WR_SEND, i, 0, kProcessBytes), 0);
     expect(i, IBV_WC_SUCCESS);
   }
   stop_server();
-  ASSERT_EQ(client->post_send(IBV_WR_SEND, 20, 0, kBytes), 0);
+  ASSERT_EQ(client->post_send(IBV_WR_SEND, 20, 0, kProcessBytes), 0);
   EXPECT_TRUE(quiet_for(2 * kRetryNs));
   EXPECT_FALSE(told);
   client->drop();
@@ -184,7 +184,7 @@ TEST_P(ConformanceProcesses, APeerThatIsKilledWhileItIsStoppedIsNoticed) {
   ASSERT_TRUE(quiet_for(base::kMillisecond));
   server.signal(SIGKILL);
   ASSERT_TRUE(client->run_until([&] { return told; }));
-  ASSERT_EQ(client->post_send(IBV_WR_RDMA_WRITE, 1, 0, kBytes), 0);
+  ASSERT_EQ(client->post_send(IBV_WR_RDMA_WRITE, 1, 0, kProcessBytes), 0);
   const std::optional<Wc> wc = client->next();
   ASSERT_TRUE(wc.has_value());
   EXPECT_TRUE(wc->status == IBV_WC_RETRY_EXC_ERR || wc->status == IBV_WC_WR_FLUSH_ERR);

@@ -10,7 +10,7 @@
 namespace braid::vhca::conformance {
 namespace {
 
-constexpr size_t kInbox = 512 << 10;  // where the server's receives lie in its buffer
+constexpr size_t kSrqInbox = 512 << 10;  // where the server's receives lie in its buffer
 
 class ConformanceSrq : public Pair {
  protected:
@@ -61,7 +61,7 @@ TEST_P(ConformanceSrq, EachMessageTakesTheOldestReceive) {
   connect({}, with_srq());
   const uint32_t lengths[] = {8, 48, 49, 3000, 100'000, 0};
   for (uint64_t i = 0; i < std::size(lengths); ++i) {
-    ASSERT_EQ(post_recv(server, 70 + i, kInbox, 128 << 10), 0);
+    ASSERT_EQ(post_recv(server, 70 + i, kSrqInbox, 128 << 10), 0);
   }
   for (uint64_t i = 0; i < std::size(lengths); ++i) {
     fill(client, 0, lengths[i], static_cast<int>(i));
@@ -72,7 +72,7 @@ TEST_P(ConformanceSrq, EachMessageTakesTheOldestReceive) {
     EXPECT_EQ(received.opcode, IBV_WC_RECV);
     EXPECT_EQ(received.byte_len, lengths[i]);
     EXPECT_EQ(received.qp_num, server.qp->number());
-    EXPECT_TRUE(same(client, 0, server, kInbox, lengths[i])) << lengths[i];
+    EXPECT_TRUE(same(client, 0, server, kSrqInbox, lengths[i])) << lengths[i];
     const Wc sent = next_sent(client);
     EXPECT_EQ(sent.status, IBV_WC_SUCCESS);
     EXPECT_EQ(sent.wr_id, i);
@@ -82,7 +82,7 @@ TEST_P(ConformanceSrq, EachMessageTakesTheOldestReceive) {
 
 TEST_P(ConformanceSrq, AStreamOfMessagesGoesThroughFewReceives) {
   connect({}, with_srq(3));
-  for (uint64_t i = 0; i < 3; ++i) ASSERT_EQ(post_recv(server, i, kInbox + i * 64, 64), 0);
+  for (uint64_t i = 0; i < 3; ++i) ASSERT_EQ(post_recv(server, i, kSrqInbox + i * 64, 64), 0);
   constexpr uint64_t kMessages = 300;
   uint64_t posted = 0;
   for (uint64_t i = 0; i < kMessages; ++i) {
@@ -95,7 +95,7 @@ TEST_P(ConformanceSrq, AStreamOfMessagesGoesThroughFewReceives) {
     ASSERT_EQ(received.status, IBV_WC_SUCCESS);
     ASSERT_EQ(received.imm_data, i);
     ASSERT_EQ(received.wr_id, i % 3);
-    ASSERT_EQ(post_recv(server, i % 3, kInbox + i % 3 * 64, 64), 0);
+    ASSERT_EQ(post_recv(server, i % 3, kSrqInbox + i % 3 * 64, 64), 0);
     ASSERT_EQ(next_sent(client).wr_id, i);
   }
   EXPECT_TRUE(quiet(server));
@@ -103,7 +103,7 @@ TEST_P(ConformanceSrq, AStreamOfMessagesGoesThroughFewReceives) {
 
 TEST_P(ConformanceSrq, QpsShareTheReceives) {
   connect_two(with_srq());
-  for (uint64_t i = 0; i < 40; ++i) ASSERT_EQ(post_recv(server, i, kInbox, 64), 0);
+  for (uint64_t i = 0; i < 40; ++i) ASSERT_EQ(post_recv(server, i, kSrqInbox, 64), 0);
   for (uint64_t i = 0; i < 20; ++i) {
     ASSERT_EQ(send(client, i, 8), 0);
     ASSERT_EQ(send(client_b, i, 8), 0);
@@ -126,11 +126,11 @@ TEST_P(ConformanceSrq, QpsShareTheReceives) {
 
 TEST_P(ConformanceSrq, AnIdleQpHoldsNoReceives) {
   connect_two(with_srq());
-  ASSERT_EQ(post_recv(server, 1, kInbox, 64), 0);
+  ASSERT_EQ(post_recv(server, 1, kSrqInbox, 64), 0);
   ASSERT_EQ(send(client, 1, 8), 0);
   EXPECT_EQ(next_received(server).wr_id, 1u);
   for (uint64_t i = 2; i < 6; ++i) {
-    ASSERT_EQ(post_recv(server, i, kInbox, 64), 0);
+    ASSERT_EQ(post_recv(server, i, kSrqInbox, 64), 0);
     ASSERT_EQ(send(client_b, i, 8), 0);
     EXPECT_EQ(next_received(server_b).wr_id, i);
   }
@@ -168,7 +168,7 @@ TEST_P(ConformanceSrq, AnEmptyQueueIsReceiverNotReady) {
   connect_two(with_srq(), rnr_retries(0));
   ASSERT_EQ(send(client, 1, 8), 0);
   EXPECT_EQ(next_sent(client).status, IBV_WC_RNR_RETRY_EXC_ERR);
-  ASSERT_EQ(post_recv(server, 71, kInbox, 64), 0);
+  ASSERT_EQ(post_recv(server, 71, kSrqInbox, 64), 0);
   EXPECT_TRUE(quiet(server)) << "a message that failed was received";
   ASSERT_EQ(send(client_b, 2, 8), 0);
   EXPECT_EQ(next_received(server_b).wr_id, 71u);
@@ -191,7 +191,7 @@ TEST_P(ConformanceSrq, RnrRetriesAreCountedAnewForEachMessage) {
     ASSERT_EQ(send(client, i, 8), 0);
     const uint64_t until_ns = rig->now_ns() + kRnrTimerNs / 2;
     run_until([&] { return rig->now_ns() >= until_ns; });
-    ASSERT_EQ(post_recv(server, i, kInbox, 64), 0);
+    ASSERT_EQ(post_recv(server, i, kSrqInbox, 64), 0);
     ASSERT_EQ(next_sent(client).status, IBV_WC_SUCCESS) << i;
   }
 }
@@ -205,12 +205,12 @@ TEST_P(ConformanceSrq, NothingOvertakesAMessageThatWaitsForAReceive) {
             0);
   EXPECT_TRUE(quiet(client));
   EXPECT_EQ(server.buffer[8192], std::byte{0}) << "a write overtook a send";
-  ASSERT_EQ(post_recv(server, 71, kInbox, 64), 0);
+  ASSERT_EQ(post_recv(server, 71, kSrqInbox, 64), 0);
   EXPECT_EQ(next_sent(client).wr_id, 1u);
   EXPECT_EQ(next_sent(client).wr_id, 2u);
   EXPECT_TRUE(quiet(client));
   EXPECT_EQ(server.buffer[16384], std::byte{0}) << "a write with immediate came before a receive";
-  ASSERT_EQ(post_recv(server, 72, kInbox, 64), 0);
+  ASSERT_EQ(post_recv(server, 72, kSrqInbox, 64), 0);
   EXPECT_EQ(next_sent(client).wr_id, 3u);
   EXPECT_EQ(next_received(server).wr_id, 71u);
   EXPECT_EQ(next_received(server).wr_id, 72u);
@@ -221,7 +221,7 @@ TEST_P(ConformanceSrq, AReceiveThatComesLateWakesAStalledSender) {
   for (uint64_t i = 0; i < 10; ++i) ASSERT_EQ(send(client, i, i % 2 == 0 ? 8 : 40'000), 0);
   EXPECT_TRUE(quiet(client));
   for (uint64_t i = 0; i < 10; ++i) {
-    ASSERT_EQ(post_recv(server, i, kInbox, 64 << 10), 0);
+    ASSERT_EQ(post_recv(server, i, kSrqInbox, 64 << 10), 0);
     EXPECT_EQ(next_received(server).wr_id, i);
     EXPECT_EQ(next_sent(client).wr_id, i);
   }
@@ -231,9 +231,9 @@ TEST_P(ConformanceSrq, AReceiveThatComesLateWakesAStalledSender) {
 
 TEST_P(ConformanceSrq, TheLengthIsThatOfTheReceiveTaken) {
   connect_two(with_srq());
-  ASSERT_EQ(post_recv(server, 71, kInbox, 64), 0);
-  ASSERT_EQ(post_recv(server, 72, kInbox, 8), 0);
-  ASSERT_EQ(post_recv(server, 73, kInbox, 64), 0);
+  ASSERT_EQ(post_recv(server, 71, kSrqInbox, 64), 0);
+  ASSERT_EQ(post_recv(server, 72, kSrqInbox, 8), 0);
+  ASSERT_EQ(post_recv(server, 73, kSrqInbox, 64), 0);
   ASSERT_EQ(send(client, 1, 32), 0);
   ASSERT_EQ(send(client, 2, 32), 0);
   ASSERT_EQ(send(client, 3, 32), 0);
@@ -250,7 +250,7 @@ TEST_P(ConformanceSrq, TheLengthIsThatOfTheReceiveTaken) {
 
 TEST_P(ConformanceSrq, AReceiveThatMayNotBeWrittenFailsItsMessage) {
   connect({}, with_srq());
-  Sge sge{server.address(kInbox), 64, server.mr->lkey ^ (1u << 30)};
+  Sge sge{server.address(kSrqInbox), 64, server.mr->lkey ^ (1u << 30)};
   ASSERT_EQ(post(server, RecvWr{71, nullptr, &sge, 1}), 0);
   ASSERT_EQ(send(client, 1, 32), 0);
   EXPECT_EQ(next_sent(client).status, IBV_WC_REM_OP_ERR);
@@ -287,7 +287,7 @@ TEST_P(ConformanceSrq, ReceivesAreOfTheProtectionDomainOfTheQueue) {
 
 TEST_P(ConformanceSrq, ARefusedWriteTakesNoReceive) {
   connect_two(with_srq());
-  ASSERT_EQ(post_recv(server, 71, kInbox, 64), 0);
+  ASSERT_EQ(post_recv(server, 71, kSrqInbox, 64), 0);
   SendWr wr = work(client, server, IBV_WR_RDMA_WRITE_WITH_IMM, 1, 0, 64, 8192);
   wr.wr.rdma.rkey ^= 1u << 31;
   ASSERT_EQ(post_send(client, wr), 0);
@@ -301,7 +301,7 @@ TEST_P(ConformanceSrq, ARefusedWriteTakesNoReceive) {
 
 TEST_P(ConformanceSrq, AQpInErrorLeavesTheReceivesAndTells) {
   connect_two(with_srq());
-  for (uint64_t i = 0; i < 3; ++i) ASSERT_EQ(post_recv(server, i, kInbox, 64), 0);
+  for (uint64_t i = 0; i < 3; ++i) ASSERT_EQ(post_recv(server, i, kSrqInbox, 64), 0);
   ASSERT_EQ(send(client, 1, 32), 0);
   EXPECT_EQ(next_received(server).wr_id, 0u);
   EXPECT_TRUE(no_events());
@@ -319,12 +319,12 @@ TEST_P(ConformanceSrq, AQpInErrorLeavesTheReceivesAndTells) {
 
 TEST_P(ConformanceSrq, ADestroyedQpLeavesTheReceives) {
   connect_two(with_srq());
-  ASSERT_EQ(post_recv(server, 71, kInbox, 64), 0);
+  ASSERT_EQ(post_recv(server, 71, kSrqInbox, 64), 0);
   ASSERT_EQ(send(client, 1, 32), 0);
   // The message may or may not be taken by now; its receive is not lost with it.
   server.connection.reset();
   server.qp.reset();
-  ASSERT_EQ(post_recv(server, 72, kInbox, 64), 0);
+  ASSERT_EQ(post_recv(server, 72, kSrqInbox, 64), 0);
   ASSERT_EQ(send(client_b, 2, 32), 0);
   const uint64_t taken = next_received(server_b).wr_id;
   EXPECT_TRUE(taken == 71 || taken == 72) << taken;
@@ -345,7 +345,7 @@ TEST_P(ConformanceSrq, AQpWithSharedReceivesTakesNoneOfItsOwn) {
 
 TEST_P(ConformanceSrq, TheLimitTellsOncePerArming) {
   connect({}, with_srq());
-  for (uint64_t i = 0; i < 6; ++i) ASSERT_EQ(post_recv(server, i, kInbox, 64), 0);
+  for (uint64_t i = 0; i < 6; ++i) ASSERT_EQ(post_recv(server, i, kSrqInbox, 64), 0);
   ASSERT_TRUE(set_limit(4).ok());
   EXPECT_EQ(server.srq->query().srq_limit, 4u);
   ASSERT_EQ(send(client, 0, 8), 0);
@@ -371,7 +371,7 @@ TEST_P(ConformanceSrq, TheLimitTellsOncePerArming) {
 
 TEST_P(ConformanceSrq, ALimitThatIsReachedAlreadyTellsAtOnce) {
   connect({}, with_srq());
-  ASSERT_EQ(post_recv(server, 1, kInbox, 64), 0);
+  ASSERT_EQ(post_recv(server, 1, kSrqInbox, 64), 0);
   ASSERT_TRUE(set_limit(2).ok());
   EXPECT_EQ(next_event(kServer).type, IBV_EVENT_SRQ_LIMIT_REACHED);
   EXPECT_TRUE(no_events());
@@ -380,7 +380,7 @@ TEST_P(ConformanceSrq, ALimitThatIsReachedAlreadyTellsAtOnce) {
 // An armed limit is never above what is posted, and so below what the queue may shrink to.
 TEST_P(ConformanceSrq, ItDoesNotShrinkBelowItsLimit) {
   connect({}, with_srq(16));
-  for (uint64_t i = 0; i < 8; ++i) ASSERT_EQ(post_recv(server, i, kInbox, 64), 0);
+  for (uint64_t i = 0; i < 8; ++i) ASSERT_EQ(post_recv(server, i, kSrqInbox, 64), 0);
   ASSERT_TRUE(set_limit(6).ok());
   EXPECT_EQ(set_max_wr(5).code(), base::Errc::kInvalid);
   EXPECT_EQ(server.srq->query().srq_limit, 6u);
@@ -402,8 +402,8 @@ TEST_P(ConformanceSrq, ItHoldsWhatItWasMadeFor) {
   connect({}, with_srq(4, 2));
   EXPECT_EQ(server.srq->query().max_wr, 4u);
   EXPECT_EQ(server.srq->query().max_sge, 2u);
-  for (uint64_t i = 0; i < 4; ++i) ASSERT_EQ(post_recv(server, i, kInbox, 64), 0);
-  EXPECT_EQ(post_recv(server, 4, kInbox, 64), ENOMEM);
+  for (uint64_t i = 0; i < 4; ++i) ASSERT_EQ(post_recv(server, i, kSrqInbox, 64), 0);
+  EXPECT_EQ(post_recv(server, 4, kSrqInbox, 64), ENOMEM);
   Sge sges[3] = {};
   EXPECT_EQ(post(server, RecvWr{5, nullptr, sges, 3}), EINVAL);
   EXPECT_EQ(set_max_wr(3).code(), base::Errc::kInvalid);
@@ -412,8 +412,8 @@ TEST_P(ConformanceSrq, ItHoldsWhatItWasMadeFor) {
   EXPECT_EQ(server.srq->modify({}, 1 << 5).code(), base::Errc::kInvalid);
   ASSERT_TRUE(set_max_wr(7).ok());
   EXPECT_EQ(server.srq->query().max_wr, 7u);
-  for (uint64_t i = 4; i < 7; ++i) ASSERT_EQ(post_recv(server, i, kInbox, 64), 0);
-  EXPECT_EQ(post_recv(server, 7, kInbox, 64), ENOMEM);
+  for (uint64_t i = 4; i < 7; ++i) ASSERT_EQ(post_recv(server, i, kSrqInbox, 64), 0);
+  EXPECT_EQ(post_recv(server, 7, kSrqInbox, 64), ENOMEM);
   for (uint64_t i = 0; i < 7; ++i) {
     ASSERT_EQ(send(client, i, 8), 0);
     EXPECT_EQ(next_received(server).wr_id, i);
@@ -441,7 +441,7 @@ TEST_P(ConformanceSrq, AMessageWakesWhoSleeps) {
     client = End{};
     server = End{};
     connect({}, options);
-    ASSERT_EQ(post_recv(server, 71, kInbox, 64 << 10), 0);
+    ASSERT_EQ(post_recv(server, 71, kSrqInbox, 64 << 10), 0);
     server.recv_cq->arm(solicited_only);
     SendWr wr = work(client, server, IBV_WR_SEND, 1, 0, 40'000);
     wr.send_flags |= IBV_SEND_SOLICITED;
@@ -468,7 +468,7 @@ TEST_P(ConformanceSrq, AnAnswerWakesTheSender) {
   ASSERT_EQ(send(client, 1, 8), 0);
   Wc received[1];
   int count = 0;
-  ASSERT_EQ(post_recv(server, 71, kInbox, 64), 0);
+  ASSERT_EQ(post_recv(server, 71, kSrqInbox, 64), 0);
   Cq* told = nullptr;
   EXPECT_TRUE(rig->run_until([&] {
     if (count == 0) count = server.recv_cq->poll(received);

@@ -17,14 +17,14 @@
 namespace braid::base {
 namespace {
 
-constexpr size_t kBlock = 4096;
+constexpr size_t kUringBlock = 4096;
 
 struct AlignedDelete {
   void operator()(std::byte* p) const { std::free(p); }
 };
 using Buffer = std::unique_ptr<std::byte[], AlignedDelete>;
 Buffer make_buffer(size_t size_bytes, uint8_t fill = 0) {
-  Buffer buffer(static_cast<std::byte*>(std::aligned_alloc(kBlock, size_bytes)));
+  Buffer buffer(static_cast<std::byte*>(std::aligned_alloc(kUringBlock, size_bytes)));
   std::memset(buffer.get(), fill, size_bytes);
   return buffer;
 }
@@ -70,24 +70,24 @@ class UringTest : public testing::Test {
 TEST_F(UringTest, ReadsBackWhatWasWrittenDirectAndThroughTheCache) {
   for (const bool direct : {true, false}) {
     auto file = make_and_open(1 << 20, direct);
-    const Buffer out = make_buffer(8 * kBlock, 0x5a);
-    const Buffer in = make_buffer(8 * kBlock);
-    EXPECT_EQ(run(*file, IoOpcode::kWrite, 4 * kBlock, 8 * kBlock, out.get()), Errc::kOk);
+    const Buffer out = make_buffer(8 * kUringBlock, 0x5a);
+    const Buffer in = make_buffer(8 * kUringBlock);
+    EXPECT_EQ(run(*file, IoOpcode::kWrite, 4 * kUringBlock, 8 * kUringBlock, out.get()), Errc::kOk);
     EXPECT_EQ(run(*file, IoOpcode::kFlush, 0, 0), Errc::kOk);
-    EXPECT_EQ(run(*file, IoOpcode::kRead, 4 * kBlock, 8 * kBlock, in.get()), Errc::kOk);
-    EXPECT_EQ(std::memcmp(out.get(), in.get(), 8 * kBlock), 0);
+    EXPECT_EQ(run(*file, IoOpcode::kRead, 4 * kUringBlock, 8 * kUringBlock, in.get()), Errc::kOk);
+    EXPECT_EQ(std::memcmp(out.get(), in.get(), 8 * kUringBlock), 0);
   }
 }
 
 TEST_F(UringTest, ForcedUnitAccessWritesLikeAnyOther) {
   auto file = make_and_open(1 << 20);
-  const Buffer out = make_buffer(kBlock, 0x33);
-  const Buffer in = make_buffer(kBlock);
+  const Buffer out = make_buffer(kUringBlock, 0x33);
+  const Buffer in = make_buffer(kUringBlock);
   IoOp op;
-  set(op, *file, IoOpcode::kWrite, 0, kBlock, out.get()).force_unit_access = true;
+  set(op, *file, IoOpcode::kWrite, 0, kUringBlock, out.get()).force_unit_access = true;
   EXPECT_EQ(run(op), Errc::kOk);
-  EXPECT_EQ(run(*file, IoOpcode::kRead, 0, kBlock, in.get()), Errc::kOk);
-  EXPECT_EQ(std::memcmp(out.get(), in.get(), kBlock), 0);
+  EXPECT_EQ(run(*file, IoOpcode::kRead, 0, kUringBlock, in.get()), Errc::kOk);
+  EXPECT_EQ(std::memcmp(out.get(), in.get(), kUringBlock), 0);
 }
 
 TEST_F(UringTest, DiscardGivesSpaceBackAndWriteZeroesKeepsIt) {
@@ -102,46 +102,47 @@ TEST_F(UringTest, DiscardGivesSpaceBackAndWriteZeroesKeepsIt) {
       EXPECT_EQ(::stat((scratch / "disk").c_str(), &info), 0);
       return static_cast<uint64_t>(info.st_blocks) * 512;
     };
-    const Buffer data = make_buffer(64 * kBlock, 0x77);
-    const Buffer zeroes = make_buffer(64 * kBlock);
+    const Buffer data = make_buffer(64 * kUringBlock, 0x77);
+    const Buffer zeroes = make_buffer(64 * kUringBlock);
     for (const IoOpcode opcode : {IoOpcode::kWriteZeroes, IoOpcode::kDiscard}) {
-      EXPECT_EQ(run(*file, IoOpcode::kWrite, 0, 64 * kBlock, data.get()), Errc::kOk);
-      EXPECT_EQ(run(*file, opcode, 16 * kBlock, 16 * kBlock), Errc::kOk);
+      EXPECT_EQ(run(*file, IoOpcode::kWrite, 0, 64 * kUringBlock, data.get()), Errc::kOk);
+      EXPECT_EQ(run(*file, opcode, 16 * kUringBlock, 16 * kUringBlock), Errc::kOk);
       EXPECT_EQ(run(*file, IoOpcode::kFlush, 0, 0), Errc::kOk);
-      EXPECT_GE(blocks(), (opcode == IoOpcode::kDiscard ? 48 : 64) * kBlock) << beneath;
+      EXPECT_GE(blocks(), (opcode == IoOpcode::kDiscard ? 48 : 64) * kUringBlock) << beneath;
       if (opcode == IoOpcode::kDiscard) {
-        EXPECT_LT(blocks(), 64 * kBlock) << beneath;
+        EXPECT_LT(blocks(), 64 * kUringBlock) << beneath;
       }
-      const Buffer in = make_buffer(64 * kBlock, 1);
-      EXPECT_EQ(run(*file, IoOpcode::kRead, 0, 64 * kBlock, in.get()), Errc::kOk);
-      EXPECT_EQ(std::memcmp(in.get(), data.get(), 16 * kBlock), 0);
-      EXPECT_EQ(std::memcmp(in.get() + 16 * kBlock, zeroes.get(), 16 * kBlock), 0);
-      EXPECT_EQ(std::memcmp(in.get() + 32 * kBlock, data.get(), 32 * kBlock), 0);
+      const Buffer in = make_buffer(64 * kUringBlock, 1);
+      EXPECT_EQ(run(*file, IoOpcode::kRead, 0, 64 * kUringBlock, in.get()), Errc::kOk);
+      EXPECT_EQ(std::memcmp(in.get(), data.get(), 16 * kUringBlock), 0);
+      EXPECT_EQ(std::memcmp(in.get() + 16 * kUringBlock, zeroes.get(), 16 * kUringBlock), 0);
+      EXPECT_EQ(std::memcmp(in.get() + 32 * kUringBlock, data.get(), 32 * kUringBlock), 0);
     }
   }
 }
 
 TEST_F(UringTest, RefusesWhatCannotSucceedAndNeverInsideSubmit) {
-  auto file = make_and_open(16 * kBlock);
-  const Buffer buffer = make_buffer(4 * kBlock);
-  EXPECT_EQ(run(*file, IoOpcode::kRead, 15 * kBlock, 2 * kBlock, buffer.get()), Errc::kOutOfRange);
-  EXPECT_EQ(run(*file, IoOpcode::kWrite, UINT64_MAX - 511, kBlock, buffer.get()),
+  auto file = make_and_open(16 * kUringBlock);
+  const Buffer buffer = make_buffer(4 * kUringBlock);
+  EXPECT_EQ(run(*file, IoOpcode::kRead, 15 * kUringBlock, 2 * kUringBlock, buffer.get()),
             Errc::kOutOfRange);
-  EXPECT_EQ(run(*file, IoOpcode::kDiscard, 16 * kBlock, 1), Errc::kOutOfRange);
-  EXPECT_EQ(run(*file, IoOpcode::kRead, 0, kBlock, nullptr), Errc::kInvalid);
+  EXPECT_EQ(run(*file, IoOpcode::kWrite, UINT64_MAX - 511, kUringBlock, buffer.get()),
+            Errc::kOutOfRange);
+  EXPECT_EQ(run(*file, IoOpcode::kDiscard, 16 * kUringBlock, 1), Errc::kOutOfRange);
+  EXPECT_EQ(run(*file, IoOpcode::kRead, 0, kUringBlock, nullptr), Errc::kInvalid);
   EXPECT_EQ(run(*file, IoOpcode::kRead, 0, 0, buffer.get()), Errc::kOk);
   if (file->info().direct) {
-    EXPECT_EQ(run(*file, IoOpcode::kRead, 1, kBlock, buffer.get()), Errc::kInvalid);
+    EXPECT_EQ(run(*file, IoOpcode::kRead, 1, kUringBlock, buffer.get()), Errc::kInvalid);
     EXPECT_EQ(run(*file, IoOpcode::kRead, 0, 100, buffer.get()), Errc::kInvalid);
-    EXPECT_EQ(run(*file, IoOpcode::kRead, 0, kBlock, buffer.get() + 1), Errc::kInvalid);
+    EXPECT_EQ(run(*file, IoOpcode::kRead, 0, kUringBlock, buffer.get() + 1), Errc::kInvalid);
   }
   auto read_only = open(folder.path(), "disk", {.read_only = true});
-  EXPECT_EQ(run(*read_only, IoOpcode::kWrite, 0, kBlock, buffer.get()), Errc::kReadOnly);
-  EXPECT_EQ(run(*read_only, IoOpcode::kRead, 0, kBlock, buffer.get()), Errc::kOk);
+  EXPECT_EQ(run(*read_only, IoOpcode::kWrite, 0, kUringBlock, buffer.get()), Errc::kReadOnly);
+  EXPECT_EQ(run(*read_only, IoOpcode::kRead, 0, kUringBlock, buffer.get()), Errc::kOk);
 
   bool done = false;
   IoOp op;
-  set(op, *file, IoOpcode::kRead, 17 * kBlock, kBlock, buffer.get());
+  set(op, *file, IoOpcode::kRead, 17 * kUringBlock, kUringBlock, buffer.get());
   op.context = &done;
   op.done = [](IoOp& o, Errc) { *static_cast<bool*>(o.context) = true; };
   reactor->io().submit(op);
@@ -153,44 +154,44 @@ TEST_F(UringTest, RefusesWhatCannotSucceedAndNeverInsideSubmit) {
 }
 
 TEST_F(UringTest, AFileThatShrankAnswersOutOfRange) {
-  auto file = make_and_open(16 * kBlock);
-  std::filesystem::resize_file(folder / "disk", 2 * kBlock);
-  const Buffer buffer = make_buffer(4 * kBlock);
-  EXPECT_EQ(run(*file, IoOpcode::kRead, 0, 4 * kBlock, buffer.get()), Errc::kOutOfRange)
+  auto file = make_and_open(16 * kUringBlock);
+  std::filesystem::resize_file(folder / "disk", 2 * kUringBlock);
+  const Buffer buffer = make_buffer(4 * kUringBlock);
+  EXPECT_EQ(run(*file, IoOpcode::kRead, 0, 4 * kUringBlock, buffer.get()), Errc::kOutOfRange)
       << "a short read is continued, and the rest is not there";
 }
 
 TEST_F(UringTest, WhatIsLeftOfAShortTransferIsAskedForWhereItBelongs) {
-  auto file = make_and_open(16 * kBlock);
-  const Buffer buffer = make_buffer(4 * kBlock);
+  auto file = make_and_open(16 * kUringBlock);
+  const Buffer buffer = make_buffer(4 * kUringBlock);
   for (const IoOpcode opcode : {IoOpcode::kRead, IoOpcode::kWrite}) {
     IoOp op;
-    set(op, *file, opcode, 8 * kBlock, 4 * kBlock, buffer.get());
-    ASSERT_EQ(advance_io(op, kBlock), IoProgress::kAgain);
+    set(op, *file, opcode, 8 * kUringBlock, 4 * kUringBlock, buffer.get());
+    ASSERT_EQ(advance_io(op, kUringBlock), IoProgress::kAgain);
     io_uring_sqe sqe{};
     prepare_io(op, sqe);
-    EXPECT_EQ(sqe.addr, reinterpret_cast<uintptr_t>(buffer.get() + kBlock));
-    EXPECT_EQ(sqe.off, 9 * kBlock);
-    EXPECT_EQ(sqe.len, 3 * kBlock);
+    EXPECT_EQ(sqe.addr, reinterpret_cast<uintptr_t>(buffer.get() + kUringBlock));
+    EXPECT_EQ(sqe.off, 9 * kUringBlock);
+    EXPECT_EQ(sqe.len, 3 * kUringBlock);
   }
 }
 
 TEST_F(UringTest, BurstsLargerThanTheRingAllCompleteOnce) {
   static constexpr size_t kCount = 3000;
-  auto file = make_and_open(kCount * kBlock);
-  const Buffer data = make_buffer(kCount * kBlock);
+  auto file = make_and_open(kCount * kUringBlock);
+  const Buffer data = make_buffer(kCount * kUringBlock);
   for (size_t i = 0; i < kCount; ++i) {
-    std::memset(data.get() + i * kBlock, static_cast<int>(i % 251), kBlock);
+    std::memset(data.get() + i * kUringBlock, static_cast<int>(i % 251), kUringBlock);
   }
-  const Buffer back = make_buffer(kCount * kBlock);
+  const Buffer back = make_buffer(kCount * kUringBlock);
   for (const IoOpcode opcode : {IoOpcode::kWrite, IoOpcode::kRead}) {
     std::vector<int> completions(kCount, 0);
     std::vector<IoOp> ops(kCount);
     size_t finished = 0;
     for (size_t i = 0; i < kCount; ++i) {
       IoOp& op = ops[i];
-      set(op, *file, opcode, i * kBlock, kBlock,
-          (opcode == IoOpcode::kWrite ? data : back).get() + i * kBlock);
+      set(op, *file, opcode, i * kUringBlock, kUringBlock,
+          (opcode == IoOpcode::kWrite ? data : back).get() + i * kUringBlock);
       op.context = &completions[i];
       op.done = [](IoOp& o, Errc status) {
         EXPECT_EQ(status, Errc::kOk);
@@ -205,7 +206,7 @@ TEST_F(UringTest, BurstsLargerThanTheRingAllCompleteOnce) {
     for (const int count : completions) finished += count == 1;
     EXPECT_EQ(finished, kCount);
   }
-  EXPECT_EQ(std::memcmp(data.get(), back.get(), kCount * kBlock), 0);
+  EXPECT_EQ(std::memcmp(data.get(), back.get(), kCount * kUringBlock), 0);
 }
 
 /// From here on the kernel kills this process at any call but exit.
@@ -250,12 +251,12 @@ TEST_F(UringTest, AnIdleTurnMakesNoSystemCall) {
 }
 
 TEST_F(UringTest, AReactorThatOnlySpinsSeesCompletionsAndEvents) {
-  auto file = make_and_open(64 * kBlock);
-  const Buffer buffer = make_buffer(kBlock, 1);
+  auto file = make_and_open(64 * kUringBlock);
+  const Buffer buffer = make_buffer(kUringBlock, 1);
   auto event = host->create_event();
   bool read = false, woken = false;
   IoOp op;
-  set(op, *file, IoOpcode::kRead, 0, kBlock, buffer.get());
+  set(op, *file, IoOpcode::kRead, 0, kUringBlock, buffer.get());
   op.context = &read;
   op.done = [](IoOp& o, Errc status) { *static_cast<bool*>(o.context) = status == Errc::kOk; };
   Watch watch;

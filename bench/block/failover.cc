@@ -12,7 +12,7 @@
 namespace braid::bench {
 namespace {
 
-constexpr int kStartMs = 60'000;
+constexpr int kFailoverStartMs = 60'000;
 constexpr int kRunMs = 120'000;
 constexpr uint64_t kStoreBytes = 64 << 20;
 constexpr unsigned kPorts = 2;
@@ -166,7 +166,7 @@ class BraidFailover : public Candidate {
                                             .port_faults = true}));
     BRAID_TRY(Process filler, Process::call(bench.interrupts, bench.cpus.client,
                                             [&](Channel& channel) { fill(channel); }));
-    BRAID_TRY(const auto filled, filler.receive(kStartMs));
+    BRAID_TRY(const auto filled, filler.receive(kFailoverStartMs));
     return base::ok_status();
   }
 

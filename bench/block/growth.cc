@@ -13,8 +13,8 @@
 namespace braid::bench {
 namespace {
 
-constexpr int kStartMs = 120'000;
-constexpr uint64_t kStoreBytes = 16 << 20;
+constexpr int kGrowthStartMs = 120'000;
+constexpr uint64_t kGrowthStoreBytes = 16 << 20;
 
 /// All that one client has mapped.
 class Mapped {
@@ -84,7 +84,7 @@ class GrowthCandidate : public Candidate {
     if (bench.options.quick) count_ = std::min(count_, 10u);
     ServeOptions options{.sessions_max = 2 * count_ + 16};
     for (unsigned i = 0; i < count_; ++i)
-      options.stores.push_back({fmt::format("disk{}", i), kStoreBytes, StoreKind::kNull});
+      options.stores.push_back({fmt::format("disk{}", i), kGrowthStoreBytes, StoreKind::kNull});
     BRAID_TRY(server_, start_server(bench, options));
     return base::ok_status();
   }
@@ -96,7 +96,7 @@ class GrowthCandidate : public Candidate {
           channel.send(to_json(
               measure_(mapped, count_, server_->process.pid(), block_workload(bench.options))));
         }));
-    BRAID_TRY(const auto message, client.receive(kStartMs));
+    BRAID_TRY(const auto message, client.receive(kGrowthStartMs));
     return sample_from_json(message);
   }
 
@@ -135,7 +135,7 @@ Sample read_last(Mapped& mapped, unsigned count, pid_t server, const BlockWorklo
   };
   Random random(2);
   const auto operation = [&] {
-    request.offset_bytes = random.below(kStoreBytes / kBlockBytes) * kBlockBytes;
+    request.offset_bytes = random.below(kGrowthStoreBytes / kBlockBytes) * kBlockBytes;
     done = false;
     remote.submit(request);
     while (!done) {

@@ -6,8 +6,8 @@
 namespace braid::bench {
 namespace {
 
-constexpr int kStartMs = 60'000;
-constexpr uint64_t kStoreBytes = 1 << 20;
+constexpr int kIdleStartMs = 60'000;
+constexpr uint64_t kIdleStoreBytes = 1 << 20;
 
 std::string export_name(unsigned index) {
   return fmt::format("disk{}", index);
@@ -23,7 +23,7 @@ class BraidIdle : public Candidate {
 
   base::Status prepare(Bench& bench) override {
     std::vector<Store> stores;
-    for (unsigned i = 0; i < devices_; ++i) stores.push_back({export_name(i), kStoreBytes});
+    for (unsigned i = 0; i < devices_; ++i) stores.push_back({export_name(i), kIdleStoreBytes});
     BRAID_TRY(server_, start_server(bench, {.stores = stores}));
     return base::ok_status();
   }
@@ -35,7 +35,7 @@ class BraidIdle : public Candidate {
               Process::call(bench.interrupts, bench.cpus.client, [&](Channel& channel) {
                 channel.send(to_json(Sample{.value = percent_of_core(settle_ms, idle_ms)}));
               }));
-    BRAID_TRY(const auto message, client.receive(kStartMs));
+    BRAID_TRY(const auto message, client.receive(kIdleStartMs));
     return sample_from_json(message);
   }
 

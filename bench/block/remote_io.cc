@@ -7,7 +7,7 @@
 namespace braid::bench {
 namespace {
 
-constexpr int kStartMs = 60'000;
+constexpr int kRemoteStartMs = 60'000;
 constexpr int kFillMs = 120'000;
 constexpr int kEndMs = 62'000;
 constexpr double kFloodTimes = 3;  // as many as the client that is measured
@@ -54,7 +54,7 @@ class BraidRemoteIo : public Candidate {
                   be_neighbour(channel, io_.beside, server_->port, way_.wire, io_.idle_sessions,
                                count_);
                 }));
-      BRAID_TRY(const auto begun, other->receive(kStartMs));
+      BRAID_TRY(const auto begun, other->receive(kRemoteStartMs));
     }
     const uint64_t before = count_.get();
     BRAID_TRY(Process client,
@@ -68,7 +68,7 @@ class BraidRemoteIo : public Candidate {
     BRAID_TRY(const auto message,
               stops ? receive_beside_stopped(bench, client, *other) : client.receive(kEndMs));
     if (other && !other->running()) {
-      BRAID_TRY(const auto nothing, other->receive(kStartMs));
+      BRAID_TRY(const auto nothing, other->receive(kRemoteStartMs));
     }
     BRAID_TRY(const Sample sample, sample_from_json(message));
     BRAID_CHECK(check_flood(count_.get() - before, sample, sizes));

@@ -7,11 +7,12 @@
 namespace braid::bench {
 namespace {
 
-constexpr uint32_t kMiB = 1 << 20;
+constexpr uint32_t kRemoteMiB = 1 << 20;
 constexpr BlockWork kRead{}, kWrite{.write = true};
 constexpr BlockWork kDeepRead{.depth = 32}, kDeepWrite{.write = true, .depth = 32};
-constexpr BlockWork kLongRead{.sequential = true, .block_bytes = kMiB, .depth = 8};
-constexpr BlockWork kLongWrite{.write = true, .sequential = true, .block_bytes = kMiB, .depth = 8};
+constexpr BlockWork kLongRead{.sequential = true, .block_bytes = kRemoteMiB, .depth = 8};
+constexpr BlockWork kLongWrite{
+    .write = true, .sequential = true, .block_bytes = kRemoteMiB, .depth = 8};
 
 RowPlan plan(const BlockWork& work, std::string_view where, double target) {
   return {.name = fmt::format("{}, {}", to_string(work), where),

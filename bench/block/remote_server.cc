@@ -37,7 +37,7 @@ std::unique_ptr<bnbd::RemoteDevice> open_export(const BraidSide& side, bnbd::Rem
 
 namespace {
 
-constexpr int kStartMs = 120'000;  // a thousand exports take their time
+constexpr int kServerStartMs = 120'000;  // a thousand exports take their time
 
 /// Sends {"port": N} and serves for as long as the process lives.
 void serve(Channel& channel, const ServeOptions& serve) {
@@ -66,7 +66,7 @@ void serve(Channel& channel, const ServeOptions& serve) {
 base::Result<ServerProcess> start_server(Bench& bench, const ServeOptions& options) {
   BRAID_TRY(Process process, Process::call(bench.interrupts, bench.cpus.server,
                                            [&](Channel& channel) { serve(channel, options); }));
-  BRAID_TRY(const auto ready, process.receive(kStartMs));
+  BRAID_TRY(const auto ready, process.receive(kServerStartMs));
   return ServerProcess{.process = std::move(process), .port = ready.at("port")};
 }
 

@@ -18,14 +18,14 @@ namespace {
   throw std::runtime_error(base::sys_error(errno, call).message());
 }
 
-class Socket {
+class OwnedSocket {
  public:
-  explicit Socket(int fd, const char* call) : fd_(fd) {
+  explicit OwnedSocket(int fd, const char* call) : fd_(fd) {
     if (fd < 0) failed(call);
   }
-  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Socket& operator=(Socket&&) = delete;
-  ~Socket() {
+  OwnedSocket(OwnedSocket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  OwnedSocket& operator=(OwnedSocket&&) = delete;
+  ~OwnedSocket() {
     if (fd_ >= 0) close(fd_);
   }
 
@@ -62,18 +62,19 @@ class Listener {
     if (getsockname(socket_.fd(), address(), &address_length_) != 0) failed("getsockname");
   }
 
-  Socket accept() const {
-    return without_delay(Socket(accept4(socket_.fd(), nullptr, nullptr, SOCK_CLOEXEC), "accept"));
+  OwnedSocket accept() const {
+    return without_delay(
+        OwnedSocket(accept4(socket_.fd(), nullptr, nullptr, SOCK_CLOEXEC), "accept"));
   }
-  Socket connect() {
-    Socket socket(::socket(family_, SOCK_STREAM | SOCK_CLOEXEC, 0), "socket");
+  OwnedSocket connect() {
+    OwnedSocket socket(::socket(family_, SOCK_STREAM | SOCK_CLOEXEC, 0), "socket");
     if (::connect(socket.fd(), address(), address_length_) != 0) failed("connect");
     return without_delay(std::move(socket));
   }
 
  private:
   sockaddr* address() { return reinterpret_cast<sockaddr*>(&address_); }
-  Socket without_delay(Socket socket) const {
+  OwnedSocket without_delay(OwnedSocket socket) const {
     const int one = 1;
     if (family_ == AF_INET &&
         setsockopt(socket.fd(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one) != 0)
@@ -82,7 +83,7 @@ class Listener {
   }
 
   int family_;
-  Socket socket_;
+  OwnedSocket socket_;
   sockaddr_storage address_{};
   socklen_t address_length_ = 0;
 };
@@ -113,7 +114,7 @@ class SocketSetUp : public Candidate {
  private:
   static void answer_each(const Listener& listener) {
     for (;;) {
-      const Socket socket = listener.accept();
+      const OwnedSocket socket = listener.accept();
       for (uint64_t number = 0; socket.receive(number);) socket.send(number);
     }
   }
@@ -122,7 +123,7 @@ class SocketSetUp : public Candidate {
     for (uint64_t i = 0; i < count; ++i) {
       const uint64_t begin_ns = clock_ns();
       {
-        const Socket socket = listener.connect();
+        const OwnedSocket socket = listener.connect();
         socket.send(i);
         uint64_t back = 0;
         if (!socket.receive(back) || back != i) throw std::runtime_error("a wrong answer");
@@ -141,8 +142,8 @@ class SocketSetUp : public Candidate {
 
 void tcp_there_and_back(benchmark::State& state) {
   Listener listener(SocketKind::kTcp);
-  const Socket here = listener.connect();
-  const Socket there = listener.accept();
+  const OwnedSocket here = listener.connect();
+  const OwnedSocket there = listener.accept();
   uint64_t number = 0;
   for (auto _ : state) {
     here.send(++number);

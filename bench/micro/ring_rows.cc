@@ -12,14 +12,14 @@ namespace {
 
 namespace inhost = vhca::soft::inhost;
 
-constexpr uint32_t kReceives = 128;
+constexpr uint32_t kRingReceives = 128;
 constexpr uint32_t kReceiveBytes = 4096;
 
 /// Both ends of one ring, as two processes have it.
-struct Ring {
-  Ring() { inbound.post(kReceiveBytes, true); }
+struct RingRig {
+  RingRig() { inbound.post(kReceiveBytes, true); }
 
-  inhost::Geometry geometry = inhost::Geometry::for_receives(kReceives, 64 * 1024);
+  inhost::Geometry geometry = inhost::Geometry::for_receives(kRingReceives, 64 * 1024);
   SharedPages pages{geometry.total_bytes()};
   inhost::SegmentView view{pages.data(), geometry};
   inhost::CopyMark mark;
@@ -31,7 +31,7 @@ struct Ring {
 /// `push(ring)` puts one message in; it is taken and its receive posted again.
 template <typename Push>
 void through_the_ring(benchmark::State& state, Push&& push) {
-  Ring ring;
+  RingRig ring;
   vhca::soft::Arrival arrival;
   for (auto _ : state) {
     if (ring.outbound.ready() != inhost::OutboundRing::Room::kReady) {
@@ -50,7 +50,7 @@ void through_the_ring(benchmark::State& state, Push&& push) {
 }
 
 void write_imm(benchmark::State& state) {
-  through_the_ring(state, [imm = uint32_t{0}](Ring& ring) mutable {
+  through_the_ring(state, [imm = uint32_t{0}](RingRig& ring) mutable {
     ring.outbound.push_write_imm(++imm, 4096, 8, false);
     benchmark::DoNotOptimize(ring.outbound.must_signal(false));
   });
@@ -62,7 +62,7 @@ void send(benchmark::State& state) {
   vhca::soft::Request request;
   request.length = sizeof words;
   request.pieces = {&piece, 1};
-  through_the_ring(state, [&](Ring& ring) {
+  through_the_ring(state, [&](RingRig& ring) {
     ++words[0];
     ring.outbound.push_send(request, 0);
     benchmark::DoNotOptimize(ring.outbound.must_signal(false));

@@ -6,7 +6,7 @@
 namespace braid::bench {
 namespace {
 
-constexpr int kFillMs = 120'000;
+constexpr int kFioFillMs = 120'000;
 constexpr unsigned kRampMs = 500;
 
 std::string words_of(const BlockWork& work) {
@@ -26,7 +26,7 @@ class FioJob : public Candidate {
     }
     BRAID_CHECK(target_->start(bench, block_workload(bench.options).store_bytes));
     // Pages never written read as zeroes without being copied.
-    return run_fio(bench, {"--rw=write", "--bs=1M", "--iodepth=4", "--refill_buffers"}, kFillMs);
+    return run_fio(bench, {"--rw=write", "--bs=1M", "--iodepth=4", "--refill_buffers"}, kFioFillMs);
   }
 
   base::Result<Sample> run(Bench& bench) override {

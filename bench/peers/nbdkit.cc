@@ -7,7 +7,7 @@
 namespace braid::bench {
 namespace {
 
-constexpr int kStartMs = 10'000;
+constexpr int kNbdkitStartMs = 10'000;
 constexpr int kAttempts = 3;
 
 class NbdkitMemory : public FioTarget {
@@ -54,7 +54,7 @@ class NbdkitMemory : public FioTarget {
     BRAID_TRY(server_, Process::run(bench.interrupts, command));
     // nbdkit writes the file once it accepts connections.
     for (int waited_ms = 0; !std::filesystem::exists(ready); waited_ms += 5) {
-      if (waited_ms >= kStartMs || !server_->running()) {
+      if (waited_ms >= kNbdkitStartMs || !server_->running()) {
         return base::make_error(base::Errc::kTimedOut, "nbdkit did not start: {}",
                                 last_lines(command.output_file));
       }

@@ -10,8 +10,8 @@
 namespace braid::bench {
 namespace {
 
-constexpr int kStartMs = 10'000;
-constexpr int kLookMs = 5;
+constexpr int kQemuStartMs = 10'000;
+constexpr int kQemuLookMs = 5;
 
 /// A program's first line of output, once it has ended well.
 base::Result<std::string> line_of(Bench& bench, std::vector<std::string> arguments) {
@@ -19,7 +19,7 @@ base::Result<std::string> line_of(Bench& bench, std::vector<std::string> argumen
                         .cpu = bench.cpus.server,
                         .output_file = bench.scratch.path("losetup.out")};
   BRAID_TRY(Process process, Process::run(bench.interrupts, command));
-  const base::Status status = process.wait(kStartMs);
+  const base::Status status = process.wait(kQemuStartMs);
   if (!status.ok()) {
     return status.error().with("{}: {}", command.arguments.front(),
                                last_lines(command.output_file));
@@ -36,7 +36,7 @@ class QemuFuseLoop : public FioTarget {
     if (!device_.empty()) (void)line_of(*bench_, {"losetup", "-d", device_});
     if (daemon_) {  // which unmounts when it is asked to end, not when it is killed
       ::kill(daemon_->pid(), SIGTERM);
-      (void)daemon_->wait(kStartMs);
+      (void)daemon_->wait(kQemuStartMs);
       daemon_.reset();
       (void)::umount2(file_.c_str(), MNT_DETACH);  // if it did not
     }
@@ -66,12 +66,12 @@ class QemuFuseLoop : public FioTarget {
     BRAID_TRY(daemon_, Process::run(bench.interrupts, command));
     // It is there once the file has the image's size.
     for (int waited_ms = 0; std::filesystem::file_size(file_, error) != store_bytes;
-         waited_ms += kLookMs) {
-      if (waited_ms >= kStartMs || !daemon_->running()) {
+         waited_ms += kQemuLookMs) {
+      if (waited_ms >= kQemuStartMs || !daemon_->running()) {
         return base::make_error(base::Errc::kTimedOut, "qemu-storage-daemon did not start: {}",
                                 last_lines(command.output_file));
       }
-      BRAID_CHECK(bench.interrupts.pause_ms(kLookMs));
+      BRAID_CHECK(bench.interrupts.pause_ms(kQemuLookMs));
     }
     BRAID_TRY(device_, line_of(bench, {"losetup", "-f", "--show", "--direct-io=on", file_}));
     return base::ok_status();

@@ -10,8 +10,8 @@
 namespace braid::bench {
 namespace {
 
-constexpr int kStartMs = 10'000;
-constexpr int kRunMs = 60'000;
+constexpr int kUcxStartMs = 10'000;
+constexpr int kUcxRunMs = 60'000;
 
 // By the kernel's table, since a trial connection would be taken for the client.
 bool somebody_listens(uint16_t port) {
@@ -89,7 +89,7 @@ class UcxActiveMessage : public Candidate {
         .output_file = bench.scratch.path("ucx-server.out")};
     BRAID_TRY(Process serving, Process::run(bench.interrupts, server));
     for (int waited_ms = 0; !somebody_listens(port); waited_ms += 5) {
-      if (waited_ms >= kStartMs || !serving.running()) {
+      if (waited_ms >= kUcxStartMs || !serving.running()) {
         return base::make_error(base::Errc::kTimedOut, "ucx_perftest does not listen: {}",
                                 last_lines(server.output_file));
       }
@@ -101,7 +101,7 @@ class UcxActiveMessage : public Candidate {
     client.output_file = bench.scratch.path(fmt::format("ucx-{}.out", port));
     BRAID_TRY(Process asking, Process::run(bench.interrupts, client));
     for (Process* side : {&asking, &serving}) {
-      const base::Status status = side->wait(kRunMs);
+      const base::Status status = side->wait(kUcxRunMs);
       if (!status.ok()) {
         return status.error().with("ucx_perftest: {}", last_lines(client.output_file));
       }

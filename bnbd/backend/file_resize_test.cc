@@ -12,12 +12,12 @@ namespace {
 using base::Errc;
 using test::Io;
 
-constexpr uint64_t kSize = 4 << 20;
+constexpr uint64_t kFileSize = 4 << 20;
 
 class FileResize : public testing::Test {
  protected:
   FileResize() : world_(test::calm()), machine_(world_.add_machine("m")), process_(machine_) {
-    disk_ = &machine_.add_disk("/exports/disk.img", {.size_bytes = kSize});
+    disk_ = &machine_.add_disk("/exports/disk.img", {.size_bytes = kFileSize});
     FileDeviceOptions options;
     options.root = "/exports";
     options.name = "disk.img";
@@ -49,32 +49,32 @@ class FileResize : public testing::Test {
 };
 
 TEST_F(FileResize, what_is_new_reads_as_zeroes_and_keeps_what_is_written) {
-  EXPECT_EQ(run(Io(BlockOp::kWrite, kSize, 4096, 1)), Errc::kOutOfRange);
-  ASSERT_TRUE(resize(2 * kSize).ok());
-  EXPECT_EQ(device_->info().size_bytes, 2 * kSize);
-  EXPECT_TRUE(reads_as(kSize, 65536, 0));
-  EXPECT_EQ(run(Io(BlockOp::kWrite, 2 * kSize - 4096, 4096, 1)), Errc::kOk);
-  EXPECT_TRUE(reads_as(2 * kSize - 4096, 4096, 1));
+  EXPECT_EQ(run(Io(BlockOp::kWrite, kFileSize, 4096, 1)), Errc::kOutOfRange);
+  ASSERT_TRUE(resize(2 * kFileSize).ok());
+  EXPECT_EQ(device_->info().size_bytes, 2 * kFileSize);
+  EXPECT_TRUE(reads_as(kFileSize, 65536, 0));
+  EXPECT_EQ(run(Io(BlockOp::kWrite, 2 * kFileSize - 4096, 4096, 1)), Errc::kOk);
+  EXPECT_TRUE(reads_as(2 * kFileSize - 4096, 4096, 1));
 }
 
 TEST_F(FileResize, what_was_cut_off_does_not_come_back) {
-  ASSERT_EQ(run(Io(BlockOp::kWrite, kSize - 4096, 4096, 1)), Errc::kOk);
-  ASSERT_TRUE(resize(kSize / 2).ok());
-  EXPECT_EQ(run(Io(BlockOp::kRead, kSize - 4096, 4096)), Errc::kOutOfRange);
-  ASSERT_TRUE(resize(kSize).ok());
-  EXPECT_TRUE(reads_as(kSize - 4096, 4096, 0));
+  ASSERT_EQ(run(Io(BlockOp::kWrite, kFileSize - 4096, 4096, 1)), Errc::kOk);
+  ASSERT_TRUE(resize(kFileSize / 2).ok());
+  EXPECT_EQ(run(Io(BlockOp::kRead, kFileSize - 4096, 4096)), Errc::kOutOfRange);
+  ASSERT_TRUE(resize(kFileSize).ok());
+  EXPECT_TRUE(reads_as(kFileSize - 4096, 4096, 0));
 }
 
 TEST_F(FileResize, requests_beyond_the_new_end_that_are_under_way_end_before_it_is_cut) {
   disk_->faults.slow_factor = 100;
   std::deque<Io> ios;  // more than the device takes at a time
   for (uint64_t i = 0; i < 40; ++i) {
-    ios.emplace_back(BlockOp::kWrite, kSize - (i + 1) * 4096, 4096, 1);
+    ios.emplace_back(BlockOp::kWrite, kFileSize - (i + 1) * 4096, 4096, 1);
     process_.submit(*device_, ios.back());
   }
   world_.run_for(base::kMicrosecond);
-  ASSERT_TRUE(resize(kSize / 2).ok());
-  EXPECT_EQ(disk_->current().size(), kSize / 2);
+  ASSERT_TRUE(resize(kFileSize / 2).ok());
+  EXPECT_EQ(disk_->current().size(), kFileSize / 2);
   size_t done = 0;
   for (Io& io : ios) {
     const Errc status = process_.wait(io);
@@ -86,27 +86,28 @@ TEST_F(FileResize, requests_beyond_the_new_end_that_are_under_way_end_before_it_
 
 TEST_F(FileResize, a_disk_that_hangs_keeps_the_device_as_long_as_it_is) {
   disk_->faults.stalled_until_ns = world_.now_ns() + 60 * base::kSecond;
-  Io write(BlockOp::kWrite, kSize - 4096, 4096, 1);
+  Io write(BlockOp::kWrite, kFileSize - 4096, 4096, 1);
   process_.submit(*device_, write);
   world_.run_for(base::kMicrosecond);
-  const base::Status refused = resize(kSize / 2);
+  const base::Status refused = resize(kFileSize / 2);
   EXPECT_EQ(refused.code(), Errc::kTimedOut);
-  EXPECT_EQ(device_->info().size_bytes, kSize);
+  EXPECT_EQ(device_->info().size_bytes, kFileSize);
   EXPECT_EQ(process_.wait(write), Errc::kOk);
 }
 
 TEST_F(FileResize, a_cut_that_fails_has_failed_nobodys_request) {
   disk_->faults.stalled_until_ns = world_.now_ns() + 12 * base::kSecond;
-  Io stuck(BlockOp::kWrite, kSize - 4096, 4096, 1);
+  Io stuck(BlockOp::kWrite, kFileSize - 4096, 4096, 1);
   process_.submit(*device_, stuck);
   world_.run_for(base::kMicrosecond);
   bool refused = false;
-  process_.on_reactor([&] { process_.reactor().spawn(try_resize(*device_, kSize / 2, refused)); });
+  process_.on_reactor(
+      [&] { process_.reactor().spawn(try_resize(*device_, kFileSize / 2, refused)); });
   world_.run_for(base::kSecond);
-  Io meanwhile(BlockOp::kWrite, kSize - 8192, 4096, 2);
+  Io meanwhile(BlockOp::kWrite, kFileSize - 8192, 4096, 2);
   process_.submit(*device_, meanwhile);
   world_.run_for(base::kSecond);
-  EXPECT_EQ(device_->info().size_bytes, kSize) << "who opens it now is told what holds";
+  EXPECT_EQ(device_->info().size_bytes, kFileSize) << "who opens it now is told what holds";
   EXPECT_EQ(process_.wait(meanwhile), Errc::kOk);
   EXPECT_TRUE(refused);
   EXPECT_EQ(process_.wait(stuck), Errc::kOk);
@@ -114,33 +115,33 @@ TEST_F(FileResize, a_cut_that_fails_has_failed_nobodys_request) {
 
 /// A write behind it would make the file longer again, with a hole where flushed data was.
 TEST_F(FileResize, a_cut_that_is_done_and_cannot_be_made_durable_holds) {
-  ASSERT_EQ(run(Io(BlockOp::kWrite, kSize - 4096, 4096, 1)), Errc::kOk);
+  ASSERT_EQ(run(Io(BlockOp::kWrite, kFileSize - 4096, 4096, 1)), Errc::kOk);
   disk_->faults = {.errors_per_million = 1'000'000, .sets_undurably = true};
-  EXPECT_EQ(resize(kSize / 2).code(), Errc::kIo);
+  EXPECT_EQ(resize(kFileSize / 2).code(), Errc::kIo);
   disk_->faults = {};
-  EXPECT_EQ(device_->info().size_bytes, kSize / 2);
-  EXPECT_EQ(run(Io(BlockOp::kWrite, kSize - 4096, 4096, 2)), Errc::kOutOfRange);
-  EXPECT_EQ(disk_->current().size(), kSize / 2);
+  EXPECT_EQ(device_->info().size_bytes, kFileSize / 2);
+  EXPECT_EQ(run(Io(BlockOp::kWrite, kFileSize - 4096, 4096, 2)), Errc::kOutOfRange);
+  EXPECT_EQ(disk_->current().size(), kFileSize / 2);
 }
 
 TEST_F(FileResize, sizes_that_cannot_be_are_refused_and_change_nothing) {
-  for (const uint64_t size : {uint64_t{0}, uint64_t{511}, kSize + 1, uint64_t{INT64_MAX} + 1}) {
+  for (const uint64_t size : {uint64_t{0}, uint64_t{511}, kFileSize + 1, uint64_t{INT64_MAX} + 1}) {
     EXPECT_EQ(resize(size).code(), Errc::kInvalid) << size;
   }
   disk_->faults = {.errors_per_million = 1'000'000, .error = Errc::kNoSpace};
-  const base::Status refused = resize(2 * kSize);
+  const base::Status refused = resize(2 * kFileSize);
   EXPECT_EQ(refused.code(), Errc::kNoSpace);
-  EXPECT_EQ(device_->info().size_bytes, kSize);
+  EXPECT_EQ(device_->info().size_bytes, kFileSize);
 }
 
 TEST_F(FileResize, what_others_did_to_the_size_is_noticed_when_it_is_asked_for) {
   EXPECT_FALSE(refresh());
-  disk_->resize(2 * kSize + 4096 + 512);
+  disk_->resize(2 * kFileSize + 4096 + 512);
   EXPECT_TRUE(refresh());
-  EXPECT_EQ(device_->info().size_bytes, 2 * kSize + 4096 + 512);
-  disk_->resize(kSize / 2);
+  EXPECT_EQ(device_->info().size_bytes, 2 * kFileSize + 4096 + 512);
+  disk_->resize(kFileSize / 2);
   EXPECT_TRUE(refresh());
-  EXPECT_EQ(run(Io(BlockOp::kWrite, kSize / 2, 4096, 1)), Errc::kOutOfRange);
+  EXPECT_EQ(run(Io(BlockOp::kWrite, kFileSize / 2, 4096, 1)), Errc::kOutOfRange);
   EXPECT_FALSE(refresh());
 }
 

@@ -13,7 +13,7 @@
 namespace braid::bnbd {
 namespace {
 
-constexpr uint64_t kSize = 8 << 20;
+constexpr uint64_t kLookedAtSize = 8 << 20;
 
 /// Only a size; who asks for it gets what it was, when the test lets it.
 class SlowToTell final : public base::File {
@@ -35,8 +35,8 @@ class SlowToTell final : public base::File {
   mutable std::latch tell{1};
 
  private:
-  Info info_{.size_bytes = kSize};
-  std::atomic<uint64_t> size_bytes_ = kSize;
+  Info info_{.size_bytes = kLookedAtSize};
+  std::atomic<uint64_t> size_bytes_ = kLookedAtSize;
 };
 
 base::Task<bool> turn(base::Reactor& reactor) {
@@ -55,7 +55,7 @@ TEST(SizeLook, WhatWasReadBeforeAResizeIsNotBelievedBehindIt) {
   const auto host = std::move(base::create_linux_host(quiet)).value();
   const auto reactor = std::move(base::Reactor::create(*host, {})).value();
   FileDevice::Options options;
-  options.info.size_bytes = kSize;
+  options.info.size_bytes = kLookedAtSize;
   auto scratch = host->create_segment(FileDevice::scratch_bytes(options.info), "scratch").value();
   auto file = std::make_unique<SlowToTell>();
   SlowToTell& slow = *file;
@@ -64,12 +64,13 @@ TEST(SizeLook, WhatWasReadBeforeAResizeIsNotBelievedBehindIt) {
   reactor->spawn(look(device, changed, done));
   reactor->run_until_done(turn(*reactor));
   slow.asked.wait();
-  ASSERT_TRUE(reactor->run_until_done(device.resize(kSize / 2)).ok());
+  ASSERT_TRUE(reactor->run_until_done(device.resize(kLookedAtSize / 2)).ok());
   EXPECT_FALSE(done);
   slow.tell.count_down();
   while (!done) reactor->run_until_done(turn(*reactor));
   EXPECT_FALSE(changed) << "nobody but us has changed it";
-  EXPECT_EQ(device.info().size_bytes, kSize / 2) << "a write behind it would make the file longer";
+  EXPECT_EQ(device.info().size_bytes, kLookedAtSize / 2)
+      << "a write behind it would make the file longer";
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ using base::Status;
 namespace {
 
 // Programs that look at every new device (udev's blkid) have it open for a moment.
-constexpr uint64_t kPatienceNs = 2 * base::kSecond;
+constexpr uint64_t kDetachPatienceNs = 2 * base::kSecond;
 constexpr uint64_t kRetryNs = 50 * base::kMillisecond;
 
 /// kBusy with the names of those who use the device.
@@ -114,7 +114,7 @@ base::Task<Result<Detached>> run_detach(base::Reactor& reactor, DetachSteps aske
     if (status.ok()) status = co_await offloaded<void>(reactor, remove);
     if (force || status.code() != Errc::kBusy || reactor.now_ns() >= patience_ends_ns) break;
     // From the first refusal on, however long that took: so there is a second try.
-    if (patience_ends_ns == base::kNever) patience_ends_ns = reactor.now_ns() + kPatienceNs;
+    if (patience_ends_ns == base::kNever) patience_ends_ns = reactor.now_ns() + kDetachPatienceNs;
     co_await reactor.sleep_ns(kRetryNs);
   }
   if (status.ok()) co_return Detached();

@@ -20,8 +20,8 @@ namespace braid::bnbd {
 
 namespace {
 
-constexpr size_t kStackBytes = size_t{1} << 20;
-constexpr size_t kPageBytes = 4096;
+constexpr size_t kProcessStackBytes = size_t{1} << 20;
+constexpr size_t kProcessPageBytes = 4096;
 constexpr size_t kRedZoneBytes = 256;  // a function without calls may use 128 below its frame
 
 std::string because(int sys_errno, const char* remedy) {
@@ -62,7 +62,7 @@ IoProcessStep lock_memory() {
   // Locked threads' stacks count in full: the default of 8 MiB each would be waste.
   pthread_attr_t attributes;
   ::pthread_attr_init(&attributes);
-  if (::pthread_attr_setstacksize(&attributes, kStackBytes) == 0) {
+  if (::pthread_attr_setstacksize(&attributes, kProcessStackBytes) == 0) {
     ::pthread_setattr_default_np(&attributes);
   }
   ::pthread_attr_destroy(&attributes);
@@ -116,7 +116,8 @@ __attribute__((no_sanitize("thread", "address", "undefined"))) void prefault_sta
   if (!known) return;
   // What lies below this frame is in nobody's use. Reading and writing back changes nothing.
   auto* const end = static_cast<volatile std::byte*>(__builtin_frame_address(0)) - kRedZoneBytes;
-  for (auto* at = static_cast<volatile std::byte*>(lowest); at < end; at += kPageBytes) *at = *at;
+  for (auto* at = static_cast<volatile std::byte*>(lowest); at < end; at += kProcessPageBytes)
+    *at = *at;
 }
 
 std::vector<IoProcessStep> become_io_process(const IoProcessOptions& options) {

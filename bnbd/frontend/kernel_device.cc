@@ -16,7 +16,7 @@ using base::Errc;
 namespace {
 
 constexpr unsigned kSlotsMax = 256;
-constexpr uint32_t kPageBytes = 4096;
+constexpr uint32_t kKernelPageBytes = 4096;
 
 base::Status check(const KernelDeviceOptions& options, const BlockInfo& info) {
   BRAID_CHECK(check_device_name(options.name));
@@ -28,11 +28,11 @@ base::Status check(const KernelDeviceOptions& options, const BlockInfo& info) {
                             kNbdConnectionsMax);
   }
   const uint32_t block = info.logical_block_bytes;
-  if (!std::has_single_bit(block) || block < 512 || block > kPageBytes) {
+  if (!std::has_single_bit(block) || block < 512 || block > kKernelPageBytes) {
     return base::make_error(Errc::kNotSupported,
                             "logical block of {} bytes: the kernel's devices have a power of two "
                             "from 512 to {}",
-                            block, kPageBytes);
+                            block, kKernelPageBytes);
   }
   if (info.size_bytes == 0 || info.size_bytes % block != 0 || info.size_bytes > INT64_MAX) {
     return base::make_error(Errc::kNotSupported,

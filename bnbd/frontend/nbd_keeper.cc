@@ -22,7 +22,7 @@ namespace braid::bnbd {
 namespace {
 
 // Half of each would do: glibc's own part of the thread-local storage is under 4 KiB.
-constexpr size_t kStackBytes = size_t{64} << 10;
+constexpr size_t kKeeperStackBytes = size_t{64} << 10;
 constexpr size_t kStorageBytes = size_t{64} << 10;
 constexpr char kQuit = 'q';
 
@@ -98,13 +98,13 @@ base::Result<std::unique_ptr<NbdKeeper>> NbdKeeper::start(UniqueFd socket,
   job.socket = socket.get();
   std::snprintf(job.identifier, sizeof(job.identifier), "%s", identifier.c_str());
 
-  keeper->memory_ = ::mmap(nullptr, kStackBytes + kStorageBytes, PROT_READ | PROT_WRITE,
+  keeper->memory_ = ::mmap(nullptr, kKeeperStackBytes + kStorageBytes, PROT_READ | PROT_WRITE,
                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (keeper->memory_ == MAP_FAILED) {
     keeper->memory_ = nullptr;
     return base::sys_error(errno, "map a stack");
   }
-  auto* const stack_top = static_cast<std::byte*>(keeper->memory_) + kStackBytes;
+  auto* const stack_top = static_cast<std::byte*>(keeper->memory_) + kKeeperStackBytes;
   // The thread pointer in the middle: some machines keep storage below it, some above. Its first
   // word points to itself where the machine wants that.
   std::byte* const thread_pointer = stack_top + kStorageBytes / 2;
@@ -144,7 +144,7 @@ NbdKeeper::~NbdKeeper() {
     while (::waitpid(pid_, nullptr, __WCLONE) < 0 && errno == EINTR) {
     }
   }
-  if (memory_ != nullptr) ::munmap(memory_, kStackBytes + kStorageBytes);
+  if (memory_ != nullptr) ::munmap(memory_, kKeeperStackBytes + kStorageBytes);
 }
 
 }  // namespace braid::bnbd

@@ -15,7 +15,7 @@ namespace {
 
 // Rounds of one connection in one turn, so that the others, timers and pollers get theirs.
 constexpr int kRoundsPerPoll = 4;
-constexpr int kEventsMax = 32;
+constexpr int kServerEventsMax = 32;
 // A socket is tried without being asked for so long after something came or went: a client that
 // waits for its answer comes back within some ten microseconds.
 constexpr uint64_t kHotNs = 200 * base::kMicrosecond;
@@ -194,8 +194,8 @@ bool NbdServer::look_is_due(bool crowded) const {
 
 void NbdServer::look_at_sockets() {
   looked_ns_ = reactor_.now_ns();
-  struct epoll_event events[kEventsMax];
-  const int count = ::epoll_wait(epoll_.fd(), events, kEventsMax, 0);
+  struct epoll_event events[kServerEventsMax];
+  const int count = ::epoll_wait(epoll_.fd(), events, kServerEventsMax, 0);
   for (int i = 0; i < count; ++i) {
     auto& connection = *static_cast<Connection*>(events[i].data.ptr);
     if (!connection.socket.valid()) continue;

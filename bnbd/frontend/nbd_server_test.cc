@@ -16,7 +16,7 @@ namespace {
 using base::Errc;
 using test::GateDevice;
 
-constexpr uint64_t kMiB = 1 << 20;
+constexpr uint64_t kServedMiB = 1 << 20;
 
 class Nbd : public testing::Test {
  protected:
@@ -30,7 +30,7 @@ class Nbd : public testing::Test {
     }
     threads_.on_reactor([&] {
       MemoryDeviceOptions options;
-      options.size_bytes = 8 * kMiB;
+      options.size_bytes = 8 * kServedMiB;
       device_ = std::make_unique<GateDevice>(
           std::move(create_memory_device(threads_.host(), options)).value());
       auto pool = SlotPool<NbdServer::Slot>::create(*device_, slots);
@@ -140,49 +140,50 @@ TEST_F(Nbd, TakesAStreamByteByByte) {
 
 TEST_F(Nbd, AnswersLargeReadsToASlowClient) {
   start();
-  std::string data(kMiB, '\0');
+  std::string data(kServedMiB, '\0');
   for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<char>(i * 7 + i / 4096);
-  send(request(NbdCommand::kWrite, 0, kMiB));
+  send(request(NbdCommand::kWrite, 0, kServedMiB));
   for (size_t sent = 0; sent < data.size(); sent += 64 * 1024) {
     send_bytes(data.data() + sent, 64 * 1024);
   }
   EXPECT_EQ(receive_reply(), 0U);
   // More than a socket holds: the server has to stop in the middle and go on.
-  for (uint64_t i = 0; i < 4; ++i) send(request(NbdCommand::kRead, 0, kMiB, i));
+  for (uint64_t i = 0; i < 4; ++i) send(request(NbdCommand::kRead, 0, kServedMiB, i));
   ASSERT_TRUE(threads_.wait_until([&] { return device_->count(BlockOp::kRead) == 4; }));
   for (uint64_t i = 0; i < 4; ++i) {
     uint64_t cookie = 99;
     EXPECT_EQ(receive_reply(cookie), 0U);
     EXPECT_EQ(cookie, i);
-    EXPECT_TRUE(receive_data(kMiB) == data);
+    EXPECT_TRUE(receive_data(kServedMiB) == data);
   }
 }
 
 TEST_F(Nbd, ReceivesLongWritesWhereAMemoryDeviceHasThem) {
   start();
   threads_.on_reactor([&] { device_->hold(); });
-  const std::string data(kMiB, 'p');
-  send(request(NbdCommand::kWrite, kMiB, kMiB));
+  const std::string data(kServedMiB, 'p');
+  send(request(NbdCommand::kWrite, kServedMiB, kServedMiB));
   for (size_t sent = 0; sent < data.size(); sent += 64 * 1024) {
     send_bytes(data.data() + sent, 64 * 1024);
   }
   ASSERT_TRUE(threads_.wait_until([&] { return device_->held_count() == 1; }));
   const std::span<std::byte> content = device_->content_memory();
-  EXPECT_EQ(std::memcmp(content.data() + kMiB, data.data(), kMiB), 0) << "it waits elsewhere";
-  EXPECT_EQ(content[kMiB - 1], std::byte{0});
-  EXPECT_EQ(content[2 * kMiB], std::byte{0});
+  EXPECT_EQ(std::memcmp(content.data() + kServedMiB, data.data(), kServedMiB), 0)
+      << "it waits elsewhere";
+  EXPECT_EQ(content[kServedMiB - 1], std::byte{0});
+  EXPECT_EQ(content[2 * kServedMiB], std::byte{0});
   threads_.on_reactor([&] { device_->release(); });
   EXPECT_EQ(receive_reply(), 0U);
   // The slot's own memory is used again.
-  send(request(NbdCommand::kRead, kMiB, 512));
+  send(request(NbdCommand::kRead, kServedMiB, 512));
   EXPECT_EQ(receive_reply(), 0U);
   EXPECT_EQ(receive_data(512), std::string(512, 'p'));
 }
 
 TEST_F(Nbd, SkipsThePayloadOfARefusedWriteAndGoesOn) {
   start();
-  const std::string data(3 * kMiB, 'z');
-  send(request(NbdCommand::kWrite, 0, 3 * kMiB, 5));
+  const std::string data(3 * kServedMiB, 'z');
+  send(request(NbdCommand::kWrite, 0, 3 * kServedMiB, 5));
   for (size_t sent = 0; sent < data.size(); sent += 64 * 1024) {
     send_bytes(data.data() + sent, 64 * 1024);
   }
@@ -215,7 +216,7 @@ TEST_F(Nbd, LetsClientsWaitWhileAllSlotsAreTaken) {
 TEST_F(Nbd, CutsARangeLongerThanTheDeviceTakes) {
   start();
   threads_.on_reactor([&] { device_->change_info().max_write_zeroes_bytes = 64 * 1024; });
-  send(request(NbdCommand::kWriteZeroes, 0, kMiB));
+  send(request(NbdCommand::kWriteZeroes, 0, kServedMiB));
   EXPECT_EQ(receive_reply(), 0U);
   EXPECT_EQ(device_->count(BlockOp::kWriteZeroes), 16U);
 }

@@ -13,7 +13,7 @@
 namespace braid::bnbd {
 namespace {
 
-constexpr uint32_t kBytes = 4096;
+constexpr uint32_t kServersBytes = 4096;
 
 class NbdServersTest : public test::ClientThreadsRig, public testing::WithParamInterface<size_t> {
  protected:
@@ -84,18 +84,18 @@ TEST_P(NbdServersTest, each_reactor_serves_its_connections_and_a_flush_is_of_all
   open("disk.img");
   const auto connections = static_cast<unsigned>(2 * GetParam());
   serve(connections);
-  std::array<char, kBytes> block{};
+  std::array<char, kServersBytes> block{};
   for (unsigned i = 0; i < connections; ++i) {
     block.fill(static_cast<char>(i + 1));
-    send(i, NbdCommand::kWrite, i * kBytes, kBytes, block.data());
+    send(i, NbdCommand::kWrite, i * kServersBytes, kServersBytes, block.data());
     ASSERT_EQ(answer(i), 0u);
     send((i + 1) % connections, NbdCommand::kFlush, 0, 0);
     ASSERT_EQ(answer((i + 1) % connections), 0u);
   }
   for (unsigned i = 0; i < connections; ++i) {
     const unsigned by = (i + 1) % connections;
-    send(by, NbdCommand::kRead, i * kBytes, kBytes);
-    ASSERT_EQ(answer(by, block.data(), kBytes), 0u);
+    send(by, NbdCommand::kRead, i * kServersBytes, kServersBytes);
+    ASSERT_EQ(answer(by, block.data(), kServersBytes), 0u);
     EXPECT_EQ(block.front(), static_cast<char>(i + 1));
   }
   at_home([&] {
@@ -112,10 +112,10 @@ TEST_P(NbdServersTest, each_reactor_serves_its_connections_and_a_flush_is_of_all
 TEST_P(NbdServersTest, they_end_together_and_give_everything_back) {
   open("ram");
   serve(static_cast<unsigned>(GetParam()));
-  std::array<char, kBytes> block{};
+  std::array<char, kServersBytes> block{};
   for (size_t i = 0; i < GetParam(); ++i) {
     for (uint64_t j = 0; j < 4; ++j) {
-      send(i, NbdCommand::kWrite, (i * 4 + j) * kBytes, kBytes, block.data());
+      send(i, NbdCommand::kWrite, (i * 4 + j) * kServersBytes, kServersBytes, block.data());
     }
   }
   at_home([&] { servers_->stop(); });

@@ -19,7 +19,7 @@ using base::Status;
 
 namespace {
 
-constexpr int kBacklog = 64;
+constexpr int kUnixBacklog = 64;
 
 Result<sockaddr_un> address_of(const std::string& path) {
   sockaddr_un address = {};
@@ -83,7 +83,7 @@ Result<std::unique_ptr<UnixListener>> UnixListener::listen(const std::string& pa
   if (!socket.valid()) return base::sys_error(errno, "make a socket");
   struct stat made = {};
   if (::bind(socket.get(), raw(address), sizeof(address)) != 0 ||
-      ::lstat(path.c_str(), &made) != 0 || ::listen(socket.get(), kBacklog) != 0) {
+      ::lstat(path.c_str(), &made) != 0 || ::listen(socket.get(), kUnixBacklog) != 0) {
     return base::sys_error(errno, "listen at socket \"" + path + "\"");
   }
   return std::unique_ptr<UnixListener>(

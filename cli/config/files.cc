@@ -20,10 +20,6 @@ namespace braid::cli {
 
 namespace {
 
-void wrong(std::vector<Problem>& problems, const Place& place, std::string what) {
-  problems.push_back({place, std::move(what)});
-}
-
 std::string error_text(int err) {
   return base::sys_error(err, "it cannot be read").message();
 }

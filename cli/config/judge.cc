@@ -18,10 +18,6 @@ namespace {
 
 constexpr const char* kKinds[] = {"memory", "null"};
 
-void wrong(std::vector<Problem>& problems, const Place& place, std::string what) {
-  problems.push_back({place, std::move(what)});
-}
-
 /// The place of what gives an entry its name.
 Place name_place(const Entry& entry) {
   for (const char* key : {"name", "target"})

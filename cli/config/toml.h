@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -32,6 +33,10 @@ struct Problem {
   bool warning = false;
   std::string text() const;  // "FILE:LINE:COLUMN: what"
 };
+
+inline void wrong(std::vector<Problem>& problems, const Place& place, std::string what) {
+  problems.push_back({place, std::move(what)});
+}
 
 enum class ValueKind : uint8_t { kText, kInteger, kNumber, kTruth, kDate, kList, kTable };
 

@@ -7,68 +7,65 @@ namespace braid::cli {
 
 namespace {
 
-constexpr auto kCounter = MetricType::kCounter;
-constexpr auto kGauge = MetricType::kGauge;
-using D = DeviceSample;
-
-constexpr Family<D> kDevice[] = {
+constexpr Family<DeviceSample> kDevice[] = {
     {"braid_device_gave_up", kGauge, "1: I/O fails until the device is open again.",
-     [](const D& d) -> uint64_t { return d.gave_up ? 1 : 0; }},
-    {"braid_device_size_bytes", kGauge, "Size.", [](const D& d) { return d.size_bytes; }},
+     [](const DeviceSample& d) -> uint64_t { return d.gave_up ? 1 : 0; }},
+    {"braid_device_size_bytes", kGauge, "Size.",
+     [](const DeviceSample& d) { return d.size_bytes; }},
     {"braid_device_reads_total", kCounter, "Reads that have ended well.",
-     [](const D& d) { return d.io.reads; }},
+     [](const DeviceSample& d) { return d.io.reads; }},
     {"braid_device_read_bytes_total", kCounter, "Bytes of these reads.",
-     [](const D& d) { return d.io.read_bytes; }},
+     [](const DeviceSample& d) { return d.io.read_bytes; }},
     {"braid_device_writes_total", kCounter, "Writes that have ended well.",
-     [](const D& d) { return d.io.writes; }},
+     [](const DeviceSample& d) { return d.io.writes; }},
     {"braid_device_written_bytes_total", kCounter, "Bytes of these writes.",
-     [](const D& d) { return d.io.write_bytes; }},
+     [](const DeviceSample& d) { return d.io.write_bytes; }},
     {"braid_device_flushes_total", kCounter, "Flushes that have ended well.",
-     [](const D& d) { return d.io.flushes; }},
+     [](const DeviceSample& d) { return d.io.flushes; }},
     {"braid_device_discards_total", kCounter, "Discards that have ended well.",
-     [](const D& d) { return d.io.discards; }},
+     [](const DeviceSample& d) { return d.io.discards; }},
     {"braid_device_write_zeroes_total", kCounter, "Write-zeroes that have ended well.",
-     [](const D& d) { return d.io.write_zeroes; }},
+     [](const DeviceSample& d) { return d.io.write_zeroes; }},
     {"braid_device_secure_erases_total", kCounter, "Secure erases that have ended well.",
-     [](const D& d) { return d.io.secure_erases; }},
+     [](const DeviceSample& d) { return d.io.secure_erases; }},
     {"braid_device_errors_total", kCounter, "Requests that have failed.",
-     [](const D& d) { return d.io.errors; }},
+     [](const DeviceSample& d) { return d.io.errors; }},
     {"braid_device_copies_total", kCounter,
      "Payloads that were copied, as they did not lie in registered memory.",
-     [](const D& d) { return d.io.copies; }},
+     [](const DeviceSample& d) { return d.io.copies; }},
     {"braid_device_lent_reads_total", kCounter, "Reads answered from the device's own memory.",
-     [](const D& d) { return d.io.lent; }},
+     [](const DeviceSample& d) { return d.io.lent; }},
     {"braid_device_requests_in_progress", kGauge, "Requests that have begun.",
-     [](const D& d) { return d.in_progress; }},
+     [](const DeviceSample& d) { return d.in_progress; }},
     {"braid_device_requests_waiting", kGauge, "Requests behind the queue depth.",
-     [](const D& d) { return d.waiting; }},
+     [](const DeviceSample& d) { return d.waiting; }},
     {"braid_device_requests_sent_total", kCounter, "Requests to the server, parts counted each.",
-     [](const D& d) { return d.sent; }},
+     [](const DeviceSample& d) { return d.sent; }},
     {"braid_device_reopened_total", kCounter, "Times that it was opened again on a new path.",
-     [](const D& d) { return d.reopened; }},
+     [](const DeviceSample& d) { return d.reopened; }},
     {"braid_device_losses_total", kCounter,
      "Restarts of the server's machine that lost acknowledged writes.",
-     [](const D& d) { return d.losses; }},
+     [](const DeviceSample& d) { return d.losses; }},
     {"braid_device_flushes_failed_total", kCounter, "Flushes that failed to report a loss.",
-     [](const D& d) { return d.flushes_failed; }},
+     [](const DeviceSample& d) { return d.flushes_failed; }},
     {"braid_device_kernel_attached", kGauge,
      "1: the kernel has the device. 0: not yet, or it has cut it off.",
-     [](const D& d) -> uint64_t { return d.kernel && d.kernel_alive ? 1 : 0; }},
+     [](const DeviceSample& d) -> uint64_t { return d.kernel && d.kernel_alive ? 1 : 0; }},
     {"braid_device_kernel_requests_total", kCounter, "Requests taken from the kernel.",
-     [](const D& d) { return d.of_kernel.requests; }},
+     [](const DeviceSample& d) { return d.of_kernel.requests; }},
     {"braid_device_kernel_refused_total", kCounter,
      "Requests of the kernel that were answered with an error at once.",
-     [](const D& d) { return d.of_kernel.refused; }},
+     [](const DeviceSample& d) { return d.of_kernel.refused; }},
     {"braid_device_kernel_errors_total", kCounter, "Requests of the kernel that failed.",
-     [](const D& d) { return d.of_kernel.errors; }},
+     [](const DeviceSample& d) { return d.of_kernel.errors; }},
     {"braid_device_kernel_lent_reads_total", kCounter,
      "Reads of the kernel answered without a copy.",
-     [](const D& d) { return d.of_kernel.lent_reads; }},
+     [](const DeviceSample& d) { return d.of_kernel.lent_reads; }},
     {"braid_device_kernel_starved_total", kCounter,
      "Times that the kernel had more requests than there were slots.",
-     [](const D& d) { return d.of_kernel.starved; }},
+     [](const DeviceSample& d) { return d.of_kernel.starved; }},
     {"braid_device_kernel_requests_in_flight", kGauge, "Requests of the kernel under way.",
-     [](const D& d) -> uint64_t { return d.of_kernel.in_flight; }},
+     [](const DeviceSample& d) -> uint64_t { return d.of_kernel.in_flight; }},
 };
 
 // 1.024 us to 8.6 s. Each is where one of bnbd/latency.h's buckets ends, so the counts are exact.
@@ -103,23 +100,24 @@ void write_latency(Exposition& text, const Labels& labels, const HistogramSample
 }  // namespace
 
 void write_devices(Exposition& text, std::span<const NodeSample> nodes) {
-  std::vector<Labelled<D>> devices;
+  std::vector<Labelled<DeviceSample>> devices;
   for (const NodeSample& node : nodes)
-    for (const D& device : node.devices)
+    for (const DeviceSample& device : node.devices)
       devices.push_back({Labels("node", node.node).add("device", device.name), &device});
-  write_info<D>(text, "braid_device_info",
-                "A mapped device: its place here, what it is of, and its session's number.",
-                devices, [](const D& device, Labels& labels) {
-                  labels.add("path", device.path)
-                      .add("target", device.target)
-                      .add("server", device.server)
-                      .add("session", std::to_string(device.session));
-                });
+  write_info<DeviceSample>(
+      text, "braid_device_info",
+      "A mapped device: its place here, what it is of, and its session's number.", devices,
+      [](const DeviceSample& device, Labels& labels) {
+        labels.add("path", device.path)
+            .add("target", device.target)
+            .add("server", device.server)
+            .add("session", std::to_string(device.session));
+      });
   write_states(text, "braid_device_state", "1: it is in this state.", kDeviceStates, devices);
-  write<D>(text, kDevice, devices);
+  write<DeviceSample>(text, kDevice, devices);
   text.family("braid_device_latency_seconds", MetricType::kHistogram,
               "From a request's submission to its end, waiting included.");
-  for (const Labelled<D>& device : devices)
+  for (const Labelled<DeviceSample>& device : devices)
     for (size_t kind = 0; kind < kLatencyWords.size(); ++kind)
       write_latency(text, device.labels.with("kind", kLatencyWords[kind]),
                     device.of->latency[kind]);

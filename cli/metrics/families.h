@@ -12,6 +12,9 @@
 
 namespace braid::cli {
 
+inline constexpr MetricType kCounter = MetricType::kCounter;
+inline constexpr MetricType kGauge = MetricType::kGauge;
+
 /// Something that is counted, and its labels.
 template <typename T>
 struct Labelled {

@@ -92,15 +92,15 @@ class Router : public httplib::Server {
   }
 };
 
-class Server final : public HttpServer {
+class CpphttplibServer final : public HttpServer {
  public:
-  Server(const HttpOptions& options, Get get, Fd listener, Fd ends, vhca::Address address)
+  CpphttplibServer(const HttpOptions& options, Get get, Fd listener, Fd ends, vhca::Address address)
       : options_(options),
         router_(std::move(get)),
         listener_(std::move(listener)),
         ends_(std::move(ends)),
         address_(std::move(address)) {}
-  ~Server() override {
+  ~CpphttplibServer() override {
     const uint64_t one = 1;
     [[maybe_unused]] const ssize_t n = ::write(ends_.get(), &one, sizeof one);
     for (std::thread& thread : threads_) thread.join();
@@ -192,8 +192,8 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(const HttpOptions& options
   if (ends.get() < 0) return sys_error(errno, "eventfd");
   vhca::Address address = options.listen;
   address.port = port_of(listener.get());
-  auto server = std::make_unique<Server>(options, std::move(get), std::move(listener),
-                                         std::move(ends), std::move(address));
+  auto server = std::make_unique<CpphttplibServer>(options, std::move(get), std::move(listener),
+                                                   std::move(ends), std::move(address));
   BRAID_CHECK(server->run());
   return std::unique_ptr<HttpServer>(std::move(server));
 }

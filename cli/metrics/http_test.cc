@@ -16,7 +16,7 @@ using testing::StartsWith;
 
 constexpr uint64_t kLongNs = 60'000'000'000;
 
-std::unique_ptr<HttpServer> start(HttpServer::Get answer, uint64_t patience_ns = kLongNs) {
+std::unique_ptr<HttpServer> start_http(HttpServer::Get answer, uint64_t patience_ns = kLongNs) {
   HttpOptions options;
   options.listen = {.ip = "127.0.0.1", .port = 0};
   options.patience_ns = patience_ns;
@@ -25,12 +25,12 @@ std::unique_ptr<HttpServer> start(HttpServer::Get answer, uint64_t patience_ns =
   return server.ok() ? std::move(*server) : nullptr;
 }
 
-HttpAnswer echo(const std::string& path) {
+HttpAnswer echo_path(const std::string& path) {
   return {path == "/lost" ? 404 : 200, "you asked for " + path};
 }
 
 TEST(Http, answers_a_get_whole_and_unpacked) {
-  const auto server = start([](const std::string&) {
+  const auto server = start_http([](const std::string&) {
     return HttpAnswer{200, std::string(5'000'000, 'x')};
   });
   const std::string answer = get(server->address().port, "/metrics");
@@ -40,7 +40,7 @@ TEST(Http, answers_a_get_whole_and_unpacked) {
 }
 
 TEST(Http, tells_status_and_path) {
-  const auto server = start(echo);
+  const auto server = start_http(echo_path);
   EXPECT_THAT(get(server->address().port, "/lost?x=1"), StartsWith("HTTP/1.1 404"));
   EXPECT_EQ(body_of(get(server->address().port, "/a")), "you asked for /a");
   EXPECT_THAT(ask(server->address().port, "HEAD /a HTTP/1.1\r\nHost: x\r\n\r\n"),
@@ -48,7 +48,7 @@ TEST(Http, tells_status_and_path) {
 }
 
 TEST(Http, what_is_no_get_gets_nothing) {
-  const auto server = start([](const std::string&) -> HttpAnswer {
+  const auto server = start_http([](const std::string&) -> HttpAnswer {
     ADD_FAILURE() << "was asked";
     return {};
   });
@@ -60,7 +60,7 @@ TEST(Http, what_is_no_get_gets_nothing) {
 }
 
 TEST(Http, who_is_too_slow_is_cut_off_and_keeps_nobody_waiting) {
-  const auto server = start(echo, 50'000'000);
+  const auto server = start_http(echo_path, 50'000'000);
   const uint16_t port = server->address().port;
   const Fd silent = connect_to(port), second = connect_to(port), third = connect_to(port);
   const std::string half = "GET / HTTP/1.1\r\n";
@@ -72,27 +72,27 @@ TEST(Http, who_is_too_slow_is_cut_off_and_keeps_nobody_waiting) {
 }
 
 TEST(Http, ends_while_callers_are_connected) {
-  auto server = start(echo);
+  auto server = start_http(echo_path);
   const Fd silent = connect_to(server->address().port);
   server.reset();
   EXPECT_EQ(read_all(silent), "");
 }
 
 TEST(Http, says_why_it_cannot_listen) {
-  const auto server = start(echo);
+  const auto server = start_http(echo_path);
   HttpOptions options;
   options.listen = server->address();
-  auto second = HttpServer::start(options, echo);
+  auto second = HttpServer::start(options, echo_path);
   ASSERT_FALSE(second.ok());
   EXPECT_EQ(second.code(), Errc::kExists);
   EXPECT_THAT(second.error().message(),
               HasSubstr("listens at 127.0.0.1:" + std::to_string(options.listen.port)));
   options.listen = {.ip = "203.0.113.9", .port = 0};
-  second = HttpServer::start(options, echo);
+  second = HttpServer::start(options, echo_path);
   ASSERT_FALSE(second.ok());
   EXPECT_THAT(second.error().message(), HasSubstr("203.0.113.9 is no address of this machine"));
   options.listen = {.ip = "nowhere", .port = 0};
-  second = HttpServer::start(options, echo);
+  second = HttpServer::start(options, echo_path);
   ASSERT_FALSE(second.ok());
   EXPECT_THAT(second.error().message(), HasSubstr("\"nowhere\" is no IP address"));
 }

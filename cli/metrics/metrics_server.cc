@@ -35,9 +35,9 @@ constexpr const char* kTextFormat = "text/plain; version=0.0.4; charset=utf-8";
 // Answers that the node still owes. One that hangs is not asked again and again.
 constexpr unsigned kOwedMax = 4;
 
-class Server final : public MetricsServer {
+class NodesServer final : public MetricsServer {
  public:
-  Server(const MetricsOptions& options, Ask ask) : options_(options), ask_(std::move(ask)) {}
+  NodesServer(const MetricsOptions& options, Ask ask) : options_(options), ask_(std::move(ask)) {}
 
   base::Status listen() {
     HttpOptions http;
@@ -91,7 +91,7 @@ class Server final : public MetricsServer {
 
 Result<std::unique_ptr<MetricsServer>> MetricsServer::start(const MetricsOptions& options,
                                                             Ask ask) {
-  auto server = std::make_unique<Server>(options, std::move(ask));
+  auto server = std::make_unique<NodesServer>(options, std::move(ask));
   auto listening = server->listen();
   if (!listening.ok()) return listening.error().with("metrics");
   return std::unique_ptr<MetricsServer>(std::move(server));

@@ -24,7 +24,7 @@ uint16_t port_of(const MetricsServer& server) {
   return static_cast<uint16_t>(std::stoul(url.substr(url.rfind(':') + 1)));
 }
 
-std::unique_ptr<MetricsServer> start(MetricsServer::Ask ask, uint64_t patience_ns) {
+std::unique_ptr<MetricsServer> start_metrics(MetricsServer::Ask ask, uint64_t patience_ns) {
   MetricsOptions options;
   options.listen = {.ip = "127.0.0.1", .port = 0};
   options.patience_ns = patience_ns;
@@ -34,7 +34,7 @@ std::unique_ptr<MetricsServer> start(MetricsServer::Ask ask, uint64_t patience_n
 }
 
 TEST(MetricsServer, tells_what_the_node_counts) {
-  const auto server = start([](auto done) { done(full_sample("a")); }, 60'000'000'000);
+  const auto server = start_metrics([](auto done) { done(full_sample("a")); }, 60'000'000'000);
   const std::string answer = get(port_of(*server), "/metrics");
   EXPECT_THAT(answer, HasSubstr("Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n"));
   EXPECT_THAT(body_of(answer),
@@ -47,7 +47,7 @@ TEST(MetricsServer, tells_what_the_node_counts) {
 TEST(MetricsServer, of_a_node_that_hangs_says_so_and_asks_it_a_few_times_only) {
   std::mutex mutex;
   std::vector<std::function<void(NodeSample)>> asked;
-  const auto server = start(
+  const auto server = start_metrics(
       [&](auto done) {
         const std::lock_guard lock(mutex);
         asked.push_back(done);
@@ -66,7 +66,7 @@ TEST(MetricsServer, of_a_node_that_hangs_says_so_and_asks_it_a_few_times_only) {
 TEST(MetricsServer, answers_again_when_the_node_does) {
   std::function<void(NodeSample)> late;
   bool hangs = true;
-  const auto server = start(
+  const auto server = start_metrics(
       [&](auto done) {
         if (hangs)
           late = done;

@@ -5,33 +5,29 @@ namespace braid::cli {
 
 namespace {
 
-constexpr auto kCounter = MetricType::kCounter;
-constexpr auto kGauge = MetricType::kGauge;
-using P = ProcessSample;
-
-constexpr Family<P> kProcess[] = {
+constexpr Family<ProcessSample> kProcess[] = {
     {"braid_process_cpu_user_seconds_total", kCounter, "Processor time in user space.",
-     [](const P& p) { return p.cpu_user_ns; }, Unit::kNanoseconds},
+     [](const ProcessSample& p) { return p.cpu_user_ns; }, Unit::kNanoseconds},
     {"braid_process_cpu_system_seconds_total", kCounter, "Processor time in the kernel.",
-     [](const P& p) { return p.cpu_system_ns; }, Unit::kNanoseconds},
+     [](const ProcessSample& p) { return p.cpu_system_ns; }, Unit::kNanoseconds},
     {"braid_process_resident_memory_bytes", kGauge, "Memory of the process that is resident.",
-     [](const P& p) { return p.resident_bytes; }},
+     [](const ProcessSample& p) { return p.resident_bytes; }},
     {"braid_process_heap_bytes", kGauge, "Memory of the heap that is in use.",
-     [](const P& p) { return p.heap_bytes; }},
+     [](const ProcessSample& p) { return p.heap_bytes; }},
     {"braid_process_open_fds", kGauge, "Descriptors that are open.",
-     [](const P& p) { return p.open_fds; }},
+     [](const ProcessSample& p) { return p.open_fds; }},
     {"braid_process_max_fds", kGauge, "Descriptors that may be open.",
-     [](const P& p) { return p.max_fds; }},
-    {"braid_process_threads", kGauge, "Threads.", [](const P& p) { return p.threads; }},
+     [](const ProcessSample& p) { return p.max_fds; }},
+    {"braid_process_threads", kGauge, "Threads.", [](const ProcessSample& p) { return p.threads; }},
     {"braid_process_start_time_seconds", kGauge, "When it was started, since 1970.",
-     [](const P& p) { return p.started_s; }},
+     [](const ProcessSample& p) { return p.started_s; }},
 };
 
 }  // namespace
 
 void write_nodes(Exposition& text, std::span<const NodeSample> nodes) {
   std::vector<Labelled<NodeSample>> all;
-  std::vector<Labelled<P>> processes;
+  std::vector<Labelled<ProcessSample>> processes;
   for (const NodeSample& node : nodes) {
     all.push_back({Labels("node", node.node), &node});
     processes.push_back({Labels("node", node.node), &node.process});
@@ -41,7 +37,7 @@ void write_nodes(Exposition& text, std::span<const NodeSample> nodes) {
       [](const NodeSample& node, Labels& labels) {
         labels.add("version", node.version).add("role", node.role).add("hca", node.hca);
       });
-  write<P>(text, kProcess, processes);
+  write<ProcessSample>(text, kProcess, processes);
 }
 
 std::string metrics_text(std::span<const NodeSample> nodes) {

@@ -31,7 +31,7 @@ TEST(NodeSample, members_that_another_version_does_not_tell_are_nought) {
   EXPECT_EQ(got->devices[0].io.reads, 0u);
 }
 
-void expect_refused(const char* text, const char* words) {
+void expect_sample_refused(const char* text, const char* words) {
   auto got = sample_of(json::parse(text));
   ASSERT_FALSE(got.ok()) << text;
   EXPECT_EQ(got.code(), Errc::kProtocol);
@@ -39,15 +39,16 @@ void expect_refused(const char* text, const char* words) {
 }
 
 TEST(NodeSample, what_does_not_fit_is_refused_in_words) {
-  expect_refused("[]", "must be an object");
-  expect_refused(R"({"node": 5})", "another shape");
-  expect_refused(R"({"devices": {}})", "another shape");
-  expect_refused(R"({"at_ns": -1})", "below 0");
-  expect_refused(R"({"at_ns": 1e300})", "not whole");
-  expect_refused(R"({"devices": [{"latency": [{}, {}]}]})", "another shape");
-  expect_refused(R"({"devices": [{"latency": [{"buckets": [[5, 1], [5, 1]]}, {}, {}]}]})",
-                 "bucket 5");
-  expect_refused(R"({"devices": [{"latency": [{"buckets": [[976, 1]]}, {}, {}]}]})", "bucket 976");
+  expect_sample_refused("[]", "must be an object");
+  expect_sample_refused(R"({"node": 5})", "another shape");
+  expect_sample_refused(R"({"devices": {}})", "another shape");
+  expect_sample_refused(R"({"at_ns": -1})", "below 0");
+  expect_sample_refused(R"({"at_ns": 1e300})", "not whole");
+  expect_sample_refused(R"({"devices": [{"latency": [{}, {}]}]})", "another shape");
+  expect_sample_refused(R"({"devices": [{"latency": [{"buckets": [[5, 1], [5, 1]]}, {}, {}]}]})",
+                        "bucket 5");
+  expect_sample_refused(R"({"devices": [{"latency": [{"buckets": [[976, 1]]}, {}, {}]}]})",
+                        "bucket 976");
 }
 
 TEST(HistogramSample, has_the_counts_and_percentiles_of_its_histogram) {

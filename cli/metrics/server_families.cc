@@ -7,82 +7,78 @@ namespace braid::cli {
 
 namespace {
 
-constexpr auto kCounter = MetricType::kCounter;
-constexpr auto kGauge = MetricType::kGauge;
-using S = ServerSample;
-using E = ExportSample;
-using C = ClientSample;
 using Served = trs::ServedStatistics;
 
-constexpr Family<S> kServer[] = {
+constexpr Family<ServerSample> kServer[] = {
     {"braid_server_sessions", kGauge, "Clients' sessions, those that begin or end included.",
-     [](const S& s) { return s.transport.sessions; }},
+     [](const ServerSample& s) { return s.transport.sessions; }},
     {"braid_server_sessions_opened_total", kCounter, "Sessions that were opened.",
-     [](const S& s) { return s.transport.sessions_opened; }},
+     [](const ServerSample& s) { return s.transport.sessions_opened; }},
     {"braid_server_sessions_ended_total", kCounter, "Sessions that an operator has ended.",
-     [](const S& s) { return s.exports.sessions_ended; }},
+     [](const ServerSample& s) { return s.exports.sessions_ended; }},
     {"braid_server_half_open_evicted_total", kCounter,
      "Sessions that ended half open, to make room for others.",
-     [](const S& s) { return s.transport.half_open_evicted; }},
+     [](const ServerSample& s) { return s.transport.half_open_evicted; }},
     {"braid_server_unproven_paths", kGauge, "Paths whose client has not proved its key.",
-     [](const S& s) { return s.transport.unproven; }},
+     [](const ServerSample& s) { return s.transport.unproven; }},
     {"braid_server_connects_refused_total", kCounter, "Connections that were refused.",
-     [](const S& s) { return s.transport.connects_refused; }},
+     [](const ServerSample& s) { return s.transport.connects_refused; }},
     {"braid_server_polls_total", kCounter,
      "Looks at connections, whether there was anything or not.",
-     [](const S& s) { return s.transport.polls; }},
+     [](const ServerSample& s) { return s.transport.polls; }},
     {"braid_server_opens_total", kCounter, "Exports that clients have opened.",
-     [](const S& s) { return s.exports.opened; }},
+     [](const ServerSample& s) { return s.exports.opened; }},
     {"braid_server_closes_total", kCounter, "Exports that were closed again.",
-     [](const S& s) { return s.exports.closed; }},
+     [](const ServerSample& s) { return s.exports.closed; }},
     {"braid_server_opens_refused_total", kCounter, "Opens that were refused.",
-     [](const S& s) { return s.exports.opens_refused; }},
+     [](const ServerSample& s) { return s.exports.opens_refused; }},
     {"braid_server_requests_refused_total", kCounter,
      "Requests that were refused: malformed, out of range, against the mode.",
-     [](const S& s) { return s.exports.requests_refused; }},
+     [](const ServerSample& s) { return s.exports.requests_refused; }},
     {"braid_server_requests_handed_over_total", kCounter,
      "Requests that came on another reactor than the home.",
-     [](const S& s) { return s.exports.handed_over; }},
+     [](const ServerSample& s) { return s.exports.handed_over; }},
     {"braid_server_force_closed_total", kCounter, "Devices that an operator has closed.",
-     [](const S& s) { return s.exports.force_closed; }},
+     [](const ServerSample& s) { return s.exports.force_closed; }},
     {"braid_server_resized_total", kCounter, "Exports that got another size.",
-     [](const S& s) { return s.exports.resized; }},
+     [](const ServerSample& s) { return s.exports.resized; }},
 };
 
-constexpr Family<E> kExport[] = {
-    {"braid_export_size_bytes", kGauge, "Size.", [](const E& e) { return e.size_bytes; }},
+constexpr Family<ExportSample> kExport[] = {
+    {"braid_export_size_bytes", kGauge, "Size.",
+     [](const ExportSample& e) { return e.size_bytes; }},
     {"braid_export_reads_total", kCounter, "Reads that have ended well.",
-     [](const E& e) { return e.io.reads; }},
+     [](const ExportSample& e) { return e.io.reads; }},
     {"braid_export_read_bytes_total", kCounter, "Bytes of these reads.",
-     [](const E& e) { return e.io.read_bytes; }},
+     [](const ExportSample& e) { return e.io.read_bytes; }},
     {"braid_export_writes_total", kCounter, "Writes that have ended well.",
-     [](const E& e) { return e.io.writes; }},
+     [](const ExportSample& e) { return e.io.writes; }},
     {"braid_export_written_bytes_total", kCounter, "Bytes of these writes.",
-     [](const E& e) { return e.io.write_bytes; }},
+     [](const ExportSample& e) { return e.io.write_bytes; }},
     {"braid_export_flushes_total", kCounter, "Flushes that have ended well.",
-     [](const E& e) { return e.io.flushes; }},
+     [](const ExportSample& e) { return e.io.flushes; }},
     {"braid_export_discards_total", kCounter, "Discards that have ended well.",
-     [](const E& e) { return e.io.discards; }},
+     [](const ExportSample& e) { return e.io.discards; }},
     {"braid_export_write_zeroes_total", kCounter, "Write-zeroes that have ended well.",
-     [](const E& e) { return e.io.write_zeroes; }},
+     [](const ExportSample& e) { return e.io.write_zeroes; }},
     {"braid_export_zeroes_written_total", kCounter,
      "Write-zeroes done as writes, as the medium knows no better.",
-     [](const E& e) { return e.io.zeroes_written; }},
+     [](const ExportSample& e) { return e.io.zeroes_written; }},
     {"braid_export_secure_erases_total", kCounter, "Secure erases that have ended well.",
-     [](const E& e) { return e.io.secure_erases; }},
+     [](const ExportSample& e) { return e.io.secure_erases; }},
     {"braid_export_errors_total", kCounter, "Requests that have failed.",
-     [](const E& e) { return e.io.errors; }},
+     [](const ExportSample& e) { return e.io.errors; }},
     {"braid_export_copies_total", kCounter, "Payloads that were copied.",
-     [](const E& e) { return e.io.copies; }},
+     [](const ExportSample& e) { return e.io.copies; }},
 };
 
-constexpr Family<C> kClient[] = {
+constexpr Family<ClientSample> kClient[] = {
     {"braid_client_devices", kGauge, "Exports that the client has open.",
-     [](const C& c) { return c.devices; }},
+     [](const ClientSample& c) { return c.devices; }},
     {"braid_client_requests_in_flight", kGauge, "Requests of the client at the disks.",
-     [](const C& c) { return c.in_flight; }},
+     [](const ClientSample& c) { return c.in_flight; }},
     {"braid_client_paths", kGauge, "Paths by which the client comes.",
-     [](const C& c) -> uint64_t { return c.paths.size(); }},
+     [](const ClientSample& c) -> uint64_t { return c.paths.size(); }},
 };
 
 constexpr Family<Served> kServed[] = {
@@ -104,18 +100,18 @@ constexpr Family<Served> kServed[] = {
 /// A server's counters with a label each; `of` gives them.
 template <typename Counts>
 void write_each(Exposition& text, std::string_view name, std::string_view help,
-                const std::vector<Labelled<S>>& servers, Counts of) {
+                const std::vector<Labelled<ServerSample>>& servers, Counts of) {
   text.family(name, kCounter, help);
-  for (const Labelled<S>& server : servers)
+  for (const Labelled<ServerSample>& server : servers)
     of(*server.of, [&](std::string_view label, std::string_view value, uint64_t count) {
       text.sample(server.labels.with(label, value), count);
     });
 }
 
-void write_of_server(Exposition& text, const std::vector<Labelled<S>>& servers) {
-  write<S>(text, kServer, servers);
+void write_of_server(Exposition& text, const std::vector<Labelled<ServerSample>>& servers) {
+  write<ServerSample>(text, kServer, servers);
   write_each(text, "braid_server_requests_total", "Requests, by the reactor on which they came.",
-             servers, [](const S& server, auto tell) {
+             servers, [](const ServerSample& server, auto tell) {
                for (size_t i = 0; i < server.exports.requests.size(); ++i)
                  tell("reactor", std::to_string(i), server.exports.requests[i]);
              });
@@ -124,24 +120,27 @@ void write_of_server(Exposition& text, const std::vector<Labelled<S>>& servers) 
   };
   write_each(text, "braid_server_keys_refused_total",
              "Clients without a proper key, by the reason.", servers,
-             [&](const S& server, auto tell) { by_reason(server.transport.keys_refused, tell); });
-  write_each(text, "braid_server_breaches_total",
-             "Sessions ended as their client broke the protocol, by what it did.", servers,
-             [&](const S& server, auto tell) { by_reason(server.transport.breaches, tell); });
+             [&](const ServerSample& server, auto tell) {
+               by_reason(server.transport.keys_refused, tell);
+             });
+  write_each(
+      text, "braid_server_breaches_total",
+      "Sessions ended as their client broke the protocol, by what it did.", servers,
+      [&](const ServerSample& server, auto tell) { by_reason(server.transport.breaches, tell); });
 }
 
-void write_exports(Exposition& text, const std::vector<Labelled<E>>& exports) {
-  write_info<E>(text, "braid_export_info", "An export that is open or named, and what it is.",
-                exports,
-                [](const E& exported, Labels& labels) { labels.add("kind", exported.kind); });
+void write_exports(Exposition& text, const std::vector<Labelled<ExportSample>>& exports) {
+  write_info<ExportSample>(
+      text, "braid_export_info", "An export that is open or named, and what it is.", exports,
+      [](const ExportSample& exported, Labels& labels) { labels.add("kind", exported.kind); });
   text.family("braid_export_holders", kGauge, "Sessions that have it open, by their access.");
-  for (const Labelled<E>& exported : exports) {
+  for (const Labelled<ExportSample>& exported : exports) {
     const HoldersSample& holders = exported.of->holders;
     text.sample(exported.labels.with("access", "ro"), holders.ro);
     text.sample(exported.labels.with("access", "rw"), holders.rw);
     text.sample(exported.labels.with("access", "migration"), holders.migration);
   }
-  write<E>(text, kExport, exports);
+  write<ExportSample>(text, kExport, exports);
 }
 
 /// Two paths may come from the same address, if not from the same port.
@@ -151,10 +150,10 @@ std::string path_text(const std::string& peer, std::map<std::string, unsigned>& 
 }
 
 void write_clients(Exposition& text, std::span<const NodeSample> nodes) {
-  std::vector<Labelled<C>> clients;
+  std::vector<Labelled<ClientSample>> clients;
   std::vector<Labelled<Served>> connections;
   for (const NodeSample& node : nodes)
-    for (const C& client : node.clients) {
+    for (const ClientSample& client : node.clients) {
       const Labels labels = Labels("node", node.node)
                                 .add("client", client.name)
                                 .add("session", std::to_string(client.number));
@@ -167,22 +166,22 @@ void write_clients(Exposition& text, std::span<const NodeSample> nodes) {
               {of_path.with("connection", std::to_string(cid)), &path.connections[cid]});
       }
     }
-  write_info<C>(text, "braid_client_info", "A client's session: whose, and from where.", clients,
-                [](const C& client, Labels& labels) {
-                  labels.add("peer", client.peer).add("kind", client.kind);
-                });
-  write<C>(text, kClient, clients);
+  write_info<ClientSample>(text, "braid_client_info", "A client's session: whose, and from where.",
+                           clients, [](const ClientSample& client, Labels& labels) {
+                             labels.add("peer", client.peer).add("kind", client.kind);
+                           });
+  write<ClientSample>(text, kClient, clients);
   write<Served>(text, kServed, connections);
 }
 
 }  // namespace
 
 void write_server(Exposition& text, std::span<const NodeSample> nodes) {
-  std::vector<Labelled<S>> servers;
-  std::vector<Labelled<E>> exports;
+  std::vector<Labelled<ServerSample>> servers;
+  std::vector<Labelled<ExportSample>> exports;
   for (const NodeSample& node : nodes) {
     if (node.server.serves) servers.push_back({Labels("node", node.node), &node.server});
-    for (const E& exported : node.exports)
+    for (const ExportSample& exported : node.exports)
       exports.push_back({Labels("node", node.node).add("export", exported.name), &exported});
   }
   write_of_server(text, servers);

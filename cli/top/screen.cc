@@ -77,21 +77,21 @@ const std::array<Column, 11> kColumns = {{
     {"STATE", 12, false, [](const TopRow& row) { return row.state; }},
     {"NODE", 10, false, [](const TopRow& row) { return row.node; }},
 }};
-constexpr size_t kName = 1, kState = 9, kNode = 10;
+constexpr size_t kNameColumn = 1, kStateColumn = 9, kNodeColumn = 10;
 
 /// Widths of the columns that fit, the state always among them: it is what an operator looks for.
 std::vector<std::pair<size_t, size_t>> layout(const TopView& view, size_t width) {
   std::array<size_t, kColumns.size()> wide{};
   for (size_t i = 0; i < kColumns.size(); ++i) wide[i] = kColumns[i].width;
-  for (const size_t i : {kName, kState, kNode}) {
+  for (const size_t i : {kNameColumn, kStateColumn, kNodeColumn}) {
     size_t longest = columns_of(kColumns[i].head);
     for (const TopRow& row : view.rows)
       longest = std::max(longest, columns_of(printable(kColumns[i].cell(row))));
-    wide[i] = i == kName ? std::clamp<size_t>(longest, 8, 48) : std::min<size_t>(longest, 24);
+    wide[i] = i == kNameColumn ? std::clamp<size_t>(longest, 8, 48) : std::min<size_t>(longest, 24);
   }
-  std::vector<size_t> order = {kName, kState};
+  std::vector<size_t> order = {kNameColumn, kStateColumn};
   for (size_t i = 0; i < kColumns.size(); ++i)
-    if (i != kName && i != kState) order.push_back(i);
+    if (i != kNameColumn && i != kStateColumn) order.push_back(i);
   std::vector<std::pair<size_t, size_t>> fits;
   size_t used = 0;
   for (const size_t i : order) {
@@ -100,7 +100,7 @@ std::vector<std::pair<size_t, size_t>> layout(const TopView& view, size_t width)
     used += gap + wide[i];
     fits.emplace_back(i, wide[i]);
   }
-  if (fits.empty()) fits.emplace_back(kName, width);
+  if (fits.empty()) fits.emplace_back(kNameColumn, width);
   std::sort(fits.begin(), fits.end());
   return fits;
 }

@@ -31,7 +31,7 @@ TopView view_of(size_t rows) {
   return view;
 }
 
-std::vector<std::string> lines_of(const std::string& text) {
+std::vector<std::string> screen_lines(const std::string& text) {
   std::vector<std::string> lines;
   std::istringstream in(text);
   for (std::string line; std::getline(in, line);) lines.push_back(line);
@@ -46,7 +46,7 @@ size_t columns_of(const std::string& line) {
 
 TEST(Screen, shows_a_device_with_all_columns_where_there_is_room) {
   const std::string page = screen_text(view_of(1), {.width = 120, .height = 24, .color = false});
-  const auto lines = lines_of(page);
+  const auto lines = screen_lines(page);
   ASSERT_EQ(lines.size(), 4u) << page;
   EXPECT_EQ(lines[0], "braid top  12:00:00  1 node, each 1 s, by bytes");
   EXPECT_THAT(lines[1], HasSubstr("KIND"));
@@ -64,7 +64,7 @@ TEST(Screen, fits_every_size_of_terminal) {
   for (size_t width = 1; width <= 200; width += 3)
     for (const size_t height : {1u, 2u, 4u, 10u, 24u, 80u}) {
       const auto lines =
-          lines_of(screen_text(view, {.width = width, .height = height, .color = false}));
+          screen_lines(screen_text(view, {.width = width, .height = height, .color = false}));
       ASSERT_LE(lines.size(), height) << width;
       for (const std::string& line : lines) ASSERT_LE(columns_of(line), width) << line;
     }
@@ -114,7 +114,7 @@ TEST(Screen, says_that_there_is_nothing_and_who_is_silent_and_that_it_is_paused)
 TEST(Batch, is_a_table_of_all_rows) {
   TopView view = view_of(50);
   view.rows[7].rates.reset();
-  const auto lines = lines_of(batch_text(view));
+  const auto lines = screen_lines(batch_text(view));
   ASSERT_EQ(lines.size(), 52u);
   EXPECT_EQ(lines[0], "12:00:00  1 node");
   EXPECT_THAT(lines[9], testing::MatchesRegex("device  disk7 +- +- .*"));

@@ -16,7 +16,7 @@ using nlohmann::json;
 
 namespace {
 
-std::string devices_text(const json& session) {
+std::string device_list(const json& session) {
   std::string text;
   for (const json& device : items(session, "devices"))
     text += (text.empty() ? "" : ", ") + text_of(member(device, "export")) + " (" +
@@ -75,7 +75,7 @@ std::string client_sessions_text(const json& sessions) {
                std::to_string(std::max<size_t>(items(session, "paths").size(), 1)),
                bytes_text(session, "read_bytes"), bytes_text(session, "write_bytes"),
                guards_text(session), text_of(member(session, "open_for_s")) + " s",
-               devices_text(session), text_of(member(session, "node"))});
+               device_list(session), text_of(member(session, "node"))});
     for (const json& sentence : items(session, "not_held"))
       if (std::ranges::find(not_held, sentence) == not_held.end()) not_held.push_back(sentence);
   }

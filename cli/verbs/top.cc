@@ -29,7 +29,7 @@ namespace {
 
 constexpr uint64_t kIntervalMinNs = 100 * base::kMillisecond;
 constexpr uint64_t kIntervalMaxNs = 3600 * base::kSecond;
-constexpr int kPatienceMs = 1'000;  // with a node that does not answer: it delays each look
+constexpr int kTopPatienceMs = 1'000;  // with a node that does not answer: it delays each look
 
 struct TopArguments {
   std::string interval = "1s";
@@ -66,7 +66,7 @@ class Top {
   /// False: whom --control names was never there.
   bool first_look() {
     next_ = Clock::now() + interval_;
-    auto sampled = sample_nodes(context_, kPatienceMs);
+    auto sampled = sample_nodes(context_, kTopPatienceMs);
     if (!sampled.ok()) {
       report(context_, sampled.error());
       return false;
@@ -79,7 +79,7 @@ class Top {
     for (uint64_t done = 0; arguments_.count == 0 || done < arguments_.count; ++done) {
       if (signals.wait_ms(left_ms()) != 0) return;
       next_ = Clock::now() + interval_;
-      keep(sample_nodes(context_, kPatienceMs));
+      keep(sample_nodes(context_, kTopPatienceMs));
       if (context_.json)
         std::cout << to_json(view_).dump(-1, ' ', false, json::error_handler_t::replace) << "\n";
       else
@@ -89,7 +89,7 @@ class Top {
   }
 
   void on(Terminal& terminal) {
-    LaterSample later(context_, kPatienceMs);
+    LaterSample later(context_, kTopPatienceMs);
     for (;;) {
       ScreenOptions page = page_;
       page.width = terminal.width();

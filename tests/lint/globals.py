@@ -56,15 +56,21 @@ def problems_in(objects):
 def problems(root, compile_commands):
     objects, missing = {}, []
     for entry in json.loads(pathlib.Path(compile_commands).read_text()):
-        folder = pathlib.Path(entry["directory"])
-        path = (folder / entry["file"]).resolve()
-        if not path.is_relative_to(root) or not simulated.simulated(path.relative_to(root)):
+        paths = [path for path in source.sources_of(entry) if path.is_relative_to(root)]
+        paths = [path.relative_to(root) for path in paths]
+        judged = [path for path in paths if simulated.simulated(path)]
+        if not judged:
             continue
-        built = folder / re.search(r" -o (\S+)", entry["command"]).group(1)
+        names = ", ".join(map(str, paths))
+        if judged != paths:
+            missing.append(f"{names}: compiled together, and only some of them run in simulation")
+            continue
+        output = re.search(r" -o (\S+)", entry["command"]).group(1)
+        built = pathlib.Path(entry["directory"]) / output
         if built.exists():
-            objects[str(built)] = path.relative_to(root)
+            objects[str(built)] = names
         else:
-            missing.append(f"{path.relative_to(root)}: was not built ({built} is missing)")
+            missing.append(f"{names}: was not built ({built} is missing)")
     return missing + list(problems_in(objects))
 
 

@@ -111,7 +111,7 @@ def main():
     compiled = None
     if len(sys.argv) > 2:
         entries = json.loads(pathlib.Path(sys.argv[2]).read_text())
-        compiled = {(pathlib.Path(e["directory"]) / e["file"]).resolve() for e in entries}
+        compiled = {path for entry in entries for path in source.sources_of(entry)}
     return source.report(problems(root, compiled), "house rules")
 
 

@@ -12,6 +12,7 @@ import co_await_temporaries
 import globals as globals_check
 import house_rules
 import include_direction
+import one_unit
 import simulated
 
 
@@ -286,6 +287,48 @@ class Globals(unittest.TestCase):
             found = globals_check.problems(root.resolve(), commands)
         self.assertEqual(len(found), 1)
         self.assertIn("not built", found[0])
+
+
+    def test_sources_that_are_compiled_together(self):
+        both = '#include "{0}/trs/a.cc"\n#include "{0}/{1}/b.cc"\n'
+        together = "trs/a.cc, trs/b.cc: counter is a global"
+        for folder, said in [("trs", together), ("cli", "only some")]:
+            with Tree({"trs/a.cc": "int counter;\n", f"{folder}/b.cc": ""}) as root:
+                (root / "Unity").mkdir()
+                (root / "Unity/unity_0.cxx").write_text(both.format(root.resolve(), folder))
+                built = ["c++", "-c", root / "Unity/unity_0.cxx", "-o", root / "a.o"]
+                subprocess.run(built, check=True)
+                entry = {
+                    "directory": str(root),
+                    "file": "Unity/unity_0.cxx",
+                    "command": "c++ -o a.o -c",
+                }
+                commands = root / "commands.json"
+                commands.write_text(json.dumps([entry]))
+                found = globals_check.problems(root.resolve(), commands)
+            self.assertEqual(len(found), 1)
+            self.assertIn(said, found[0])
+
+
+class OneUnit(unittest.TestCase):
+    def errors(self, first, second):
+        with Tree({"trs/a.cc": first, "trs/b.cc": second}) as root:
+            made = "clang++ -std=c++20 -o CMakeFiles/braid_trs.dir/x.o -c x.cc"
+            return list(
+                one_unit.problems(
+                    {"directory": str(root), "file": str(root / name), "command": made}
+                    for name in ["trs/a.cc", "trs/b.cc"]
+                )
+            )
+
+    def test_a_name_of_two_files_is_found(self):
+        found = self.errors("namespace { int a(); }\n", "namespace { long a(); }\n")
+        self.assertEqual(len(found), 1)
+        self.assertIn("b.cc:1", found[0])
+        self.assertIn("all of braid_trs", found[0])
+
+    def test_names_that_differ_are_not(self):
+        self.assertEqual(self.errors("namespace { int a; }\n", "namespace { int b; }\n"), [])
 
 
 class HouseRules(unittest.TestCase):

@@ -35,6 +35,18 @@ def files(root, *kinds):
     return sorted(found)
 
 
+_UNITY = re.compile(r'#include "(.*)"')
+
+
+def sources_of(entry):
+    """The files that an entry of compile_commands.json compiles, absolute: several where CMake has
+    made one file that includes them (cmake/BraidUnity.cmake)."""
+    path = (pathlib.Path(entry["directory"]) / entry["file"]).resolve()
+    if path.parent.name != "Unity":
+        return [path]
+    return [pathlib.Path(name).resolve() for name in _UNITY.findall(path.read_text())]
+
+
 _NOT_CODE = re.compile(
     r"""//[^\n]*|/\*.*?\*/|R"(?P<tag>[^()\s]{0,16})\(.*?\)(?P=tag)"|"(?:\\.|[^"\\\n])*"|"""
     r"""(?<![0-9a-zA-Z_])'(?:\\.|[^'\\\n])+'""",

@@ -20,6 +20,11 @@
 
 namespace braid::sim {
 
+/// For what is written of faults.
+inline double milliseconds(uint64_t ns) {
+  return static_cast<double>(ns) / static_cast<double>(base::kMillisecond);
+}
+
 /// What the injector may do to processes and machines; the round does it.
 class Victims {
  public:

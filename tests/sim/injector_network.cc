@@ -16,10 +16,6 @@ std::string path_key(const std::string& a, const std::string& b) {
   return "path " + std::min(a, b) + " " + std::max(a, b);
 }
 
-double milliseconds(uint64_t ns) {
-  return static_cast<double>(ns) / static_cast<double>(kMillisecond);
-}
-
 }  // namespace
 
 bool Injector::network_fault(FaultKind kind, const Target& target) {

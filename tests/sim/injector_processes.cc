@@ -17,10 +17,6 @@ std::string process_key(const SimHost& host) {
   return "process " + host.name() + " of " + host.machine().name();
 }
 
-double milliseconds(uint64_t ns) {
-  return static_cast<double>(ns) / static_cast<double>(kMillisecond);
-}
-
 }  // namespace
 
 /// Stops it; how long.

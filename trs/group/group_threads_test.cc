@@ -11,38 +11,22 @@
 #include "base/linux_host.h"
 #include "trs/group.h"
 #include "trs/server.h"
+#include "trs/threads_rig.h"
 #include "vhca/soft_device.h"
 
 namespace braid::trs {
 namespace {
 
 using base::Errc;
+using testing::await_end_on;
+using testing::keep_nothing;
+using testing::on;
 
-constexpr size_t kReactors = 2;
+constexpr size_t kGroupReactors = 2;
 constexpr size_t kLegs = 2;
 constexpr size_t kLanes = 24;  // of a reactor: more than it has permits
 constexpr uint32_t kBytes = 512;
 constexpr uint64_t kPatienceNs = 10 * base::kSecond;  // nobody is cut off for not being scheduled
-
-/// Runs a function on a reactor and waits for it.
-void on(base::Reactor& reactor, const std::function<void()>& function) {
-  std::promise<void> done;
-  reactor.post([&] {
-    function();
-    done.set_value();
-  });
-  done.get_future().wait();
-}
-base::Task<void> keep(base::Task<void> task, std::promise<void>& done) {
-  co_await std::move(task);
-  done.set_value();
-}
-/// Makes a task on a reactor, and waits for its end.
-void await_on(base::Reactor& reactor, const std::function<base::Task<void>()>& make) {
-  std::promise<void> done;
-  reactor.post([&] { reactor.spawn(keep(make(), done)); });
-  done.get_future().wait();
-}
 
 /// So many that what follows from what has happened has happened.
 base::Task<void> turns(base::Reactor& reactor) {
@@ -97,7 +81,7 @@ class GroupThreads : public ::testing::Test {
     base::LinuxHostOptions options;
     options.log_level = base::LogLevel::kError;
     host_ = std::move(*base::create_linux_host(options));
-    for (size_t i = 0; i < kReactors; ++i) {
+    for (size_t i = 0; i < kGroupReactors; ++i) {
       reactors_.push_back(std::move(*base::Reactor::create(*host_, {})));
       threads_.push_back(std::move(
           *host_->start_thread("group", [reactor = reactors_.back().get()] { reactor->run(); })));
@@ -118,12 +102,12 @@ class GroupThreads : public ::testing::Test {
       mr_ = std::move(*domain_->register_memory(memory_->data(), kBytes, IBV_ACCESS_LOCAL_WRITE));
       group_ = std::move(*Group::create(list()));
     });
-    for (size_t i = 0; i < kLegs; ++i) await_on(home(), [this, i] { return open(i); });
+    for (size_t i = 0; i < kLegs; ++i) await_end_on(home(), [this, i] { return open(i); });
     make_lanes();
   }
   ~GroupThreads() override {
-    for (auto& session : sessions_) await_on(home(), [&] { return session->close(); });
-    for (auto& server : servers_) await_on(home(), [&] { return server->stop(); });
+    for (auto& session : sessions_) await_end_on(home(), [&] { return session->close(); });
+    for (auto& server : servers_) await_end_on(home(), [&] { return server->stop(); });
     on(home(), [this] {
       for (auto& session : sessions_) session.reset();
       for (auto& server : servers_) server.reset();
@@ -162,11 +146,11 @@ class GroupThreads : public ::testing::Test {
     BRAID_ASSERT(removed.ok());
   }
   void make_lanes() {
-    for (size_t i = 0; i < kReactors * kLanes; ++i) {
+    for (size_t i = 0; i < kGroupReactors * kLanes; ++i) {
       auto lane = std::make_unique<Lane>();
       lane->request.user_header = std::as_bytes(std::span(&header_, 1));
       lane->request.data = {mr_.get(), memory_->data(), kBytes};
-      lane->queue = &group_->queue(i % kReactors);
+      lane->queue = &group_->queue(i % kGroupReactors);
       lane->stop = &stop_;
       lane->ended = &ended_;
       lane->running = &running_;
@@ -177,7 +161,7 @@ class GroupThreads : public ::testing::Test {
     stop_ = false;
     running_ = lanes_.size();
     for (size_t i = 0; i < lanes_.size(); ++i) {
-      reactors_[i % kReactors]->post([lane = lanes_[i].get()] { lane->start(); });
+      reactors_[i % kGroupReactors]->post([lane = lanes_[i].get()] { lane->start(); });
     }
   }
   void wait_for(uint64_t count) {
@@ -205,17 +189,17 @@ class GroupThreads : public ::testing::Test {
 };
 
 TEST_F(GroupThreads, LegsComeAndGoWhileAllReactorsSubmit) {
-  for (size_t i = 0; i < kLegs; ++i) await_on(home(), [&] { return add(i); });
+  for (size_t i = 0; i < kLegs; ++i) await_end_on(home(), [&] { return add(i); });
   start_lanes();
   for (size_t round = 0; round < 30; ++round) {
     wait_for(50);
-    await_on(home(), [&] { return remove(round % kLegs); });
+    await_end_on(home(), [&] { return remove(round % kLegs); });
     wait_for(50);
-    await_on(home(), [&] { return add(round % kLegs); });
+    await_end_on(home(), [&] { return add(round % kLegs); });
   }
   stop_ = true;
   while (running_ > 0) std::this_thread::yield();
-  await_on(home(), [&] { return group_->close(); });
+  await_end_on(home(), [&] { return group_->close(); });
   on(home(), [this] { group_.reset(); });
   for (const auto& lane : lanes_) EXPECT_EQ(lane->wrong, 0u);
 }
@@ -224,20 +208,22 @@ TEST_F(GroupThreads, LegsComeAndGoWhileAllReactorsSubmit) {
 TEST_F(GroupThreads, TheEndOfABusyGroupIsTheEndOfItsRequests) {
   for (size_t round = 0; round < 100; ++round) {
     SCOPED_TRACE(round);
-    for (size_t i = 0; i < kLegs; ++i) await_on(home(), [&] { return add(i); });
+    for (size_t i = 0; i < kLegs; ++i) await_end_on(home(), [&] { return add(i); });
     start_lanes();
     wait_for(20);
     stop_ = true;
-    for (size_t i = 0; i < kReactors; ++i) on(*reactors_[i], [] {});  // submits that saw it not
-    await_on(home(), [&] { return group_->close(); });
+    for (size_t i = 0; i < kGroupReactors; ++i)
+      on(*reactors_[i], [] {});  // submits that saw it not
+    await_end_on(home(), [&] { return group_->close(); });
     ASSERT_EQ(running_, 0u);
     on(home(), [this] {
       group_.reset();
       group_ = std::move(*Group::create(list()));
     });
-    for (size_t i = 0; i < lanes_.size(); ++i) lanes_[i]->queue = &group_->queue(i % kReactors);
+    for (size_t i = 0; i < lanes_.size(); ++i)
+      lanes_[i]->queue = &group_->queue(i % kGroupReactors);
   }
-  await_on(home(), [&] { return group_->close(); });
+  await_end_on(home(), [&] { return group_->close(); });
   on(home(), [this] { group_.reset(); });
   for (const auto& lane : lanes_) EXPECT_EQ(lane->wrong, 0u);
 }
@@ -245,9 +231,9 @@ TEST_F(GroupThreads, TheEndOfABusyGroupIsTheEndOfItsRequests) {
 // The last leg's end and the queue's own are taken off by one turn of the other reactor, so that no
 // poll is between them.
 TEST_F(GroupThreads, WhatTheEndOfTheLastLegSetFreeIsTold) {
-  await_on(home(), [&] { return add(0); });
-  std::array<std::vector<Permit>, kReactors> taken;  // all, so that the request waits for one
-  for (size_t i = 0; i < kReactors; ++i) {
+  await_end_on(home(), [&] { return add(0); });
+  std::array<std::vector<Permit>, kGroupReactors> taken;  // all, so that the request waits for one
+  for (size_t i = 0; i < kGroupReactors; ++i) {
     on(*reactors_[i], [&] {
       while (Permit permit = sessions_[0]->queue(i).acquire())
         taken[i].push_back(std::move(permit));
@@ -260,21 +246,22 @@ TEST_F(GroupThreads, WhatTheEndOfTheLastLegSetFreeIsTold) {
 
   std::promise<void> leg_goes, between, queue_goes, closed;
   other.post([&] { leg_goes.get_future().wait(); });
-  home().post([&] { home().spawn(keep(group_->close(), closed)); });
-  await_on(home(), [&] { return turns(home()); });  // has told the other reactor of the leg's end
+  home().post([&] { home().spawn(keep_nothing(group_->close(), closed)); });
+  await_end_on(home(),
+               [&] { return turns(home()); });  // has told the other reactor of the leg's end
   other.post([&] {
     between.set_value();
     queue_goes.get_future().wait();
   });
   leg_goes.set_value();
   between.get_future().wait();
-  await_on(home(), [&] { return turns(home()); });  // ... and of its own
+  await_end_on(home(), [&] { return turns(home()); });  // ... and of its own
   queue_goes.set_value();
   closed.get_future().wait();
   EXPECT_EQ(running_, 0u);
   EXPECT_EQ(lanes_[1]->request.results[0].status, Errc::kCanceled);
   on(home(), [this] { group_.reset(); });
-  for (size_t i = 0; i < kReactors; ++i) on(*reactors_[i], [&] { taken[i].clear(); });
+  for (size_t i = 0; i < kGroupReactors; ++i) on(*reactors_[i], [&] { taken[i].clear(); });
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kAll = Turns::kCompletionsMax;
 
-class TurnsTest : public testing::Test {
+class TurnsTest : public ::testing::Test {
  protected:
   /// A turn in which those sessions that want anything take all they may.
   void turn(uint64_t now_ns, size_t count = 3) {

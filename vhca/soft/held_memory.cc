@@ -10,9 +10,9 @@ namespace {
 
 constexpr uint64_t kIntervalMinNs = base::kMillisecond;
 constexpr uint64_t kIntervalMaxNs = 100 * base::kMillisecond;
-constexpr uint64_t kTellAfterNs = base::kSecond;
+constexpr uint64_t kTellHeldAfterNs = base::kSecond;
 // In one turn, shared by all that is held: tens of microseconds.
-constexpr size_t kLooks = 1024;
+constexpr size_t kHeldLooks = 1024;
 constexpr size_t kLooksOfEachMax = 32;
 
 }  // namespace
@@ -56,7 +56,7 @@ void HeldMemory::fire(base::Timer& timer) {
 void HeldMemory::look() {
   if (shut_down_) return;
   take_new();
-  const size_t share = kLooks / std::max<size_t>(held_.size(), 1);
+  const size_t share = kHeldLooks / std::max<size_t>(held_.size(), 1);
   const auto looks = static_cast<unsigned>(std::clamp<size_t>(share, 1, kLooksOfEachMax));
   const auto first = std::partition(held_.begin(), held_.end(), [looks](const Held& each) {
     return !passes_soon(*each.fence, looks);
@@ -75,7 +75,7 @@ void HeldMemory::look() {
 void HeldMemory::tell_late() {
   const uint64_t now_ns = control_.now_ns();
   for (Held& each : held_) {
-    if (each.told || now_ns < each.since_ns + kTellAfterNs) continue;
+    if (each.told || now_ns < each.since_ns + kTellHeldAfterNs) continue;
     each.told = true;
     control_.log().warning(
         "{} bytes stay registered: {} is in the middle of a copy (is it stopped?)",

@@ -13,9 +13,9 @@
 namespace braid::vhca::soft::inhost {
 namespace {
 
-class Memory final : public base::Segment {
+class FencedMemory final : public base::Segment {
  public:
-  explicit Memory(std::byte* data) : data_(data) {}
+  explicit FencedMemory(std::byte* data) : data_(data) {}
   std::byte* data() const override { return data_; }
   size_t size() const override { return sizeof(SegmentHead); }
   const base::Handle& handle() const override { std::abort(); }
@@ -50,9 +50,9 @@ class CopyFences : public testing::Test {
   /// Of a deregistration while the peer is in the middle of a copy.
   CopyFences() {
     table.add(std::make_shared<PeerCopies>(
-        std::make_unique<Memory>(reinterpret_cast<std::byte*>(&head)),
+        std::make_unique<FencedMemory>(reinterpret_cast<std::byte*>(&head)),
         std::make_shared<PeerDevice>(host, base::PeerIdentity{.pid = 123}, DeviceId{},
-                                     std::make_unique<Memory>(nullptr), 1,
+                                     std::make_unique<FencedMemory>(nullptr), 1,
                                      std::make_unique<Process>(life))));
     head.activity.key.store(kKey, std::memory_order_relaxed);
     count(1);

@@ -15,7 +15,7 @@ namespace {
 
 using base::Errc;
 
-constexpr Execution failed(ibv_wc_status status) {
+constexpr Execution failed_atomic(ibv_wc_status status) {
   return {.outcome = Outcome::kFailed, .status = status};
 }
 
@@ -29,7 +29,7 @@ class ForeignWord {
     claim_ = claim_word(host_, peer_.mr_table(), address_, claims_wait_);
     // Who is at it lets go in microseconds, a descriptor comes some day: so does the request.
     if (claim_.claimed) return {.outcome = Outcome::kFull};
-    return claim_.lock != nullptr ? Execution{} : failed(IBV_WC_LOC_QP_OP_ERR);
+    return claim_.lock != nullptr ? Execution{} : failed_atomic(IBV_WC_LOC_QP_OP_ERR);
   }
   Execution read(uint64_t& value) {
     const std::array<std::span<std::byte>, 1> into = {std::as_writable_bytes(std::span(&value, 1))};
@@ -43,7 +43,7 @@ class ForeignWord {
  private:
   static Execution result_of(Errc result) {
     if (result == Errc::kOk) return {};
-    return failed(result == Errc::kDisconnected ? IBV_WC_RETRY_EXC_ERR : IBV_WC_REM_OP_ERR);
+    return failed_atomic(result == Errc::kDisconnected ? IBV_WC_RETRY_EXC_ERR : IBV_WC_REM_OP_ERR);
   }
 
   base::Host& host_;
@@ -62,7 +62,8 @@ Execution InHostLink::execute_atomic(const Request& request) {
   const Gate gate = visit(outbound_, request.rkey, [&](const Gate& seen) {
     if (!passes(seen)) return;
     const ibv_wc_status status = check_qp_access(request.opcode, seen.access);
-    execution = status == IBV_WC_SUCCESS ? change_word(request, seen.pd, before) : failed(status);
+    execution =
+        status == IBV_WC_SUCCESS ? change_word(request, seen.pd, before) : failed_atomic(status);
   });
   if (!passes(gate)) return not_open(request, gate);
   if (execution.outcome == Outcome::kDone) land_atomic(request.pieces, before);
@@ -81,7 +82,8 @@ Execution InHostLink::change_word(const Request& request, uint32_t pd, uint64_t&
     return change_claimed(request, foreign, before);
   }
   // The address is aligned; a table that was scribbled on may still lead elsewhere.
-  if (reinterpret_cast<uintptr_t>(word) % kAtomicBytes != 0) return failed(IBV_WC_REM_ACCESS_ERR);
+  if (reinterpret_cast<uintptr_t>(word) % kAtomicBytes != 0)
+    return failed_atomic(IBV_WC_REM_ACCESS_ERR);
   before = apply_atomic(request, word);
   return {};
 }

@@ -385,13 +385,13 @@ TEST_P(StoppedPeerTest, ADeviceGoesWithoutWaitingForIt) {
   EXPECT_TRUE(gone);
 }
 
-std::string name_of(const testing::TestParamInfo<ibv_wr_opcode>& each) {
+std::string operation_name(const testing::TestParamInfo<ibv_wr_opcode>& each) {
   return each.param == IBV_WR_RDMA_WRITE ? "Write" : "Read";
 }
 INSTANTIATE_TEST_SUITE_P(Operation, StoppedPeerTest,
-                         testing::Values(IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ), name_of);
+                         testing::Values(IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ), operation_name);
 INSTANTIATE_TEST_SUITE_P(Operation, StoppedPeerOfBothWiresTest,
-                         testing::Values(IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ), name_of);
+                         testing::Values(IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ), operation_name);
 
 }  // namespace
 }  // namespace braid::vhca::soft::inhost

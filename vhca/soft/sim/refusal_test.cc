@@ -12,10 +12,10 @@
 namespace braid::vhca::soft::sim {
 namespace {
 
-constexpr const char* kIps[] = {"10.0.0.1", "10.0.0.2"};
+constexpr const char* kRefusalIps[] = {"10.0.0.1", "10.0.0.2"};
 constexpr uint64_t kConnectNs = 4 * SimWire::kLingerMaxNs;
 
-struct Side {
+struct RefusalSide {
   base::sim::SimHost* process = nullptr;
   std::unique_ptr<base::Reactor> reactor;
   std::unique_ptr<Device> device;
@@ -29,13 +29,13 @@ class SimRefusal : public ::testing::Test {
   SimRefusal() {
     make(client, 0);
     make(server, 1);
-    listener = std::move(*server.device->listen(*server.reactor, {kIps[1], 7}, 1));
+    listener = std::move(*server.device->listen(*server.reactor, {kRefusalIps[1], 7}, 1));
     start(server, refusing, refuse());
     start(client, connecting, connect());
   }
-  void make(Side& side, int which) {
+  void make(RefusalSide& side, int which) {
     base::sim::SimMachine& machine = world.add_machine(which == 0 ? "client" : "server");
-    world.fabric().add_port(machine, kIps[which]);
+    world.fabric().add_port(machine, kRefusalIps[which]);
     side.process = &machine.start_process("p");
     side.reactor = std::move(*base::Reactor::create(*side.process, {}));
     side.process->drive(*side.reactor);
@@ -47,7 +47,7 @@ class SimRefusal : public ::testing::Test {
     side.qp = std::move(*side.pd->create_qp(options));
   }
   /// Tasks of a process that is killed are never ended.
-  static void start(Side& side, base::Task<void>& at, base::Task<void> task) {
+  static void start(RefusalSide& side, base::Task<void>& at, base::Task<void> task) {
     at = std::move(task);
     side.reactor->post([&at] { at.start(); });
   }
@@ -57,7 +57,7 @@ class SimRefusal : public ::testing::Test {
     refused = true;
   }
   base::Task<void> connect() {
-    const Address peer{kIps[1], 7};
+    const Address peer{kRefusalIps[1], 7};
     const ConnectParameters parameters;
     result =
         co_await client.device->connect(*client.reactor, *client.qp, peer, parameters, kConnectNs);
@@ -72,7 +72,7 @@ class SimRefusal : public ::testing::Test {
   }
 
   base::sim::SimWorld world{{}};
-  Side client, server;
+  RefusalSide client, server;
   std::unique_ptr<Listener> listener;
   bool refused = false;
   std::optional<base::Result<ConnectResult>> result;
@@ -81,7 +81,7 @@ class SimRefusal : public ::testing::Test {
 
 TEST_F(SimRefusal, LeavesNothingWhenItsReaderDiesCutOff) {
   deliver_to_stopped_client();
-  world.fabric().set_port_up(kIps[0], false);
+  world.fabric().set_port_up(kRefusalIps[0], false);
   client.process->kill();
   world.run_for(2 * SimWire::kLingerMaxNs);
   EXPECT_TRUE(world.fabric().open_ends().empty()) << world.fabric().open_ends().front();

@@ -17,7 +17,7 @@ constexpr size_t kSilentOfOneAddress = 128;
 constexpr uint64_t kCandidateBoundNs = 5 * base::kSecond;
 constexpr uint64_t kAcceptPauseNs = 20 * base::kMillisecond;
 // Whoever reaches the port can cause these lines. Apart: the one kind must not hide the other.
-constexpr base::LimitedLog::Limits kLines{.burst = 10, .per_second = 10};
+constexpr base::LimitedLog::Limits kListenerLines{.burst = 10, .per_second = 10};
 }  // namespace
 
 TcpListener::Candidate::Candidate(TcpListener& owner, std::unique_ptr<base::StreamSocket> s)
@@ -45,8 +45,8 @@ TcpListener::TcpListener(TcpWire& wire, SoftDevice& device, base::Reactor& react
       backlog_(static_cast<size_t>(std::clamp(backlog, 1, 4096))),
       pause_(&TcpListener::pause_over, this),
       candidates_({.all = backlog_ + kSilentCandidates, .of_one_origin = kSilentOfOneAddress}),
-      refusals_(reactor, wire.host().log(), kLines),
-      failures_(reactor, wire.host().log(), kLines),
+      refusals_(reactor, wire.host().log(), kListenerLines),
+      failures_(reactor, wire.host().log(), kListenerLines),
       requests_(std::move(requests)) {
   watch_.ready = &TcpListener::somebody_connects;
   watch_.context = this;

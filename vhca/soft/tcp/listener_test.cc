@@ -20,7 +20,7 @@ using base::Errc;
 using base::kMillisecond;
 using base::kSecond;
 
-constexpr const char* kIp = "10.0.0.1";
+constexpr const char* kListenerIp = "10.0.0.1";
 constexpr const char* kPeerIp = "10.0.0.2";
 constexpr const char* kNetworkOf = "2001:db8:1:2::";  // 64 bits of it
 
@@ -44,15 +44,15 @@ class FullListener final : public base::StreamListener {
 class TcpListeners : public testing::Test {
  protected:
   TcpListeners() {
-    world.fabric().add_port(host.machine(), kIp);
+    world.fabric().add_port(host.machine(), kListenerIp);
     world.fabric().add_port(peer.machine(), kPeerIp);
     host.drive(*reactor);
-    auto made = std::make_unique<TcpWire>(host, kIp);
+    auto made = std::make_unique<TcpWire>(host, kListenerIp);
     wire = made.get();
     device = std::move(*SoftDevice::create(host, *reactor, "tcp0", std::move(made)));
   }
   std::unique_ptr<base::StreamSocket> connect(uint16_t port) {
-    auto socket = std::move(*peer.connect_stream(kPeerIp, {.ip = kIp, .port = port}));
+    auto socket = std::move(*peer.connect_stream(kPeerIp, {.ip = kListenerIp, .port = port}));
     EXPECT_TRUE(world.run_until([&] { return socket->connected() == Errc::kOk; }, kSecond));
     return socket;
   }
@@ -67,7 +67,7 @@ class TcpListeners : public testing::Test {
 };
 
 TEST_F(TcpListeners, who_talks_nonsense_for_ever_does_not_flood_the_log) {
-  const auto listener = std::move(*device->listen(*reactor, {.ip = kIp}, 8));
+  const auto listener = std::move(*device->listen(*reactor, {.ip = kListenerIp}, 8));
   const uint64_t begun_ns = world.now_ns();
   const auto talk_nonsense = [&] {
     const auto socket = connect(listener->address().port);
@@ -90,7 +90,7 @@ TEST_F(TcpListeners, who_talks_nonsense_for_ever_does_not_flood_the_log) {
 }
 
 TEST_F(TcpListeners, who_waits_while_nobody_can_be_accepted_does_not_flood_the_log) {
-  auto inner = std::move(*host.listen_stream({.ip = kIp}, 8));
+  auto inner = std::move(*host.listen_stream({.ip = kListenerIp}, 8));
   const uint16_t port = inner->address().port;
   int refusals = 0;
   TcpListener listener(*wire, dynamic_cast<SoftDevice&>(*device), *reactor,
