@@ -13,6 +13,7 @@ constexpr int kMessagesPerTurnMax = 256;
 // With file operations in flight an answer is sure to come, and a disk takes longer than a peer:
 // the polling budget is this many times longer.
 constexpr uint64_t kInFlightBudgetFactor = 4;
+constexpr uint64_t kBudgetMaxNs = kNever / kInFlightBudgetFactor;  // so that it is still a number
 // A fence interrupts all processors: those that are asked for meanwhile are one.
 constexpr uint64_t kFenceEveryNs = 500 * kMicrosecond;
 
@@ -230,8 +231,8 @@ void Reactor::step() {
     return;
   }
   if (idle_since_ns_ == kNever) idle_since_ns_ = now_ns_;
-  const uint64_t budget_ns =
-      options_.poll_budget_ns * (io_->in_flight() > 0 ? kInFlightBudgetFactor : 1);
+  const uint64_t budget_ns = std::min(options_.poll_budget_ns, kBudgetMaxNs) *
+                             (io_->in_flight() > 0 ? kInFlightBudgetFactor : 1);
   if (now_ns_ - idle_since_ns_ >= budget_ns && prepare_sleep()) {
     io_->wait(next_deadline_ns());
   } else {

@@ -59,7 +59,7 @@ class Reactor {
  public:
   struct Options {
     std::string name = "reactor";
-    uint64_t poll_budget_ns = 50 * kMicrosecond;  // 0: never spin
+    uint64_t poll_budget_ns = 50 * kMicrosecond;  // 0: never spin; kNever: never sleep
   };
   static Result<std::unique_ptr<Reactor>> create(Host& host, const Options& options);
   /// Cancels detached tasks, the newest first; pollers and timers must be gone or are unlinked.

@@ -47,23 +47,8 @@ Status set_lost_after(Settings& settings, std::string_view value) {
   return {};
 }
 
-/// Also microseconds, and 0, which no other duration may be.
 Status set_poll(Settings& settings, std::string_view value) {
-  if (value == "0") {
-    settings.poll_budget_ns = 0;
-    return {};
-  }
-  uint64_t number = 0;
-  const auto [end, status] = std::from_chars(value.data(), value.data() + value.size(), number);
-  const std::string_view unit(end, static_cast<size_t>(value.data() + value.size() - end));
-  if (status == std::errc() && unit == "us" && number > 0 && number <= 1'000'000) {
-    settings.poll_budget_ns = number * base::kMicrosecond;
-    return {};
-  }
-  const auto longer = reach::parse_duration(value);
-  if (!longer.ok())
-    return make_error(Errc::kInvalid, "want a time such as 50us, 2ms or 1s, 0 or never");
-  settings.poll_budget_ns = longer.value();
+  BRAID_TRY(settings.poll_budget_ns, reach::parse_poll_budget(value));
   return {};
 }
 

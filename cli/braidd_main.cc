@@ -106,6 +106,7 @@ int run(braid::cli::Context& context, int argc, char** argv) {
       ->check(CLI::Range(1U, kReactorsMax))
       ->capture_default_str();
   add_device_option(app, context);
+  add_poll_option(app, context);
   add_metrics_option(app, context);
   app.footer(
       "It stays in the foreground; Ctrl-C unmaps all and ends it.\n"

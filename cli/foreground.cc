@@ -14,6 +14,7 @@
 #include "cli/ending_signals.h"
 #include "cli/manager.h"
 #include "cli/table.h"
+#include "cli/target.h"
 
 namespace braid::cli {
 
@@ -33,6 +34,9 @@ void leave_working_directory() {
 Result<std::unique_ptr<Node>> start(const Context& context, NodeOptions options) {
   if (!context.metrics.empty()) {
     BRAID_TRY(options.metrics, parse_metrics(context.metrics, "--metrics"));
+  }
+  if (!context.poll_budget.empty()) {
+    BRAID_TRY(options.poll_budget_ns, parse_poll_budget(context.poll_budget));
   }
   return Node::start(std::move(options));
 }

@@ -15,6 +15,7 @@ using reach::kPathsMax;
 using reach::parse_address;
 using reach::parse_duration;
 using reach::parse_path;
+using reach::parse_poll_budget;
 using reach::parse_size;
 using reach::parse_target;
 using reach::path_text;

@@ -223,6 +223,21 @@ Result<uint64_t> parse_duration(std::string_view text) {
   return static_cast<uint64_t>(seconds * static_cast<double>(base::kSecond));
 }
 
+Result<uint64_t> parse_poll_budget(std::string_view text) {
+  if (text == "0") return uint64_t{0};
+  uint64_t number = 0;
+  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const std::string_view unit(end, static_cast<size_t>(text.data() + text.size() - end));
+  if (status == std::errc() && unit == "us" && number > 0 && number <= 1'000'000)
+    return number * base::kMicrosecond;
+  auto longer = parse_duration(text);
+  if (!longer.ok())
+    return make_error(Errc::kInvalid,
+                      "polling budget \"{}\": want a time such as 50us, 2ms or 1s, 0 or never",
+                      text);
+  return longer;
+}
+
 std::string duration_text(uint64_t duration_ns) {
   if (duration_ns == base::kNever) return "never";
   return fmt::format("{:g} s",

@@ -73,6 +73,10 @@ std::string size_text(uint64_t bytes);
 /// else, for 0 and for more than a year.
 base::Result<uint64_t> parse_duration(std::string_view text);
 
+/// How long a thread looks before it sleeps: as parse_duration(), and also "50us" and "0", which
+/// sleeps at once. "never" sleeps never.
+base::Result<uint64_t> parse_poll_budget(std::string_view text);
+
 /// "30 s", "0.5 s", "never".
 std::string duration_text(uint64_t duration_ns);
 

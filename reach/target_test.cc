@@ -165,5 +165,19 @@ TEST(Duration, has_a_unit_or_is_never) {
   EXPECT_EQ(duration_text(base::kNever), "never");
 }
 
+TEST(PollBudget, is_a_duration_or_microseconds_or_nothing) {
+  EXPECT_EQ(*parse_poll_budget("50us"), 50 * base::kMicrosecond);
+  EXPECT_EQ(*parse_poll_budget("1000000us"), base::kSecond);
+  EXPECT_EQ(*parse_poll_budget("2ms"), 2 * base::kMillisecond);
+  EXPECT_EQ(*parse_poll_budget("0"), 0U);
+  EXPECT_EQ(*parse_poll_budget("never"), base::kNever);
+  for (const char* text : {"", "50", "0us", "-1us", "us", "1.5us", "1000001us", "50 us", "00"}) {
+    const auto parsed = parse_poll_budget(text);
+    EXPECT_EQ(parsed.code(), base::Errc::kInvalid) << text;
+    EXPECT_NE(parsed.error().message().find("such as 50us, 2ms or 1s, 0 or never"),
+              std::string::npos);
+  }
+}
+
 }  // namespace
 }  // namespace braid::reach

@@ -60,6 +60,7 @@ name = "n"
 wire = "tcp"
 key = "/k"
 map_reactors = 2
+poll_budget = "2ms"
 [serve]
 root = "/srv"
 listen = ["10.0.0.1", "[::1]:7"]
@@ -84,6 +85,7 @@ null = 4096
   EXPECT_TRUE(options->tcp_within_host);
   EXPECT_EQ(options->key_file, "/k");
   EXPECT_EQ(options->map_reactors, 2U);
+  EXPECT_EQ(options->poll_budget_ns, 2'000'000U);
   const ServeOptions& serve = options->serve.value();
   EXPECT_EQ(serve.root, "/srv");
   EXPECT_EQ(serve.listen.ip, "10.0.0.1");
@@ -203,6 +205,8 @@ TEST(Config, WrongValuesAreToldWithWhatWouldBeRight) {
               ElementsAre(HasSubstr("[serve] root = \"srv\": want an absolute path")));
   EXPECT_THAT(words_of("[node]\nname = \"\"\n"), ElementsAre(HasSubstr("want a text")));
   EXPECT_THAT(words_of("[node]\ndevice = \"a,,b\"\n"), ElementsAre(HasSubstr("[node] device: ")));
+  EXPECT_THAT(words_of("[node]\npoll_budget = \"5\"\n"),
+              ElementsAre(HasSubstr("want a time, for example \"50us\" or \"2ms\", or \"0\", or")));
   EXPECT_THAT(words_of("[[map]]\ntarget = \"nowhere\"\n"),
               ElementsAre(HasSubstr("the export is missing")));
   EXPECT_THAT(

@@ -151,6 +151,7 @@ Result<NodeOptions> node_options(const Config& config) {
   options.device = node.text("device");
   options.key_file = node.text("key");
   options.map_reactors = node.count("map_reactors", 1);
+  BRAID_TRY(options.poll_budget_ns, parse_poll_budget(node.text("poll_budget", "50us")));
   options.tcp_within_host = node.text("wire", "auto") == "tcp";
   if (const std::string listen = config.group("metrics").text("listen"); !listen.empty()) {
     BRAID_TRY(options.metrics, parse_metrics(listen, "[metrics] listen"));

@@ -34,6 +34,10 @@ constexpr ConfigKey kKeys[] = {
     {"node", "map_reactors", kCount, "--map-reactors", "1",
      "threads that carry the requests of a mapped device that names no number", "", 1,
      kReactorsMax},
+    {"node", "poll_budget", kPollBudget, "--poll-budget", "\"50us\"",
+     "how long its threads look for work before they sleep: longer answers sooner and takes more "
+     "of "
+     "a processor; `0` sleeps at once, `never` has each thread take a processor to itself"},
 
     {"metrics", "listen", kMetrics, "--metrics", "",
      "the address at which its metrics are told by HTTP, without a key"},

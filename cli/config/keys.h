@@ -24,6 +24,7 @@ enum class KeyKind : uint8_t {
   kCount,       // an integer from `least` to `most`
   kSize,        // "64M", or bytes: from `least` to `most`, in 4 KiB; most 0: no bound
   kDuration,    // "5s", "never"
+  kPollBudget,  // "50us", "0", "never"
   kAddresses,   // "10.0.0.1:1234", or a list of such
   kAddress,     // one
   kTarget,      // "10.0.0.1/disk.img"

@@ -74,6 +74,9 @@ std::optional<std::string> wrong_text(const ConfigKey& key, const std::string& t
     case KeyKind::kDuration:
       if (!parse_duration(text).ok()) return "";
       return std::nullopt;
+    case KeyKind::kPollBudget:
+      if (!parse_poll_budget(text).ok()) return "";
+      return std::nullopt;
     case KeyKind::kAddress:
     case KeyKind::kAddresses:
       return why(parse_address(text));
@@ -154,6 +157,8 @@ std::string wanted_by(const ConfigKey& key) {
                          size_text(static_cast<uint64_t>(key.most)));
     case KeyKind::kDuration:
       return "a time with its unit, ms, s, m or h, for example \"30s\", or \"never\"";
+    case KeyKind::kPollBudget:
+      return "a time, for example \"50us\" or \"2ms\", or \"0\", or \"never\"";
     case KeyKind::kAddress:
       return "an address, for example \"127.0.0.1:1234\"";
     case KeyKind::kAddresses:

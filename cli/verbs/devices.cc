@@ -6,6 +6,7 @@
 
 #include "cli/node.h"
 #include "cli/table.h"
+#include "cli/target.h"
 #include "cli/verbs/verbs.h"
 #include "vhca/ibv_device.h"
 
@@ -79,6 +80,17 @@ CLI::Option* add_device_option(CLI::App& app, Context& context) {
       "--device", context.device,
       "carry data by this device, or by several: NAME[,NAME...] (see braid devices); "
       "rdma: by all RDMA devices. Default: the software HCA");
+}
+
+void add_poll_option(CLI::App& app, Context& context) {
+  app.add_option("--poll-budget", context.poll_budget,
+                 "how long its threads look for work before they sleep, 50us if this is not given: "
+                 "longer answers sooner and takes more of a processor. 0: they sleep at once; "
+                 "never: each takes a processor to itself")
+      ->check([](const std::string& text) {
+        const auto budget = parse_poll_budget(text);
+        return budget.ok() ? std::string() : budget.error().message();
+      });
 }
 
 void add_devices(CLI::App& app, Context& context) {

@@ -90,6 +90,13 @@ void map(Context& context, const MapArguments& arguments) {
                              "--foreground",
                              context.device),
                   kUsage);
+  if (!context.poll_budget.empty())
+    return report(context,
+                  make_error(Errc::kInvalid,
+                             "--poll-budget is a node's: start \"braidd --poll-budget {}\", or add "
+                             "--foreground",
+                             context.poll_budget),
+                  kUsage);
   if (arguments.wire != "auto")
     return report(context,
                   make_error(Errc::kInvalid,
@@ -197,6 +204,7 @@ void add_map(CLI::App& app, Context& context) {
   verb->add_option("--node-name", context.node_name,
                    "with --foreground: this node's name (default: map.PID)");
   add_device_option(*verb, context);
+  add_poll_option(*verb, context);
   add_metrics_option(*verb, context);
   verb->footer(
       "Examples:\n"

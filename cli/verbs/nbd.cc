@@ -127,6 +127,7 @@ void add_nbd(CLI::App& app, Context& context) {
       ->capture_default_str();
   verb->add_option("--node-name", context.node_name, "this node's name (default: nbd.PID)");
   add_device_option(*verb, context);
+  add_poll_option(*verb, context);
   add_metrics_option(*verb, context);
   verb->footer(
       "Examples:\n"

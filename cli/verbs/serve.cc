@@ -39,6 +39,7 @@ void add_serve(CLI::App& app, Context& context) {
   verb->add_option("--node-name", context.node_name, "this node's name (default: serve.PID)");
   arguments->add_to(*verb);
   add_device_option(*verb, context);
+  add_poll_option(*verb, context);
   add_metrics_option(*verb, context);
   verb->footer(
       "Examples:\n"

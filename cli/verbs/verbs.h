@@ -22,9 +22,10 @@ struct Context {
   std::string control_of_environment;  // BRAID_CONTROL: where --control is not given
   std::string node_name;  // --node-name: of a node that this process is; empty: the role's default
   std::string device;     // --device: what a node that this process is uses; empty: kSoftDevice
-  std::string metrics;    // --metrics: where such a node tells its metrics; empty: nowhere
-  bool json = false;      // --json
-  int exit_code = 0;      // 0 done, 1 failed, 2 usage
+  std::string poll_budget;  // --poll-budget: of such a node's threads; empty: the default
+  std::string metrics;      // --metrics: where such a node tells its metrics; empty: nowhere
+  bool json = false;        // --json
+  int exit_code = 0;        // 0 done, 1 failed, 2 usage
 
   const std::string& node_to_ask() const {
     return control.empty() ? control_of_environment : control;
@@ -54,6 +55,8 @@ void add_top(CLI::App& app, Context& context);
 
 /// --device, for commands that are a node.
 CLI::Option* add_device_option(CLI::App& app, Context& context);
+/// --poll-budget, for the same.
+void add_poll_option(CLI::App& app, Context& context);
 /// --metrics, for the same.
 void add_metrics_option(CLI::App& app, Context& context);
 
