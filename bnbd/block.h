@@ -79,6 +79,9 @@ struct BlockRequest : base::ListNode {
   void* context = nullptr;
   /// The device's own notes between submit() and `done`; nobody else touches them.
   std::array<uint64_t, 3> device_words{};
+  /// Of BlockDevice::note_flush().
+  std::array<uint64_t, 2> flush_words{};
+  bool flush_noted = false;  // submit() takes the note, and clears this
 };
 
 /// The largest logical or physical block, both powers of two: what the protocol can tell.
@@ -135,6 +138,11 @@ class BlockDevice {
   /// Takes the request; it ends by `done`. What breaks a rule of BlockInfo ends with kInvalid,
   /// kOutOfRange, kReadOnly or kNotSupported and changes nothing.
   virtual void submit(BlockRequest& request) = 0;
+  /// Who submits a flush, or a request with preflush, later than it came to him has it noted when
+  /// it comes: it speaks for what its user knew then. If it fails because acknowledged writes may
+  /// be lost, that is no word about those that its user heard of later, and another flush has to
+  /// fail for them. On the reactor of submit(); a second time it does nothing.
+  virtual void note_flush(BlockRequest& request) { (void)request; }
   /// Any thread, while the device lives: memory of tens of MiB takes its time.
   virtual base::Result<std::unique_ptr<Region>> create_region(size_t size_bytes) = 0;
   /// The memory that `lent` points into; empty if the device never lends.

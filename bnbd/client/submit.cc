@@ -13,7 +13,8 @@ using base::Errc;
 namespace {
 
 // What a request carries while it is the device's.
-enum Word : size_t { kCovers, kLosses, kSubmittedNs };
+enum Word : size_t { kSubmittedNs };           // of device_words
+enum FlushWord : size_t { kCovers, kLosses };  // of flush_words
 
 bool transfers(BlockOp op) {
   return op == BlockOp::kRead || op == BlockOp::kWrite;
@@ -24,13 +25,13 @@ bool changes(BlockOp op) {
 }
 
 void keep_ticket(BlockRequest& request, const DurabilityLedger::Ticket& ticket) {
-  request.device_words[kCovers] = ticket.covers;
-  request.device_words[kLosses] = uint64_t{ticket.losses_reported} << 32 | ticket.may_report;
+  request.flush_words[kCovers] = ticket.covers;
+  request.flush_words[kLosses] = uint64_t{ticket.losses_reported} << 32 | ticket.may_report;
 }
 
 DurabilityLedger::Ticket ticket_of(const BlockRequest& request) {
-  const uint64_t losses = request.device_words[kLosses];
-  return {request.device_words[kCovers], static_cast<uint32_t>(losses >> 32),
+  const uint64_t losses = request.flush_words[kLosses];
+  return {request.flush_words[kCovers], static_cast<uint32_t>(losses >> 32),
           static_cast<uint32_t>(losses)};
 }
 
@@ -41,16 +42,20 @@ LatencyKind kind_of(BlockOp op) {
 
 }  // namespace
 
+void DeviceQueue::note_flush(BlockRequest& request) {
+  if (request.flush_noted || (request.op != BlockOp::kFlush && !request.preflush)) return;
+  keep_ticket(request, ledger_.begin_flush());
+  request.flush_noted = true;
+}
+
 void DeviceQueue::submit(BlockRequest& request) {
   request.lent = nullptr;
+  note_flush(request);  // what a flush covers is fixed here, however long it waits
+  request.flush_noted = false;
   Errc status = check(view_.info, request);
   if (view_.verdict != Errc::kOk) status = view_.verdict;
   if (transfers(request.op) && request.buffer.address == nullptr) status = Errc::kInvalid;
   if (status != Errc::kOk) return deferred_.end(request, status);
-  if (request.op == BlockOp::kFlush || request.preflush) {
-    // What a flush covers is fixed here, however long it waits.
-    keep_ticket(request, ledger_.begin_flush());
-  }
   request.device_words[kSubmittedNs] = reactor_.now_ns();
   if (Op* op = take_op()) {
     begin(*op, request);

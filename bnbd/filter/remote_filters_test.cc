@@ -115,6 +115,40 @@ TEST_F(RemoteFilters, ALostPathIsADelayAndNoMismatch) {
 }
 
 /// As a node unmaps by force.
+/// A flush that waits in a filter is of the moment at which its user asked for it.
+class HeldFlush : public RemoteFilters {
+ protected:
+  /// Is submitted before a write that is then lost, and speaks for another one before it.
+  void ask_before_a_loss(Io& flush) {
+    EXPECT_EQ(run_by(0, Io(BlockOp::kWrite, 0, 4096, 1)), Errc::kOk);
+    submit_by(0, flush);
+    EXPECT_EQ(run_by(0, Io(BlockOp::kWrite, 4096, 4096, 2)), Errc::kOk);
+    restart_machine();
+    EXPECT_TRUE(until([&] { return remote->status().reopened == 1; }));
+    EXPECT_FALSE(flush.status.has_value());
+  }
+};
+
+TEST_F(HeldFlush, ThatFailsIsNoWordAboutWhatWasWrittenMeanwhile) {
+  put_on({"delay:flush=10s,write-zeroes=10s"});
+  Io flush(BlockOp::kFlush);
+  ask_before_a_loss(flush);
+  EXPECT_EQ(wait(flush), Errc::kIo);
+  EXPECT_EQ(run_by(1, Io(BlockOp::kFlush)), Errc::kIo) << "nobody was told of the second write";
+  EXPECT_EQ(run_by(1, Io(BlockOp::kFlush)), Errc::kOk);
+}
+
+TEST_F(HeldFlush, FailsThoughAnotherHasToldOfTheLoss) {
+  put_on({"delay:write-zeroes=10s"});
+  Io commit(BlockOp::kWriteZeroes, 8192, 4096);
+  commit.request.preflush = true;
+  ask_before_a_loss(commit);
+  EXPECT_EQ(run_by(1, Io(BlockOp::kFlush)), Errc::kIo);
+  EXPECT_EQ(run_by(1, Io(BlockOp::kFlush)), Errc::kOk);
+  EXPECT_EQ(wait(commit), Errc::kIo) << "its first write is lost, which it was to make durable";
+  EXPECT_EQ(run_by(1, Io(BlockOp::kFlush)), Errc::kOk);
+}
+
 TEST_F(RemoteFilters, ClosingEndsWhatFiltersHold) {
   put_on({"checksum", "rate:ops=1,burst=0s", "delay:1h"});
   std::deque<Io> ios;

@@ -31,17 +31,18 @@ uint64_t DeviceRun::sectors() const {
 }
 
 uint64_t DeviceRun::sectors_now() const {
-  return block_device_->info().size_bytes / kSectorBytes;
+  return shown_bytes() / kSectorBytes;
 }
 
-base::Status DeviceRun::opened(std::unique_ptr<bnbd::BlockDevice> device) {
+base::Status DeviceRun::opened(std::unique_ptr<bnbd::BlockDevice> device,
+                               std::unique_ptr<bnbd::FilterStack> filters) {
   block_device_ = std::move(device);
-  queues_ = block_device_->queues();
-  io_sectors_max_ =
-      std::min<uint64_t>(block_device_->info().max_io_bytes / kSectorBytes, kIoSectorsMax);
+  filters_ = std::move(filters);
+  queues_ = top().queues();
+  io_sectors_max_ = std::min<uint64_t>(top().info().max_io_bytes / kSectorBytes, kIoSectorsMax);
   const size_t slot_bytes = io_sectors_max_ * kSectorBytes;
   const size_t depth = context_.me().depth;
-  BRAID_TRY(region_, block_device_->create_region(depth * slot_bytes));
+  BRAID_TRY(region_, top().create_region(depth * slot_bytes));
   for (size_t i = 0; i < depth; ++i) {
     slots_.push_back(std::make_unique<Slot>());
     slots_.back()->run = this;
@@ -151,7 +152,7 @@ void DeviceRun::submit(Slot& slot, const OpDescription& op) {
   slot.busy = true;
   ++in_flight_;
   const size_t queue = queues_.size() < 2 ? 0 : context_.random.below(queues_.size());
-  if (queue == 0) return begin(slot, op, *block_device_);
+  if (queue == 0) return begin(slot, op, top());
   // It begins when its reactor gets to it: one that hangs may be long in doing so.
   queues_[queue].reactor->post(
       [this, alive = std::weak_ptr<char>(alive_), &slot, op, to = queues_[queue].device] {
@@ -196,7 +197,7 @@ void DeviceRun::begin(Slot& slot, const OpDescription& op, bnbd::BlockDevice& de
 /// A discard cannot be forced to the medium, and an erasing is always.
 BlockOp DeviceRun::way_to_zero(const OpDescription& op) {
   if (context_.random.one_in(2)) return op.durable ? BlockOp::kWriteZeroes : BlockOp::kDiscard;
-  const bool erases = block_device_->info().max_secure_erase_bytes != 0;
+  const bool erases = top().info().max_secure_erase_bytes != 0;
   return op.durable && erases ? BlockOp::kSecureErase : BlockOp::kWriteZeroes;
 }
 

@@ -9,6 +9,7 @@
 #include "base/reactor.h"
 #include "base/sim.h"
 #include "bnbd/block.h"
+#include "bnbd/filters.h"
 #include "tests/sim/judge.h"
 #include "tests/sim/plan.h"
 
@@ -36,15 +37,18 @@ class DeviceRun {
   DeviceRun(WorkContext& context, size_t device, bool writes);
   ~DeviceRun();
 
-  /// Begins. The judge knows of the handle already. `path`: see Judge::end.
-  base::Status opened(std::unique_ptr<bnbd::BlockDevice> device);
+  /// Begins. The judge knows of the handle already. `filters`: over the device, or null.
+  base::Status opened(std::unique_ptr<bnbd::BlockDevice> device,
+                      std::unique_ptr<bnbd::FilterStack> filters = nullptr);
   void activity_changed();
   /// Submits nothing any more.
   void stop();
   bool idle() const { return in_flight_ == 0; }
   bool verified() const { return verify_at_ >= sectors() && in_flight_ == 0; }
-  /// Null until opened.
-  bnbd::BlockDevice* block_device() { return block_device_.get(); }
+  /// Null until opened, and for a device without.
+  bnbd::FilterStack* filters() { return filters_.get(); }
+  /// The filters have not followed to the size of the device yet.
+  bool behind() const { return filters_ != nullptr && device_bytes() > shown_bytes(); }
 
  private:
   struct Slot {
@@ -55,6 +59,9 @@ class DeviceRun {
     uint64_t id = 0;
     bool busy = false;
   };
+  bnbd::BlockDevice& top() const { return filters_ ? filters_->top() : *block_device_; }
+  uint64_t device_bytes() const { return block_device_->info().size_bytes; }
+  uint64_t shown_bytes() const { return top().info().size_bytes; }
   uint64_t sectors() const;      // as planned
   uint64_t sectors_now() const;  // as its user knows
   Judge& judge() { return context_.judge; }
@@ -78,6 +85,7 @@ class DeviceRun {
   const bool writes_;
   bool stopped_ = false;
   std::unique_ptr<bnbd::BlockDevice> block_device_;
+  std::unique_ptr<bnbd::FilterStack> filters_;
   std::vector<bnbd::BlockQueue> queues_;  // as each reactor submits to it; empty: its own only
   std::unique_ptr<bnbd::Region> region_;
   std::vector<std::unique_ptr<Slot>> slots_;

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <utility>
+
 namespace braid::sim {
 
 using base::kMillisecond;
@@ -34,11 +37,15 @@ base::Task<void> DeviceUse::live() {
     while (open_now && !ending_ && !must_close()) {
       if (remote_->state() == bnbd::RemoteState::kRevoked) co_await take_back();
       co_await context_.reactor.sleep_ns(nap_ns());
+      co_await follow_size();
     }
     if (open_now && !(ending_ && leave_open_)) co_await close();
     if (!ending_) co_await context_.reactor.sleep_ns(nap_ns());
   }
-  if (run_ != nullptr) prepare_to_close();
+  if (run_ != nullptr) {
+    prepare_to_close();
+    if (run_->filters() != nullptr) co_await run_->filters()->let_go();
+  }
   ended_ = true;
 }
 
@@ -67,19 +74,49 @@ base::Task<bool> DeviceUse::open() {
   remote_ = device->get();
   context_.judge.opened(context_.client, device_, as_, asked());
   run_ = std::make_unique<DeviceRun>(context_, device_, as_ != Wish::kRead);
-  const base::Status status = run_->opened(std::move(*device));
+  auto filters = co_await put_filters_on();
+  // Without its filters it is closed at once.
+  const base::Status status = filters.ok() ? run_->opened(std::move(*device), std::move(*filters))
+                                           : base::Status(filters.error());
   if (status.code() == base::Errc::kNoMemory) {
     co_await close();
     co_return false;
   }
   if (!status.ok())
-    context_.judge.violations().add("{}: no region: {}", context_.me().name,
+    context_.judge.violations().add("{}: no region or filter: {}", context_.me().name,
                                     status.error().message());
   co_return true;
 }
 
+/// None: null.
+base::Task<base::Result<std::unique_ptr<bnbd::FilterStack>>> DeviceUse::put_filters_on() {
+  std::vector<bnbd::FilterSpec> specs = context_.plan.filters_of(context_.client, device_);
+  if (specs.empty()) co_return nullptr;
+  auto filters =
+      co_await bnbd::FilterStack::create(context_.reactor, *remote_, std::move(specs), name());
+  if (!filters.ok()) co_return filters.error();
+  remote_->watch([this] {
+    size_changed_ = true;
+    if (run_ != nullptr && run_->filters() != nullptr) run_->filters()->size_changed();
+  });
+  (*filters)->size_changed();
+  size_changed_ = true;
+  co_return std::move(*filters);
+}
+
+/// One that fails for want of memory is tried again.
+base::Task<void> DeviceUse::follow_size() {
+  if (!std::exchange(size_changed_, false) || run_->filters() == nullptr) co_return;
+  const base::Status followed = co_await run_->filters()->follow_size();
+  size_changed_ = size_changed_ || !followed.ok();
+}
+
 Judge::Asked DeviceUse::asked() {
   Judge::Asked asked;
+  const std::vector<bnbd::FilterSpec> specs = context_.plan.filters_of(context_.client, device_);
+  asked.checks = std::any_of(specs.begin(), specs.end(), [](const bnbd::FilterSpec& filter) {
+    return filter.kind == bnbd::FilterKind::kChecksum;
+  });
   asked.losses = [session = session_] {
     const bool lost = session->state() == trs::SessionState::kReconnecting;
     return session->statistics().reconnects + (lost ? 1 : 0);
@@ -96,6 +133,7 @@ Judge::Asked DeviceUse::asked() {
 base::Task<void> DeviceUse::take_back() {
   co_await context_.reactor.sleep_ns(nap_ns());
   context_.judge.remaps(context_.client, device_);
+  if (run_->filters() != nullptr) run_->filters()->forget();
   const base::Status mapped = co_await remote_->remap();
   if (mapped.ok()) ++context_.board.counters.taken_away;
 }
@@ -126,12 +164,19 @@ void DeviceUse::prepare_to_close() {
 base::Task<void> DeviceUse::close() {
   prepare_to_close();
   const uint64_t begin_ns = context_.reactor.now_ns();
+  bnbd::FilterStack* const filters = run_->filters();
+  if (filters != nullptr) co_await filters->let_go();
   co_await remote_->close();
+  if (filters != nullptr) co_await filters->drained();
   const uint64_t took_ns = context_.reactor.now_ns() - begin_ns;
   if (took_ns > kCloseMaxNs)
     context_.judge.violations().add("{}: closing {} took {} s", context_.me().name, name(),
                                     took_ns / base::kSecond);
   drop();
+}
+
+base::Task<void> DeviceUse::drained() {
+  if (run_ != nullptr && run_->filters() != nullptr) co_await run_->filters()->drained();
 }
 
 void DeviceUse::drop() {
@@ -149,7 +194,7 @@ void DeviceUse::activity_changed() {
 
 bool DeviceUse::at_rest() const {
   if (wish() == Wish::kNothing) return run_ == nullptr;
-  return run_ != nullptr && as_ == wish() && run_->idle() &&
+  return run_ != nullptr && as_ == wish() && run_->idle() && !run_->behind() &&
          remote_->state() == bnbd::RemoteState::kOpen;
 }
 

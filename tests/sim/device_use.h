@@ -21,6 +21,8 @@ class DeviceUse {
   /// Asks it to end; `leave_open`: the session's close() closes the device. Then drop().
   void end(bool leave_open);
   bool ended() const { return ended_; }
+  /// Its session has closed: what filters do for requests still ends.
+  base::Task<void> drained();
   void drop();
 
   void activity_changed();
@@ -33,6 +35,8 @@ class DeviceUse {
   base::Task<void> live();
   base::Task<bool> open();
   base::Task<void> take_back();
+  base::Task<base::Result<std::unique_ptr<bnbd::FilterStack>>> put_filters_on();
+  base::Task<void> follow_size();
   Judge::Asked asked();
   base::Task<void> close();
   void prepare_to_close();
@@ -50,6 +54,7 @@ class DeviceUse {
   bool ending_ = false;
   bool leave_open_ = false;
   bool ended_ = true;
+  bool size_changed_ = false;  // and the filters have not followed yet
   std::string last_refusal_ = "nothing tried yet";
   bnbd::RemoteDevice* remote_ = nullptr;  // the run's
   std::unique_ptr<DeviceRun> run_;        // while open

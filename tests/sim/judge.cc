@@ -72,7 +72,10 @@ void Judge::opened(size_t client, size_t device, Wish as, Asked asked) {
             world_.now_ns(),
             std::make_shared<UntoldLosses>(),
             late ? asked_ns : world_.now_ns()};
-  const DiskFailures& failures = devices_[device].failures;
+  handle.checks = asked_[{client, device}].checks;
+  const Device& its = devices_[device];
+  handle.blemished = its.disk_may_fail || its.disk_may_fill || its.disk_may_lie;
+  const DiskFailures& failures = its.failures;
   if (failures.since(asked_ns)) {
     handle.untold->failures_begin(ways_of(client, device));
     handle.untold->failures_end(ways_of(client, device));
@@ -188,7 +191,9 @@ uint64_t Judge::begin(size_t client, size_t device, const OpDescription& what,
   op.id = ++ids_;
   op.client = client;
   op.device = device;
-  op.handle = handles_.at({client, device});
+  Handle& handle = handles_.at({client, device});
+  if (known_sectors <= handle.cut_to) handle.cut_to = 0;
+  op.handle = handle;
   op.what = what;
   op.begin_ns = world_.now_ns();
   op.known_sectors = known_sectors;
@@ -296,8 +301,8 @@ bool Judge::explained(const Operation& op, Errc status, bool flush_may_fail) {
   if (status == Errc::kOutOfRange) return op.may_be_beyond;
   // A FUA write beside one that finds no room: the kernel may have told that one what it owes this.
   const bool beside_full = op.may_not_fit && op.what.durable;
-  return status == Errc::kIo && (op.may_fail || beside_full || op.rivalled || flush_may_fail ||
-                                 op.history().may_report_loss(op.id));
+  return status == Errc::kIo && (op.may_fail || may_mismatch(op) || beside_full || op.rivalled ||
+                                 flush_may_fail || op.history().may_report_loss(op.id));
 }
 
 void Judge::succeeded(const Operation& op) {

@@ -39,6 +39,7 @@ class Judge {
   struct Asked {
     std::function<uint64_t()> losses;  // how often the session has lost its last path
     std::function<UntoldLosses::Ways()> ways;
+    bool checks = false;  // reads fail that do not return what was written (bnbd/filters.h)
   };
   /// For writing: nothing of a former writer can still land.
   void opened(size_t client, size_t device, Wish as, Asked asked);
@@ -128,6 +129,9 @@ class Judge {
     bool rivalled = false;    // another client wanted to write since it was opened
     bool superseded = false;  // and was let in
     bool remapped = false;    // its user has taken the device as it is
+    bool checks = false;      // see Asked
+    bool blemished = false;   // the device may not have what it has acknowledged
+    uint64_t cut_to = 0;      // sectors, by a resize of which its user may not know; 0: none
     bool writes() const { return as != Wish::kRead; }
   };
   struct Operation {
@@ -190,6 +194,8 @@ class Judge {
   bool may_be_repeated(const Operation& op) const;
   bool explained(const Operation& op, base::Errc status, bool flush_may_fail);
   bool flush_may_fail(const Operation& op);
+  bool may_mismatch(const Operation& op) const;
+  void blemish(size_t device);
   bool tells_all(const Operation& flush) const;
   void flush_ended(const Operation& op);
   UntoldLosses::Ways ways_of(size_t client, size_t device) const;

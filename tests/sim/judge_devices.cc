@@ -76,6 +76,7 @@ void Judge::server_lost_power(size_t server) {
   for (size_t i = 0; i < devices_.size(); ++i)
     if (plan_.devices[i].server == server && !plan_.devices[i].memory) {
       incarnation_changes(i, false);
+      blemish(i);
       devices_[i].lives.back()->history->power_loss();
     }
 }
@@ -93,6 +94,7 @@ void Judge::disk_may_fail(size_t device, bool on) {
   devices_[device].disk_may_fail = on;
   disk_fails(device, 1, on);
   if (!on) return;
+  blemish(device);
   for (Operation& op : running_)
     if (op.device == device) op.may_fail = true;
 }
@@ -102,6 +104,7 @@ void Judge::disk_may_fill(size_t device, bool on) {
   // A FUA write that finds no room may have been the write-back of an older one that did not.
   disk_fails(device, 2, on);
   if (!on) return;
+  blemish(device);
   for (Operation& op : running_)
     if (op.device == device) op.may_not_fit = true;
 }
@@ -109,8 +112,22 @@ void Judge::disk_may_fill(size_t device, bool on) {
 void Judge::disk_may_lie(size_t device, bool on) {
   devices_[device].disk_may_lie = on;
   if (!on) return;
+  blemish(device);
   for (const Operation& op : running_)
     if (op.device == device && op.in_history) op.history().lied_to(op.id);
+}
+
+void Judge::blemish(size_t device) {
+  for (auto& [owner, handle] : handles_)
+    if (owner.second == device) handle.blemished = true;
+}
+
+/// A read that a checksum refuses: right only where the device may have lost what it acknowledged.
+bool Judge::may_mismatch(const Operation& op) const {
+  if (op.what.kind != OpKind::kRead || !op.handle.checks) return false;
+  const auto found = handles_.find({op.client, op.device});
+  const bool same = found != handles_.end() && found->second.serial == op.handle.serial;
+  return !same || found->second.blemished || found->second.cut_to != 0;
 }
 
 void Judge::disk_fails(size_t device, uint32_t kind, bool on) {
@@ -201,6 +218,8 @@ bool Judge::resize_begins(size_t device, uint64_t sectors) {
   }
   its.cut = ++ids_;
   history.begin(its.cut, cut);
+  for (auto& [owner, handle] : handles_)
+    if (owner.second == device) handle.cut_to = sectors;
   its.least_sectors = std::min(its.least_sectors, sectors);
   for (Operation& op : running_)
     if (op.device == device) op.may_be_beyond |= op.what.first_sector + op.what.sectors > sectors;

@@ -83,6 +83,20 @@ void draw_caches(SimRandom random, Plan& plan) {
   for (ServerPlan& server : plan.servers) server.direct = !random.one_in(3);
 }
 
+/// Half of the clients have one or several filters before their devices. By a copy, too.
+void draw_filters(SimRandom random, Plan& plan) {
+  for (ClientPlan& client : plan.clients) {
+    if (random.one_in(2)) continue;
+    const auto add = [&](std::string_view spec) {
+      client.filters.push_back(*bnbd::parse_filter(spec));
+    };
+    if (random.one_in(2)) add("checksum:block=512");
+    if (random.one_in(2)) add(random.one_in(2) ? "delay:10us-3ms" : "delay:read=2ms,percent=20");
+    if (random.one_in(2)) add(random.one_in(2) ? "rate:ops=1000,burst=5ms" : "rate:bytes=64M");
+    if (random.one_in(2)) add("checksum");
+  }
+}
+
 }  // namespace
 
 trs::KeyPtr key_of(const std::string& client) {
@@ -94,6 +108,15 @@ trs::KeyPtr key_of(const std::string& client) {
 bool DevicePlan::used_by(size_t client) const {
   return writer == client || heir == client ||
          std::find(readers.begin(), readers.end(), client) != readers.end();
+}
+
+std::vector<bnbd::FilterSpec> Plan::filters_of(size_t client, size_t device) const {
+  std::vector<bnbd::FilterSpec> its = clients[client].filters;
+  if (devices[device].shared())
+    std::erase_if(its, [](const bnbd::FilterSpec& filter) {
+      return filter.kind == bnbd::FilterKind::kChecksum;
+    });
+  return its;
 }
 
 Plan Plan::draw(SimRandom& random, uint64_t fault_phase_ns) {
@@ -108,6 +131,7 @@ Plan Plan::draw(SimRandom& random, uint64_t fault_phase_ns) {
   plan.fault_gap_max_ns = random.between(40, 400) * kMillisecond;
   plan.gentle = random.one_in(8);
   draw_caches(random, plan);
+  draw_filters(random, plan);
   return plan;
 }
 

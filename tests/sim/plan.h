@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/sim.h"
+#include "bnbd/filters.h"
 #include "trs/client.h"
 #include "trs/keys.h"
 #include "trs/server.h"
@@ -72,6 +73,7 @@ struct ClientPlan {
   uint64_t lost_after_ns = base::kNever;     // the same
   uint32_t features = trs::kAllFeatures;     // of its first process; fewer: an older version
   bool upgraded = false;                     // the next ones are of the present version
+  std::vector<bnbd::FilterSpec> filters;     // on each of its devices, see filters_of()
 
   /// What is under way when its path goes has ended then, one way or the other.
   uint64_t held_max_ns() const { return std::min(give_up_after_ns, lost_after_ns); }
@@ -85,6 +87,9 @@ struct Plan {
   uint64_t fault_gap_max_ns = 0;
   /// Faults stay below what the hardware and the heartbeats bridge: no path may be lost.
   bool gentle = false;
+
+  /// Of a client's device: no checksums where others write, too.
+  std::vector<bnbd::FilterSpec> filters_of(size_t client, size_t device) const;
 
   static Plan draw(base::sim::SimRandom& random, uint64_t fault_phase_ns);
 };

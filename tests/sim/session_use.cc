@@ -129,7 +129,10 @@ base::Task<void> SessionUse::close() {
   while (!std::all_of(uses_.begin(), uses_.end(), [](const auto& use) { return use->ended(); }))
     co_await context_.reactor.sleep_ns(base::kMillisecond);
   co_await session_->close();
-  for (auto& use : uses_) use->drop();
+  for (auto& use : uses_) {
+    co_await use->drained();
+    use->drop();
+  }
   session_.reset();
 }
 
