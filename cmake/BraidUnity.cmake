@@ -27,5 +27,8 @@ function(braid_unity target)
   if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
     # A class of a file's own in a coroutine of it: g++ takes the file for a header.
     target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
+  else()
+    # A local name may be another file's own.
+    target_compile_options(${target} PRIVATE -Wno-shadow)
   endif()
 endfunction()
