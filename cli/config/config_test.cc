@@ -262,6 +262,12 @@ TEST(Config, AllThatIsWrongIsTold) {
 }
 
 TEST(Config, WhatIsNoTomlIsToldWithItsPlace) {
+  // U+FEC5 to U+FEFF where a value should stand, and where they may.
+  for (const char last : {'\x85', '\x86', '\xb7', '\xbe', '\xbf'}) {
+    const std::string letter = std::string("\xef\xbb") + last;
+    EXPECT_THAT(words_of("[node]\nname = " + letter + "\n"), ElementsAre(HasSubstr("a:2:")));
+    EXPECT_THAT(words_of("# " + letter + "\n[node]\nname = \"" + letter + "\"\n"), ElementsAre());
+  }
   EXPECT_THAT(words_of("[serve]\nroot = \n"), ElementsAre(testing::StartsWith("a:2:")));
   EXPECT_THAT(words_of("[serve]\nreactors = 1\nreactors = 2\n"),
               ElementsAre(testing::StartsWith("a:3:")));
