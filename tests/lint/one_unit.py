@@ -61,4 +61,5 @@ def problems(entries):
 
 
 if __name__ == "__main__":
-    sys.exit(source.report(problems(json.loads(pathlib.Path(sys.argv[1]).read_text())), "one unit"))
+    listed = json.loads(pathlib.Path(sys.argv[1]).read_text())
+    sys.exit(source.report(list(problems(listed)), "one unit"))
