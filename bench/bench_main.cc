@@ -8,7 +8,6 @@
 
 #include "bench/gate.h"
 #include "bench/suite.h"
-#include "bench/workload.h"
 
 namespace {
 
@@ -66,29 +65,6 @@ std::string default_file(const std::string& suite) {
   return ((in_tree ? folder : ".") / (suite + ".json")).lexically_normal().string();
 }
 
-/// The exit code: 3 if the machine was not quiet once in `options.minutes`.
-int look(const bench::Options& options) {
-  const bench::Interrupts interrupts;
-  const bench::ScratchFolder scratch;
-  bench::Bench bench{.interrupts = interrupts,
-                     .scratch = scratch,
-                     .cpus = bench::choose_cpus(),
-                     .options = options,
-                     .progress = [](const std::string&) {}};
-  const uint64_t patience_ns = static_cast<uint64_t>(options.minutes * 60e9);
-  const auto seen = bench::wait_for_quiet(bench, bench::clock_ns() + patience_ns);
-  if (!seen.ok()) return fail(seen.error());
-  const bench::GateOptions& gate = options.gate;
-  const bool quiet = bench::quiet(seen.value(), gate);
-  fmt::print("{}: {}\n", quiet ? "quiet" : "not quiet",
-             seen.value().idle
-                 ? fmt::format("a cache line takes {:.0f} ns one way, at most {:.0f} would do",
-                               seen.value().cache_line_ns, gate.cache_line_max_ns)
-                 : fmt::format("the CPUs are busy, more than {:.0f} % of the time",
-                               100 * (1 - gate.idle_min)));
-  return quiet ? 0 : 3;
-}
-
 struct Gate {
   std::string recorded_file;  // empty: nothing is compared
   bool record = false;
@@ -127,16 +103,13 @@ int main(int argc, char** argv) {
   CLI::App app{"Measures Braid beside its peers on this machine.", "braid-bench"};
   std::string suite, file;
   bench::Options options;
-  app.add_option("suite", suite,
-                 "block, micro or gate; or look: whether this machine is quiet enough to measure "
-                 "on (exit code 3: it is not)")
-      ->required();
+  app.add_option("suite", suite, "block, micro or gate")->required();
   app.add_option("--rounds", options.rounds, "good rounds wanted per row")
       ->check(CLI::Range(1, 100))
       ->capture_default_str();
   app.add_flag("--quick", options.quick, "one short round without a gate: only shows that it runs");
   app.add_option("--minutes", options.minutes,
-                 "the longest time for a row, or a look, waiting for a quiet machine included")
+                 "the longest time for a row, waiting for a quiet machine included")
       ->check(CLI::Range(0.0, 10'000.0))
       ->capture_default_str();
   app.add_option("--filter", options.filter, "only rows with this in their name");
@@ -152,7 +125,6 @@ int main(int argc, char** argv) {
       "Examples:\n  braid-bench block\n  braid-bench micro --filter reactor --rounds 7 --minutes "
       "30");
   CLI11_PARSE(app, argc, argv);
-  if (suite == "look") return look(options);
   if (file.empty()) file = default_file(suite);
   return run(suite, file, options, gate);
 }

@@ -88,8 +88,7 @@ bool still_quiet(const Bench& bench, Round& round, const Observation& seen) {
   return round.quiet;
 }
 
-}  // namespace
-
+/// The look that was good; one that was not when the time is up.
 base::Result<Observation> wait_for_quiet(Bench& bench, uint64_t deadline_ns) {
   for (bool told = false;;) {
     BRAID_TRY(const Observation seen, look(bench));
@@ -101,8 +100,6 @@ base::Result<Observation> wait_for_quiet(Bench& bench, uint64_t deadline_ns) {
                              : "  waiting: the machine is busy");
   }
 }
-
-namespace {
 
 base::Status run_side(Bench& bench, RowPlan& plan, const Seat& seat, Round& round) {
   Candidate* const candidate = (plan.*seat.candidate).get();

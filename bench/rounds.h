@@ -74,10 +74,6 @@ struct Round {
 
 inline constexpr unsigned kGoodRoundsMin = 5;  // fewer give no verdict
 
-/// Looks at the machine until it is quiet or the time is up; the last look. kCanceled.
-/// `deadline_ns`: of clock_ns().
-base::Result<Observation> wait_for_quiet(Bench& bench, uint64_t deadline_ns);
-
 /// A row from its rounds. Only quiet rounds count; if there are none, all are shown. Pure.
 Row judge(const RowPlan& plan, const std::vector<Round>& rounds, bool quick);
 

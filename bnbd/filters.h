@@ -42,8 +42,8 @@ struct FilterMatch {
 };
 
 struct DelayOptions {
-  /// Drawn evenly between both for each request. Before it is submitted below, so a flush covers
-  /// what was done before its delay began, and perhaps more.
+  /// Drawn evenly between both for each request. Before it is submitted below; a flush covers what
+  /// was done before its delay began, for which it is noted then (BlockDevice::note_flush()).
   struct Bounds {
     uint64_t min_ns = 0;
     uint64_t max_ns = 0;  // 0: not delayed

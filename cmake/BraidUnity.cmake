@@ -1,9 +1,11 @@
-# Several sources of a folder in one compilation: what they include is read once, which is half of
-# the compile time of `./run test`. A folder's files stand together, so that a new file moves no
-# other folder's, and a compilation is simulated code or is not (tests/lint/globals.py).
+# Several sources of a folder in one compilation: what they include is read once. A folder's files
+# stand together, so that a new file moves no other folder's, and a compilation is simulated code or
+# is not (tests/lint/globals.py).
 #
-# Names that a file keeps to itself are therefore unique in its layer, and in the tests of its
-# layer; `./run lint` says so of all files at once (tests/lint/one_unit.py).
+# Names that a file keeps to itself are therefore defined once in its layer, and once in the tests
+# of its layer; `./run lint` says so of all files at once (tests/lint/one_unit.py). What it cannot
+# say: a neighbour's overload may be chosen, and a missing include be a neighbour's. The presets
+# `dev` and `dev-clang` compile each file alone.
 
 set(BRAID_TOGETHER 1 CACHE STRING "Sources of a folder in one compilation, at most; 1: none")
 

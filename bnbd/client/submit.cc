@@ -2,6 +2,7 @@
 // message to another reactor.
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "bnbd/client/device_impl.h"
 #include "bnbd/client/device_queue.h"
@@ -44,14 +45,17 @@ LatencyKind kind_of(BlockOp op) {
 
 void DeviceQueue::note_flush(BlockRequest& request) {
   if (request.flush_noted || (request.op != BlockOp::kFlush && !request.preflush)) return;
+  if (reactor_.host().mutant("flush-noted-late")) return;
   keep_ticket(request, ledger_.begin_flush());
   request.flush_noted = true;
 }
 
 void DeviceQueue::submit(BlockRequest& request) {
   request.lent = nullptr;
-  note_flush(request);  // what a flush covers is fixed here, however long it waits
-  request.flush_noted = false;
+  // What a flush covers is fixed here, if not before, however long it waits.
+  const bool flushes = request.op == BlockOp::kFlush || request.preflush;
+  if (!std::exchange(request.flush_noted, false) && flushes)
+    keep_ticket(request, ledger_.begin_flush());
   Errc status = check(view_.info, request);
   if (view_.verdict != Errc::kOk) status = view_.verdict;
   if (transfers(request.op) && request.buffer.address == nullptr) status = Errc::kInvalid;

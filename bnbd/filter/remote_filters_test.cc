@@ -114,7 +114,6 @@ TEST_F(RemoteFilters, ALostPathIsADelayAndNoMismatch) {
   EXPECT_THAT(filters->explain(), Each(HasSubstr("delay")));
 }
 
-/// As a node unmaps by force.
 /// A flush that waits in a filter is of the moment at which its user asked for it.
 class HeldFlush : public RemoteFilters {
  protected:
@@ -149,6 +148,7 @@ TEST_F(HeldFlush, FailsThoughAnotherHasToldOfTheLoss) {
   EXPECT_EQ(run_by(1, Io(BlockOp::kFlush)), Errc::kOk);
 }
 
+/// As a node unmaps by force.
 TEST_F(RemoteFilters, ClosingEndsWhatFiltersHold) {
   put_on({"checksum", "rate:ops=1,burst=0s", "delay:1h"});
   std::deque<Io> ios;

@@ -53,6 +53,7 @@ class GateDevice : public BlockDevice {
   std::thread::id region_maker() const { return region_maker_; }
   BlockStatistics statistics() const override { return inner_->statistics(); }
 
+  void note_flush(BlockRequest& request) override { inner_->note_flush(request); }
   void submit(BlockRequest& request) override {
     ++counts[static_cast<size_t>(request.op)];
     if (holding_) {

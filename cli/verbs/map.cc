@@ -6,6 +6,7 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "bnbd/filters.h"
 #include "cli/control.h"
@@ -83,20 +84,14 @@ void map(Context& context, const MapArguments& arguments) {
                           [&](const json& device) { print_mapped(context, device); });
     return;
   }
-  if (!context.device.empty())
-    return report(context,
-                  make_error(Errc::kInvalid,
-                             "--device is a node's: start \"braidd --device {}\", or add "
-                             "--foreground",
-                             context.device),
-                  kUsage);
-  if (!context.poll_budget.empty())
-    return report(context,
-                  make_error(Errc::kInvalid,
-                             "--poll-budget is a node's: start \"braidd --poll-budget {}\", or add "
-                             "--foreground",
-                             context.poll_budget),
-                  kUsage);
+  for (const auto& [option, value] :
+       {std::pair("--device", &context.device), std::pair("--poll-budget", &context.poll_budget)})
+    if (!value->empty())
+      return report(
+          context,
+          make_error(Errc::kInvalid, "{} is a node's: start \"braidd {} {}\", or add --foreground",
+                     option, option, *value),
+          kUsage);
   if (arguments.wire != "auto")
     return report(context,
                   make_error(Errc::kInvalid,

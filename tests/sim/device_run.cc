@@ -1,6 +1,7 @@
 #include "tests/sim/device_run.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "tests/sim/checkers/stamp.h"
 
@@ -223,12 +224,21 @@ void DeviceRun::fill(Slot& slot, const OpDescription& op) {
                 {device_index_ + 1, op.first_sector + i, slot.id});
 }
 
+/// Of the request that ends: it is counted just before. Then the data is in its buffer.
+bool DeviceRun::refused_by_checksum() {
+  if (filters_ == nullptr) return false;
+  uint64_t now = 0;
+  for (const auto& filter : filters_->filters()) now += filter->counters().mismatches;
+  return now != std::exchange(mismatches_, now);
+}
+
 void DeviceRun::done(bnbd::BlockRequest& request, Errc status) {
   Slot& slot = *static_cast<Slot*>(request.context);
   DeviceRun& run = *slot.run;
   if (run.context_.host.dead()) return;  // destructors of a dead process; nobody hears them
   std::span<const std::byte> data;
-  if (request.op == BlockOp::kRead && status == Errc::kOk)
+  const bool refused = run.refused_by_checksum() && status == Errc::kIo;
+  if (request.op == BlockOp::kRead && (status == Errc::kOk || refused))
     data = {request.buffer.address, static_cast<size_t>(request.length_bytes)};
   run.judge().end(slot.id, status, data);
   if (!slot.busy) return;  // a second completion, which the judge has noticed

@@ -78,6 +78,7 @@ class DeviceRun {
   void begin(Slot& slot, const OpDescription& op, bnbd::BlockDevice& device);
   bnbd::BlockOp way_to_zero(const OpDescription& op);
   void fill(Slot& slot, const OpDescription& op);
+  bool refused_by_checksum();
   static void done(bnbd::BlockRequest& request, base::Errc status);
 
   WorkContext& context_;
@@ -89,6 +90,7 @@ class DeviceRun {
   std::vector<bnbd::BlockQueue> queues_;  // as each reactor submits to it; empty: its own only
   std::unique_ptr<bnbd::Region> region_;
   std::vector<std::unique_ptr<Slot>> slots_;
+  uint64_t mismatches_ = 0;  // of all filters, at the last end of a request
   uint32_t in_flight_ = 0;
   uint64_t verify_at_ = 0;
   uint64_t io_sectors_max_ = 0;

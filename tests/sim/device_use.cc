@@ -75,17 +75,14 @@ base::Task<bool> DeviceUse::open() {
   context_.judge.opened(context_.client, device_, as_, asked());
   run_ = std::make_unique<DeviceRun>(context_, device_, as_ != Wish::kRead);
   auto filters = co_await put_filters_on();
-  // Without its filters it is closed at once.
   const base::Status status = filters.ok() ? run_->opened(std::move(*device), std::move(*filters))
                                            : base::Status(filters.error());
-  if (status.code() == base::Errc::kNoMemory) {
-    co_await close();
-    co_return false;
-  }
-  if (!status.ok())
+  if (status.ok()) co_return true;
+  if (status.code() != base::Errc::kNoMemory)
     context_.judge.violations().add("{}: no region or filter: {}", context_.me().name,
                                     status.error().message());
-  co_return true;
+  co_await close();  // before the local `device` goes, where the run has not taken it
+  co_return false;
 }
 
 /// None: null.

@@ -246,6 +246,7 @@ void Judge::end(uint64_t id, Errc status, std::span<const std::byte> read_data) 
   check_latency(op);
   look_at_openings(op);
   const bool good = status == Errc::kOk;
+  const bool refused = !good && !read_data.empty();  // by a checksum
   const bool flush_failed = status == Errc::kIo && flush_may_fail(op);
   if (op.changes()) op.handle.untold->change_ends(op.id);
   if (good) {
@@ -254,7 +255,7 @@ void Judge::end(uint64_t id, Errc status, std::span<const std::byte> read_data) 
     ++failed_;
     if (status == Errc::kTimedOut) gave_up(op, plan_.clients[op.client].give_up_after_ns);
     if (status == Errc::kDisconnected) gave_up(op, plan_.clients[op.client].lost_after_ns);
-    if (!explained(op, status, flush_failed))
+    if (!explained(op, status, flush_failed, refused))
       violations_.add("device {}: operation {} failed with {}, and nothing that happened allows it",
                       op.device + 1, id, base::to_string(status));
   }
@@ -270,7 +271,7 @@ void Judge::end(uint64_t id, Errc status, std::span<const std::byte> read_data) 
     return;
   }
   const bool explained_by_disk = op.may_fail || op.may_not_fit || flush_failed;
-  op.history().end(id, good, read_data,
+  op.history().end(id, good || refused, read_data,
                    {.otherwise_explained = explained_by_disk || op.rivalled || abandoned,
                     .dropped = explained_by_disk || devices_[op.device].failures.since(op.begin_ns),
                     .repeated = op.repeated});
@@ -293,7 +294,7 @@ void Judge::gave_up(const Operation& op, uint64_t limit_ns) {
   give_ups_.gave_up(op.device + 1, limit_ns, there_ns, world_.now_ns());
 }
 
-bool Judge::explained(const Operation& op, Errc status, bool flush_may_fail) {
+bool Judge::explained(const Operation& op, Errc status, bool flush_may_fail, bool refused) {
   if (status == Errc::kCanceled) return op.may_cancel;
   if (status == Errc::kTimedOut) return plan_.clients[op.client].give_up_after_ns != base::kNever;
   if (status == Errc::kDisconnected) return plan_.clients[op.client].lost_after_ns != base::kNever;
@@ -301,8 +302,9 @@ bool Judge::explained(const Operation& op, Errc status, bool flush_may_fail) {
   if (status == Errc::kOutOfRange) return op.may_be_beyond;
   // A FUA write beside one that finds no room: the kernel may have told that one what it owes this.
   const bool beside_full = op.may_not_fit && op.what.durable;
-  return status == Errc::kIo && (op.may_fail || may_mismatch(op) || beside_full || op.rivalled ||
-                                 flush_may_fail || op.history().may_report_loss(op.id));
+  return status == Errc::kIo &&
+         (op.may_fail || (refused && may_mismatch(op)) || beside_full || op.rivalled ||
+          flush_may_fail || op.history().may_report_loss(op.id));
 }
 
 void Judge::succeeded(const Operation& op) {

@@ -55,6 +55,7 @@ class Judge {
   // --- requests on an open handle
   /// `known_sectors`: how large the device is to whom it is submitted.
   uint64_t begin(size_t client, size_t device, const OpDescription& op, uint64_t known_sectors);
+  /// `read_data`: what a read returned, also one that a checksum has refused for what it returned.
   void end(uint64_t id, base::Errc status, std::span<const std::byte> read_data);
 
   // --- what happens to servers
@@ -131,7 +132,7 @@ class Judge {
     bool remapped = false;    // its user has taken the device as it is
     bool checks = false;      // see Asked
     bool blemished = false;   // the device may not have what it has acknowledged
-    uint64_t cut_to = 0;      // sectors, by a resize of which its user may not know; 0: none
+    uint64_t cut_to = 0;      // sectors: the smallest size that its user may not know of; 0: none
     bool writes() const { return as != Wish::kRead; }
   };
   struct Operation {
@@ -192,7 +193,7 @@ class Judge {
   uint64_t losses_of(size_t client, size_t device) const;
   bool shares(const Operation& op, uint32_t feature) const;
   bool may_be_repeated(const Operation& op) const;
-  bool explained(const Operation& op, base::Errc status, bool flush_may_fail);
+  bool explained(const Operation& op, base::Errc status, bool flush_may_fail, bool refused);
   bool flush_may_fail(const Operation& op);
   bool may_mismatch(const Operation& op) const;
   void blemish(size_t device);

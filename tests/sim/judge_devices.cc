@@ -123,11 +123,14 @@ void Judge::blemish(size_t device) {
 }
 
 /// A read that a checksum refuses: right only where the device may have lost what it acknowledged.
+/// What it read is judged as any other.
 bool Judge::may_mismatch(const Operation& op) const {
-  if (op.what.kind != OpKind::kRead || !op.handle.checks) return false;
+  if (!op.handle.checks) return false;
   const auto found = handles_.find({op.client, op.device});
   const bool same = found != handles_.end() && found->second.serial == op.handle.serial;
-  return !same || found->second.blemished || found->second.cut_to != 0;
+  const Handle& handle = same ? found->second : op.handle;
+  const bool cut = handle.cut_to != 0 && op.what.first_sector + op.what.sectors > handle.cut_to;
+  return handle.blemished || cut;
 }
 
 void Judge::disk_fails(size_t device, uint32_t kind, bool on) {
@@ -219,7 +222,8 @@ bool Judge::resize_begins(size_t device, uint64_t sectors) {
   its.cut = ++ids_;
   history.begin(its.cut, cut);
   for (auto& [owner, handle] : handles_)
-    if (owner.second == device) handle.cut_to = sectors;
+    if (owner.second == device)
+      handle.cut_to = handle.cut_to == 0 ? sectors : std::min(handle.cut_to, sectors);
   its.least_sectors = std::min(its.least_sectors, sectors);
   for (Operation& op : running_)
     if (op.device == device) op.may_be_beyond |= op.what.first_sector + op.what.sectors > sectors;

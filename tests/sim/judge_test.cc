@@ -41,6 +41,7 @@ class JudgeTest : public ::testing::Test {
     Judge::Asked asked;
     asked.losses = [this] { return losses_; };
     asked.ways = [this] { return ways_; };
+    asked.checks = checks_;
     judge_->opened(client, 0, Wish::kWrite, std::move(asked));
     pass();
   }
@@ -94,6 +95,7 @@ class JudgeTest : public ::testing::Test {
 
   base::sim::SimWorld world_{{}};
   Plan plan_ = plan();
+  bool checks_ = false;  // the next handle has a checksum before its device
   uint64_t losses_ = 0;  // of the sessions' last paths
   UntoldLosses::Ways ways_{.connections = 2, .there = 2, .reopened = 0};
   std::unique_ptr<Judge> judge_;
@@ -262,6 +264,63 @@ TEST_F(JudgeTest, WhatADiskFailedMayBeDoneAgain) {
   EXPECT_EQ(violations(), 0u);
   write_twice();
   EXPECT_EQ(violations(), 1u) << "it fails no more";
+}
+
+/// With a checksum before the device.
+class CheckedHandle : public JudgeTest {
+ protected:
+  CheckedHandle() {
+    judge_->closing(0, 0);
+    judge_->closed(0, 0);
+    checks_ = true;
+    open();
+  }
+  /// A read of a sector that the checksum refuses, as it returned zeroes: what was there at first.
+  void refuse(uint64_t sector = 0, uint64_t known_sectors = kSectors) {
+    constexpr std::array<std::byte, kSectorBytes> kNothing{};
+    judge_->end(begin(OpKind::kRead, sector, known_sectors), Errc::kIo, kNothing);
+  }
+};
+
+TEST_F(CheckedHandle, RefusesReadsOnlyAfterALoss) {
+  run(OpKind::kWrite, Errc::kOk);
+  refuse();
+  EXPECT_GE(violations(), 1u);
+}
+
+TEST_F(CheckedHandle, MayRefuseWhatALossHasBroughtBack) {
+  run(OpKind::kWrite, Errc::kOk);
+  judge_->server_lost_power(0);
+  refuse();
+  EXPECT_EQ(violations(), 0u);
+}
+
+TEST_F(CheckedHandle, IsNoExcuseForWhatWasDurable) {
+  run(OpKind::kWrite, Errc::kOk);
+  run(OpKind::kFlush, Errc::kOk);
+  judge_->server_lost_power(0);
+  refuse();
+  EXPECT_EQ(violations(), 1u) << "it was flushed, and what was read is from before";
+}
+
+TEST_F(CheckedHandle, IsNoExcuseForAReadThatFailedForAnotherReason) {
+  judge_->server_lost_power(0);
+  run(OpKind::kRead, Errc::kIo);
+  EXPECT_EQ(violations(), 1u);
+}
+
+TEST_F(CheckedHandle, MayRefuseWhatLiesBehindTheSmallestCutThatItsUserDoesNotKnow) {
+  const auto resize = [this](uint64_t sectors) {
+    ASSERT_TRUE(judge_->resize_begins(0, sectors));
+    judge_->resize_ended(0, true);
+  };
+  resize(kSectors / 2);
+  resize(kSectors);
+  resize(kSectors / 2 + 8);
+  refuse(kSectors / 2, kSectors / 2 + 8);
+  EXPECT_EQ(violations(), 0u);
+  refuse(kSectors / 2 - 1, kSectors / 2 + 8);
+  EXPECT_EQ(violations(), 1u) << "that was never cut off";
 }
 
 /// Whose it is then each of them may hear.
