@@ -56,6 +56,12 @@ struct BufferRef {
   std::byte* address = nullptr;
 };
 
+/// Of BlockDevice::note_flush(): for what a flush speaks.
+struct FlushNote {
+  std::array<uint64_t, 3> words{};  // the device's
+  bool taken = false;               // submit() uses it, and clears this
+};
+
 struct BlockRequest : base::ListNode {
   BlockOp op = BlockOp::kRead;
   bool force_unit_access = false;  // all but read and flush: durable when done
@@ -79,9 +85,9 @@ struct BlockRequest : base::ListNode {
   void* context = nullptr;
   /// The device's own notes between submit() and `done`; nobody else touches them.
   std::array<uint64_t, 3> device_words{};
-  /// Of BlockDevice::note_flush().
-  std::array<uint64_t, 2> flush_words{};
-  bool flush_noted = false;  // submit() takes the note, and clears this
+  FlushNote flush_note;
+
+  bool flushes() const { return op == BlockOp::kFlush || preflush; }
 };
 
 /// The largest logical or physical block, both powers of two: what the protocol can tell.
@@ -141,8 +147,9 @@ class BlockDevice {
   /// Who submits a flush, or a request with preflush, later than it came to him has it noted when
   /// it comes: it speaks for what its user knew then. If it fails because acknowledged writes may
   /// be lost, that is no word about those that its user heard of later, and another flush has to
-  /// fail for them. On the reactor of submit(); a second time it does nothing.
-  virtual void note_flush(BlockRequest& request) { (void)request; }
+  /// fail for them. A note of an earlier moment than that is right, too, but makes a further flush
+  /// fail that need not. On the reactor of submit(); does nothing to a note that is taken.
+  virtual void note_flush(FlushNote& note) { (void)note; }
   /// Any thread, while the device lives: memory of tens of MiB takes its time.
   virtual base::Result<std::unique_ptr<Region>> create_region(size_t size_bytes) = 0;
   /// The memory that `lent` points into; empty if the device never lends.

@@ -15,7 +15,7 @@ class DeferredEnd {
 
   void end(BlockRequest& request, base::Errc status) {
     request.device_words[0] = static_cast<uint64_t>(status);
-    request.flush_noted = false;
+    request.flush_note.taken = false;
     requests_.push_back(request);
     if (!timer_.pending()) reactor_.schedule_after(timer_, 0);
   }

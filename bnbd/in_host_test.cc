@@ -1,7 +1,6 @@
 // Client and server on the real host: two reactors on threads of their own, the software HCA
 // through shared memory, a real file.
 #include <gtest/gtest.h>
-#include <linux/fuse.h>
 #include <sched.h>
 #include <sys/socket.h>
 
@@ -17,6 +16,7 @@
 #include "base/linux_host.h"
 #include "base/linux_test_folder.h"
 #include "bnbd/frontend/fuse_server.h"
+#include "bnbd/frontend/test_fuse_kernel.h"
 #include "bnbd/remote.h"
 #include "bnbd/server.h"
 #include "bnbd/test_block.h"
@@ -210,61 +210,23 @@ TEST_P(Allocations, there_are_none_for_requests_to_memory) {
   expect_none("ram");
 }
 
-/// The kernel's end of a FUSE session, on a socket in place of /dev/fuse.
-class KernelEnd {
- public:
-  explicit KernelEnd(UniqueFd socket) : socket_(std::move(socket)) {}
-  template <typename Argument>
-  void send(uint32_t opcode, const Argument& argument, size_t payload_bytes) {
-    fuse_in_header header{};
-    header.len = static_cast<uint32_t>(sizeof header + sizeof argument + payload_bytes);
-    header.opcode = opcode;
-    header.nodeid = opcode == FUSE_INIT ? FUSE_ROOT_ID : 2;  // the root, and the one file
-    header.unique = ++unique_;
-    std::memcpy(message_.data(), &header, sizeof header);
-    std::memcpy(message_.data() + sizeof header, &argument, sizeof argument);
-    ASSERT_EQ(::send(socket_.get(), message_.data(), header.len, MSG_NOSIGNAL),
-              static_cast<ssize_t>(header.len));
-  }
-  /// True if an answer was there; it must say success.
-  bool answered() {
-    const ssize_t got = ::recv(socket_.get(), message_.data(), message_.size(), MSG_DONTWAIT);
-    if (got < 0) return false;
-    fuse_out_header header{};
-    std::memcpy(&header, message_.data(), sizeof header);
-    EXPECT_EQ(header.error, 0);
-    return true;
-  }
-
- private:
-  const UniqueFd socket_;
-  uint64_t unique_ = 0;
-  std::array<char, 16384> message_{};
-};
-
 TEST_P(Allocations, of_a_kernel_request_is_one_which_is_libfuses) {
   constexpr uint64_t kRequests = 64;
   open("disk.img");
   int ends[2];
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
-  KernelEnd kernel{UniqueFd(ends[0])};
+  test::FuseKernelEnd kernel{UniqueFd(ends[0])};
   auto slots = SlotPool<FuseServer::Slot>::create(*disk_, 4);
   ASSERT_TRUE(slots.ok()) << slots.error().message();
   auto server = FuseServer::create(*reactor_, *disk_, "disk", std::move(*slots), UniqueFd(ends[1]));
   ASSERT_TRUE(server.ok()) << server.error().message();
-  fuse_init_in init{};
-  init.major = FUSE_KERNEL_VERSION;
-  init.minor = 31;
-  kernel.send(FUSE_INIT, init, 0);
+  kernel.send_init();
   turn_until([&] { return kernel.answered(); });
 
   const uint64_t allocated = fewest_allocations([&] {
     for (uint64_t i = 0; i < kRequests; ++i) {
       if (i % 2 == 0) {
-        fuse_write_in write{};
-        write.offset = i * 4096;
-        write.size = 4096;
-        kernel.send(FUSE_WRITE, write, write.size);
+        kernel.send_write(i * 4096, 4096);
       } else {
         fuse_read_in read{};
         read.offset = i * 4096;

@@ -27,7 +27,7 @@ class DeviceImpl final : public RemoteDevice {
   // --- BlockDevice
   const BlockInfo& info() const override { return info_; }
   void submit(BlockRequest& request) override { queues_.front()->submit(request); }
-  void note_flush(BlockRequest& request) override { queues_.front()->note_flush(request); }
+  void note_flush(FlushNote& note) override { queues_.front()->note_flush(note); }
   base::Result<std::unique_ptr<Region>> create_region(size_t size_bytes) override {
     return session_.create_region(size_bytes);
   }

@@ -54,7 +54,7 @@ class DeviceQueue final : public BlockDevice,
   // --- BlockDevice
   const BlockInfo& info() const override { return view_.info; }
   void submit(BlockRequest& request) override;
-  void note_flush(BlockRequest& request) override;
+  void note_flush(FlushNote& note) override;
   base::Result<std::unique_ptr<Region>> create_region(size_t size_bytes) override;
   BlockStatistics statistics() const override { return statistics_.read(); }  // any thread
 

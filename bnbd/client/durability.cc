@@ -45,7 +45,8 @@ void DurabilityLedger::told(Untold& request, size_t queue) {
 }
 
 DurabilityLedger::Ticket DurabilityLedger::begin_flush() {
-  Ticket ticket{told_by_all(), losses_reported_, 0};
+  const uint64_t told = told_by_all();
+  Ticket ticket{told, told, losses_reported_, 0};
   ticket.may_report = ticket.losses_reported;
   if (losses_ == ticket.losses_reported) return ticket;
   const std::lock_guard lock(mutex_);
@@ -53,8 +54,15 @@ DurabilityLedger::Ticket DurabilityLedger::begin_flush() {
   return ticket;
 }
 
+DurabilityLedger::Ticket DurabilityLedger::submitted(const Ticket& asked) {
+  Ticket ticket = asked;
+  ticket.covers = told_by_all();
+  return ticket;
+}
+
 DurabilityLedger::Ticket DurabilityLedger::begin_flush_of(const Untold& request) {
-  Ticket ticket{told_by_all() + request[0] + request[1], losses_reported_, 0};
+  const uint64_t told = told_by_all() + request[0] + request[1];
+  Ticket ticket{told, told, losses_reported_, 0};
   ticket.may_report = ticket.losses_reported;
   return ticket;
 }
@@ -127,7 +135,7 @@ bool DurabilityLedger::all_told() {
 /// A flush that its user is told to have failed.
 void DurabilityLedger::report(const Ticket& ticket) {
   const uint32_t losses = losses_;
-  const bool told_before = ticket.covers >= lost_up_to_ && !open_too_;
+  const bool told_before = ticket.known >= lost_up_to_ && !open_too_;
   if (ticket.may_report == losses || told_before) losses_reported_ = losses;
 }
 

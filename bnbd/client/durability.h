@@ -6,9 +6,9 @@
 // which on parts may be gone that no successful flush covered: those that are acknowledged, and,
 // unless they are done again (the path was lost, and the server does not know them), those that are
 // on a wire. Every flush
-// submitted before a loss has been reported fails, and the first of them reports it that was
-// submitted when all that was at stake had been told: before that its user could not know of what
-// it spoke.
+// submitted before a loss has been reported fails, and the first of them reports it whose user
+// asked for it when all that was at stake had been told: before that he could not know of what it
+// spoke.
 //
 //   told <= acknowledged      covers(flush) = told then; durable_ = the largest of a flush that
 //                             succeeded, so acknowledged == durable_ says that all is durable
@@ -39,10 +39,11 @@ namespace braid::bnbd::client {
 
 class DurabilityLedger {
  public:
-  /// Taken when a flush is submitted.
+  /// Taken when a flush is submitted, but for `covers` maybe earlier: when its user asked for it.
   struct Ticket {
-    uint64_t covers = 0;           // parts told before
-    uint32_t losses_reported = 0;  // to the user before
+    uint64_t covers = 0;           // parts told before its submission
+    uint64_t known = 0;            // parts told before its user asked
+    uint32_t losses_reported = 0;  // to the user, before he asked
     uint32_t may_report = 0;       // so many losses: all that they put at stake was told before
   };
   /// What a request has acknowledged and not told, by era.
@@ -62,6 +63,8 @@ class DurabilityLedger {
   void told(Untold& request, size_t queue = 0);
 
   Ticket begin_flush();
+  /// Of a ticket taken earlier, as the flush is submitted.
+  Ticket submitted(const Ticket& asked);
   /// Of a flush behind the request itself: covers it, too, and reports nothing but to it.
   Ticket begin_flush_of(const Untold& request);
   /// The server has done the flush; what its user is told: kOk, or kIo once for each loss.

@@ -86,6 +86,27 @@ TEST(DurabilityLedger, a_flush_older_than_a_lost_write_does_not_speak_for_it) {
   EXPECT_EQ(ledger.flushed(ledger.begin_flush()), Errc::kOk);
 }
 
+TEST(DurabilityLedger, a_flush_that_waited_covers_what_was_told_before_its_submission) {
+  DurabilityLedger ledger;
+  write(ledger);
+  const auto asked = ledger.begin_flush();
+  write(ledger);
+  EXPECT_EQ(ledger.flushed(ledger.submitted(asked)), Errc::kOk);
+  EXPECT_EQ(ledger.unflushed(), 0u);
+  EXPECT_FALSE(ledger.restarted());
+}
+
+TEST(DurabilityLedger, a_flush_that_waited_is_no_word_about_what_was_told_meanwhile) {
+  DurabilityLedger ledger;
+  write(ledger);
+  const auto asked = ledger.begin_flush();
+  write(ledger);
+  EXPECT_TRUE(ledger.restarted());
+  EXPECT_EQ(ledger.flushed(ledger.submitted(asked)), Errc::kIo);
+  EXPECT_EQ(ledger.flushed(ledger.begin_flush()), Errc::kIo);
+  EXPECT_EQ(ledger.flushed(ledger.begin_flush()), Errc::kOk);
+}
+
 TEST(DurabilityLedger, every_flush_submitted_before_the_report_fails) {
   DurabilityLedger ledger;
   write(ledger);

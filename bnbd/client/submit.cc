@@ -14,8 +14,8 @@ using base::Errc;
 namespace {
 
 // What a request carries while it is the device's.
-enum Word : size_t { kSubmittedNs };           // of device_words
-enum FlushWord : size_t { kCovers, kLosses };  // of flush_words
+enum Word : size_t { kSubmittedNs };                   // of device_words
+enum FlushWord : size_t { kCovers, kKnown, kLosses };  // of a FlushNote
 
 bool transfers(BlockOp op) {
   return op == BlockOp::kRead || op == BlockOp::kWrite;
@@ -25,15 +25,16 @@ bool changes(BlockOp op) {
   return op != BlockOp::kRead && op != BlockOp::kFlush;
 }
 
-void keep_ticket(BlockRequest& request, const DurabilityLedger::Ticket& ticket) {
-  request.flush_words[kCovers] = ticket.covers;
-  request.flush_words[kLosses] = uint64_t{ticket.losses_reported} << 32 | ticket.may_report;
+void keep_ticket(FlushNote& note, const DurabilityLedger::Ticket& ticket) {
+  note.words[kCovers] = ticket.covers;
+  note.words[kKnown] = ticket.known;
+  note.words[kLosses] = uint64_t{ticket.losses_reported} << 32 | ticket.may_report;
 }
 
 DurabilityLedger::Ticket ticket_of(const BlockRequest& request) {
-  const uint64_t losses = request.flush_words[kLosses];
-  return {request.flush_words[kCovers], static_cast<uint32_t>(losses >> 32),
-          static_cast<uint32_t>(losses)};
+  const std::array<uint64_t, 3>& words = request.flush_note.words;
+  return {words[kCovers], words[kKnown], static_cast<uint32_t>(words[kLosses] >> 32),
+          static_cast<uint32_t>(words[kLosses])};
 }
 
 LatencyKind kind_of(BlockOp op) {
@@ -43,19 +44,20 @@ LatencyKind kind_of(BlockOp op) {
 
 }  // namespace
 
-void DeviceQueue::note_flush(BlockRequest& request) {
-  if (request.flush_noted || (request.op != BlockOp::kFlush && !request.preflush)) return;
-  if (reactor_.host().mutant("flush-noted-late")) return;
-  keep_ticket(request, ledger_.begin_flush());
-  request.flush_noted = true;
+void DeviceQueue::note_flush(FlushNote& note) {
+  if (note.taken || reactor_.host().mutant("flush-noted-late")) return;
+  keep_ticket(note, ledger_.begin_flush());
+  note.taken = true;
 }
 
 void DeviceQueue::submit(BlockRequest& request) {
   request.lent = nullptr;
-  // What a flush covers is fixed here, if not before, however long it waits.
-  const bool flushes = request.op == BlockOp::kFlush || request.preflush;
-  if (!std::exchange(request.flush_noted, false) && flushes)
-    keep_ticket(request, ledger_.begin_flush());
+  // What a flush covers is fixed here, however long it waits; what its user knew, here or before.
+  const bool noted = std::exchange(request.flush_note.taken, false);
+  if (request.flushes()) {
+    keep_ticket(request.flush_note,
+                noted ? ledger_.submitted(ticket_of(request)) : ledger_.begin_flush());
+  }
   Errc status = check(view_.info, request);
   if (view_.verdict != Errc::kOk) status = view_.verdict;
   if (transfers(request.op) && request.buffer.address == nullptr) status = Errc::kInvalid;

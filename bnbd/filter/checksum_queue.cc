@@ -62,7 +62,7 @@ void ChecksumQueue::submit(BlockRequest& request) {
     return deferred_.end(request, wrong);
   }
   base::add_shared(in_progress_, 1);
-  below_.note_flush(request);  // it may wait
+  if (request.flushes()) below_.note_flush(request.flush_note);  // it may wait
   if (!waiting_.empty() || free_.empty()) return waiting_.push_back(request);
   start(*free_.pop_front(), request);
 }
@@ -80,8 +80,7 @@ void ChecksumQueue::start(Slot& slot, BlockRequest& request) {
   inner.length_bytes = request.length_bytes;
   inner.buffer = request.buffer;
   inner.lent = nullptr;
-  inner.flush_words = request.flush_words;
-  inner.flush_noted = std::exchange(request.flush_noted, false);
+  inner.flush_note = std::exchange(request.flush_note, {});
   if (request.op == BlockOp::kRead)
     begin_read(slot);
   else if (request.op != BlockOp::kFlush)

@@ -22,7 +22,7 @@ constexpr size_t kSibling = 2;
 
 void HeldRequests::hold(BlockRequest& request, uint64_t due_ns) {
   if (let_go_) return below_.submit(request);
-  below_.note_flush(request);
+  if (request.flushes()) below_.note_flush(request.flush_note);
   request.device_words = {due_ns, 0, 0};
   root_ = merge(root_, &request);
   base::add_shared(count_, 1);

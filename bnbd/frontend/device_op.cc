@@ -1,6 +1,7 @@
 #include "bnbd/frontend/device_op.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace braid::bnbd {
 
@@ -17,6 +18,7 @@ void DeviceOp::start(BlockDevice& device) {
   request_.no_unmap = no_unmap;
   // Pieces lent from different places would not be one buffer.
   request_.may_lend = may_lend && op == BlockOp::kRead && length_bytes <= piece_max();
+  request_.flush_note = std::exchange(flush_note, {});
   request_.done = &DeviceOp::piece_done;
   request_.context = this;
   submit_pieces();

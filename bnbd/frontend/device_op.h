@@ -23,6 +23,8 @@ struct DeviceOp {
   uint64_t offset_bytes = 0;
   uint64_t length_bytes = 0;
   BufferRef buffer;  // read, write: all of length_bytes
+  /// Flush: of the moment at which its user asked for it, if that was before start().
+  FlushNote flush_note;
   /// Runs once; it may run inside start(), and may start the same DeviceOp again.
   void (*done)(DeviceOp& operation, base::Errc status) = nullptr;
   void* context = nullptr;

@@ -99,6 +99,7 @@ base::Status FuseServer::start_session(UniqueFd fuse_fd) {
   session_ = FuseOperations::create_session(*this, pool_->payload_bytes(), fuse_fd.get());
   if (session_ == nullptr) return base::make_error(Errc::kNoMemory, "libfuse made no session");
   fuse_fd_ = fuse_fd.release();  // the session's from here on
+  quiet_.is_now(device_);
   watch_kernel(true);
   reactor_.add(*this);
   return base::ok_status();
@@ -163,7 +164,11 @@ bool FuseServer::receive(Slot& slot) {
     pool_->release(slot);
     if (why == ENOENT || why == EINTR) return true;  // the request was withdrawn: the next one
     readable_ = false;
-    if (why != EAGAIN) end_session(why);
+    if (why == EAGAIN) {
+      quiet_.is_now(device_);
+    } else {
+      end_session(why);
+    }
     return false;
   }
   ++statistics_.requests;
@@ -194,6 +199,7 @@ FuseServer::Slot& FuseServer::keep_slot(fuse_req* request) {
 void FuseServer::run(Slot& slot, BlockOp op, uint64_t offset_bytes, uint64_t length_bytes) {
   slot.operation.op = op;
   slot.operation.may_lend = op == BlockOp::kRead;
+  if (op == BlockOp::kFlush) slot.operation.flush_note = quiet_.note();
   slot.operation.offset_bytes = offset_bytes;
   slot.operation.length_bytes = length_bytes;
   slot.operation.start(device_);
@@ -202,7 +208,10 @@ void FuseServer::run(Slot& slot, BlockOp op, uint64_t offset_bytes, uint64_t len
 void FuseServer::operation_done(DeviceOp& operation, Errc status) {
   auto& slot = *static_cast<Slot*>(operation.context);
   FuseServer& self = *slot.server;
+  // What is asked for from now on is asked by who may know of that.
+  const bool failed_flush = operation.op == BlockOp::kFlush && status != Errc::kOk;
   self.answer(slot, status);
+  if (failed_flush) self.readable_ = true;
   self.pool_->release(slot);
   if (self.pool_->in_use() != 0) return;
   self.completed_.notify_all();

@@ -19,6 +19,7 @@
 #include "base/reactor.h"
 #include "bnbd/block.h"
 #include "bnbd/frontend/fd_handle.h"
+#include "bnbd/frontend/quiet_moment.h"
 #include "bnbd/frontend/request_slot.h"
 #include "bnbd/kernel_device.h"
 
@@ -104,6 +105,7 @@ class FuseServer : private base::Poller {
   bool kept_ = false;        // it stays taken
   bool readable_ = false;    // the kernel may have requests: read until it says no
   bool watching_ = false;    // the reactor tells when it has; off while there is more than slots
+  QuietMoment quiet_;        // nothing was to be read
   bool end_expected_ = false;
   bool released_ = false;  // without an owner: goes with the last request
   KernelDeviceStatistics statistics_;

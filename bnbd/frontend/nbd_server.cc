@@ -79,6 +79,8 @@ base::Status NbdServer::watch(UniqueFd socket, NbdTerms terms, std::span<const s
   connection->terms = terms;
   connection->terms.read_only = options_.read_only;
   connection->input.begin_with(early);
+  connection->emptied.is_now(device_);
+  connection->quiet = connection->emptied;
   connection->active_ns = reactor_.now_ns();
   connection->interest = EPOLLIN | EPOLLRDHUP;
   struct epoll_event event = {};
@@ -181,6 +183,7 @@ bool NbdServer::serve(Connection& connection) {
   for (int round = 0; round < kRoundsPerPoll; ++round) {
     const bool received = receive(connection);
     const bool parsed = parse(connection);
+    if (connection.input.empty()) connection.quiet = connection.emptied;
     const bool sent = send(connection);
     worked |= received || parsed || sent;
     if (!connection.socket.valid() || !received || !connection.more) break;
@@ -206,6 +209,11 @@ void NbdServer::look_at_sockets() {
     }
     if ((events[i].events & ~static_cast<uint32_t>(EPOLLOUT)) != 0) connection.readable = true;
     if (over || (events[i].events & EPOLLOUT) != 0) connection.blocked = false;
+  }
+  if (count == kServerEventsMax) return;  // others may be readable, too
+  for (const auto& connection : connections_) {
+    const bool asked = (connection->interest & EPOLLIN) != 0;
+    if (asked && !connection->readable) connection->emptied.is_now(device_);
   }
 }
 

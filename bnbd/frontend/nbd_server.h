@@ -21,6 +21,7 @@
 #include "bnbd/frontend/fd_handle.h"
 #include "bnbd/frontend/nbd_input.h"
 #include "bnbd/frontend/nbd_wire.h"
+#include "bnbd/frontend/quiet_moment.h"
 #include "bnbd/frontend/request_slot.h"
 #include "bnbd/frontend/slot_shares.h"
 #include "bnbd/kernel_device.h"
@@ -97,6 +98,8 @@ class NbdServer : private base::Poller {
     size_t answer_bytes = 0;    // of `answers`, about
     unsigned answer_count = 0;  // likewise
     base::IntrusiveList<Slot> answers;
+    QuietMoment emptied;  // of the socket
+    QuietMoment quiet;    // of the input, too
   };
 
   NbdServer(base::Reactor& reactor, BlockDevice& device, NbdServerOptions options,

@@ -126,6 +126,28 @@ TEST_F(Nbd, ReadsBackWhatWasWritten) {
   EXPECT_EQ(device_->count(BlockOp::kFlush), 1U);
 }
 
+TEST_F(Nbd, AFlushThatWaitedForASlotIsOfTheMomentAtWhichItCame) {
+  start(/*slots=*/2);
+  threads_.on_reactor([&] { device_->hold(); });
+  const std::string data(4096, 'w');
+  for (uint64_t i = 0; i < 2; ++i) {
+    send(request(NbdCommand::kWrite, i * 4096, 4096));
+    send_bytes(data.data(), data.size());
+  }
+  ASSERT_TRUE(threads_.wait_until([&] { return device_->held_count() == 2; }));
+  send(request(NbdCommand::kFlush, 0, 0));
+  ASSERT_TRUE(threads_.wait_until([&] { return server_->statistics().starved == 1; }));
+  threads_.on_reactor([&] { device_->release(); });
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(receive_reply(), 0U);
+  EXPECT_EQ(device_->known(), 0U) << "its user had heard of none";
+  // Who asks at once may be taken for one who has not heard; who goes on asking is not.
+  for (int i = 0; i < 10'000 && device_->known() < 2; ++i) {
+    send(request(NbdCommand::kFlush, 0, 0));
+    EXPECT_EQ(receive_reply(), 0U);
+  }
+  EXPECT_GE(device_->known(), 2U);
+}
+
 TEST_F(Nbd, TakesAStreamByteByByte) {
   start();
   std::string stream(sizeof(NbdRequest) + 512, 'y');

@@ -81,6 +81,7 @@ bool NbdServer::receive(Connection& connection) {
   message.msg_iovlen = static_cast<size_t>(count);
   const ssize_t result = ::recvmsg(connection.socket.get(), &message, MSG_DONTWAIT);
   if (result <= 0) {
+    if (result < 0 && errno == EAGAIN) connection.emptied.is_now(device_);
     if (result < 0 && (errno == EAGAIN || errno == EINTR)) return false;
     // Many clients just go when they have all their answers. The kernel does not.
     const bool owed = connection.slots > 0 || !connection.input.empty();
@@ -91,6 +92,7 @@ bool NbdServer::receive(Connection& connection) {
   const auto got = static_cast<size_t>(result);
   connection.active_ns = reactor_.now_ns();
   connection.more = got == asked;
+  if (!connection.more) connection.emptied.is_now(device_);
   connection.received_bytes += std::min(got, payload);
   if (got > payload) connection.input.received(got - payload);
   return true;
@@ -192,6 +194,7 @@ void NbdServer::run(Slot& slot) {
   operation.force_unit_access = slot.verdict.force_unit_access;
   operation.no_unmap = slot.verdict.no_unmap;
   operation.may_lend = slot.verdict.op == BlockOp::kRead;
+  if (operation.op == BlockOp::kFlush) operation.flush_note = slot.connection->quiet.note();
   slot.done_bytes = 0;
   start(slot);
 }

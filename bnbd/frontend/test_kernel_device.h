@@ -53,9 +53,16 @@ class GateDevice : public BlockDevice {
   std::thread::id region_maker() const { return region_maker_; }
   BlockStatistics statistics() const override { return inner_->statistics(); }
 
-  void note_flush(BlockRequest& request) override { inner_->note_flush(request); }
+  /// In place of what a remote device would note: how many requests had ended then.
+  void note_flush(FlushNote& note) override {
+    if (!note.taken) note = {{ended_}, true};
+  }
   void submit(BlockRequest& request) override {
     ++counts[static_cast<size_t>(request.op)];
+    if (request.flushes()) {
+      known_ = request.flush_note.taken ? request.flush_note.words[0] : ended_;
+      request.flush_note.taken = false;
+    }
     if (holding_) {
       held_.push_back(request);
       ++held_count_;
@@ -74,6 +81,8 @@ class GateDevice : public BlockDevice {
   }
   /// From now on every request fails with this; kOk: no more.
   void fail_with(base::Errc status) { failure_ = status; }
+  /// How many requests had ended when the last flush was asked for.
+  uint64_t known() const { return known_; }
   int held_count() const { return held_count_; }
   uint64_t count(BlockOp op) const { return counts[static_cast<size_t>(op)]; }
   uint64_t count() const { return std::accumulate(counts.begin(), counts.end(), uint64_t{0}); }
@@ -82,6 +91,7 @@ class GateDevice : public BlockDevice {
 
  private:
   void pass(BlockRequest& request) {
+    ++ended_;
     if (failure_ != base::Errc::kOk) return request.done(request, failure_);
     const base::Errc wrong = check(info_, request);
     if (wrong != base::Errc::kOk) return request.done(request, wrong);
@@ -92,6 +102,8 @@ class GateDevice : public BlockDevice {
   std::thread::id region_maker_;
   bool holding_ = false;
   base::Errc failure_ = base::Errc::kOk;
+  uint64_t ended_ = 0;
+  std::atomic<uint64_t> known_{0};
   std::atomic<int> held_count_{0};
   base::IntrusiveList<BlockRequest> held_;
 };

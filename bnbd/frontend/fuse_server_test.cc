@@ -1,0 +1,88 @@
+// FuseServer, with a test in the kernel's place.
+#include "bnbd/frontend/fuse_server.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <utility>
+
+#include "bnbd/frontend/test_fuse_kernel.h"
+#include "bnbd/frontend/test_kernel_device.h"
+
+namespace braid::bnbd {
+namespace {
+
+class Fuse : public testing::Test {
+ protected:
+  void start(unsigned slots) {
+    int ends[2];
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
+    kernel_ = std::make_unique<test::FuseKernelEnd>(UniqueFd(ends[0]));
+    threads_.on_reactor([&, socket = ends[1]] {
+      MemoryDeviceOptions options;
+      options.size_bytes = 1 << 20;
+      device_ = std::make_unique<test::GateDevice>(
+          std::move(create_memory_device(threads_.host(), options)).value());
+      auto pool = SlotPool<FuseServer::Slot>::create(*device_, slots);
+      ASSERT_TRUE(pool.ok()) << pool.error().message();
+      auto server = FuseServer::create(threads_.reactor(), *device_, "disk",
+                                       std::move(pool).value(), UniqueFd(socket));
+      ASSERT_TRUE(server.ok()) << server.error().message();
+      server_ = std::move(server).value();
+    });
+    kernel_->send_init();
+    EXPECT_TRUE(answered());
+  }
+  void TearDown() override {
+    threads_.on_reactor([&] {
+      server_.reset();
+      device_.reset();
+    });
+  }
+  bool answered(int32_t error = 0) {
+    bool was = false;
+    return threads_.wait_until([&] { return was = was || kernel_->answer_is(error); });
+  }
+  void send_flush() { kernel_->send(FUSE_FSYNC, fuse_fsync_in{}, 0); }
+
+  test::ReactorThread threads_;
+  std::unique_ptr<test::FuseKernelEnd> kernel_;
+  std::unique_ptr<test::GateDevice> device_;
+  FuseServer::Ptr server_;
+};
+
+TEST_F(Fuse, AFlushThatWaitedForASlotIsOfTheMomentAtWhichItCame) {
+  start(/*slots=*/2);
+  threads_.on_reactor([&] { device_->hold(); });
+  for (uint64_t i = 0; i < 2; ++i) kernel_->send_write(i * 4096, 4096);
+  ASSERT_TRUE(threads_.wait_until([&] { return device_->held_count() == 2; }));
+  send_flush();
+  threads_.on_reactor([&] { device_->release(); });
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(answered());
+  EXPECT_EQ(device_->known(), 0U) << "its user had heard of none";
+  for (int i = 0; i < 1000 && device_->known() < 2; ++i) {
+    send_flush();
+    EXPECT_TRUE(answered());
+  }
+  EXPECT_GE(device_->known(), 2U);
+}
+
+/// Else the next flush would be of a moment before that, and fail, too, for nothing.
+TEST_F(Fuse, WhoAsksAfterAFlushHasFailedKnowsOfIt) {
+  start(/*slots=*/2);
+  threads_.on_reactor([&] {
+    device_->hold();
+    device_->fail_with(base::Errc::kIo);
+  });
+  send_flush();
+  ASSERT_TRUE(threads_.wait_until([&] { return device_->held_count() == 1; }));
+  threads_.on_reactor([&] { device_->release(); });
+  EXPECT_TRUE(answered(-EIO));
+  threads_.on_reactor([&] { device_->fail_with(base::Errc::kOk); });
+  send_flush();
+  EXPECT_TRUE(answered());
+  EXPECT_EQ(device_->known(), 1U);
+}
+
+}  // namespace
+}  // namespace braid::bnbd

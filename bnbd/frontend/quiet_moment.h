@@ -1,0 +1,25 @@
+// The last moment at which nothing of a client waited to be read: a flush that is found later was
+// asked for after it. While requests wait, for want of a slot or in a socket, writes are answered
+// of which the user of a flush among them had not heard (BlockDevice::note_flush()).
+//
+// Threads: the device's reactor. What is on its way over a network has not begun to wait.
+#pragma once
+
+#include "bnbd/block.h"
+
+namespace braid::bnbd {
+
+class QuietMoment {
+ public:
+  /// Nothing waits now.
+  void is_now(BlockDevice& device) {
+    note_ = {};
+    device.note_flush(note_);
+  }
+  const FlushNote& note() const { return note_; }
+
+ private:
+  FlushNote note_;
+};
+
+}  // namespace braid::bnbd
