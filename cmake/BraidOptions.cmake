@@ -44,6 +44,11 @@ if(BRAID_SANITIZE)
     add_compile_options(-fno-sanitize=function)
   endif()
   add_link_options(-fsanitize=${BRAID_SANITIZE})
+  # A program at its place has nothing to relocate: it starts in 240 ms instead of 380, and tests
+  # start some 1500.
+  if(BRAID_SANITIZE MATCHES "address" AND NOT BRAID_FUZZ)
+    add_link_options($<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:-no-pie>)
+  endif()
   if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
     # The instrumentation hides initialisation from g++ 12: false alarms only.
     add_compile_options(-Wno-maybe-uninitialized)
