@@ -267,7 +267,8 @@ class Rig : public testing::Test {
   base::sim::SimMachine& server_machine;
   base::sim::SimDisk* disk = nullptr;
   ExportServerOptions exports;
-  RemoteSessionOptions session_options;
+  // Simulated memory is not short by itself: touching it takes time only.
+  RemoteSessionOptions session_options{.touch_buffers = false};
   base::sim::SimHost* server_host = nullptr;
   ServerNode* server_node = nullptr;
   ExportServer* server = nullptr;   // of the living process

@@ -13,21 +13,37 @@ namespace {
 constexpr int kQemuStartMs = 10'000;
 constexpr int kQemuLookMs = 5;
 
+std::string first_line(const std::string& file) {
+  std::ifstream in(file);
+  std::string line;
+  std::getline(in, line);
+  return line;
+}
+
 /// A program's first line of output, once it has ended well.
 base::Result<std::string> line_of(Bench& bench, std::vector<std::string> arguments) {
   const Command command{.arguments = std::move(arguments),
                         .cpu = bench.cpus.server,
                         .output_file = bench.scratch.path("losetup.out")};
+  // A program's output is appended, and what another one said is not this one's.
+  std::error_code error;
+  std::filesystem::remove(command.output_file, error);
   BRAID_TRY(Process process, Process::run(bench.interrupts, command));
   const base::Status status = process.wait(kQemuStartMs);
   if (!status.ok()) {
     return status.error().with("{}: {}", command.arguments.front(),
                                last_lines(command.output_file));
   }
-  std::ifstream in(command.output_file);
-  std::string line;
-  std::getline(in, line);
-  return line;
+  return first_line(command.output_file);
+}
+
+/// What is written and detached must be a device on that file, and nobody else's.
+base::Status check_is_of(const std::string& device, const std::string& file) {
+  const std::string name = std::filesystem::path(device).filename();
+  const std::string of = first_line("/sys/block/" + name + "/loop/backing_file");
+  if (of == file) return base::ok_status();
+  return base::make_error(base::Errc::kInvalid, "{} is a device on \"{}\", not on {}", device, of,
+                          file);
 }
 
 class QemuFuseLoop : public FioTarget {
@@ -73,7 +89,10 @@ class QemuFuseLoop : public FioTarget {
       }
       BRAID_CHECK(bench.interrupts.pause_ms(kQemuLookMs));
     }
-    BRAID_TRY(device_, line_of(bench, {"losetup", "-f", "--show", "--direct-io=on", file_}));
+    BRAID_TRY(std::string device,
+              line_of(bench, {"losetup", "-f", "--show", "--direct-io=on", file_}));
+    BRAID_CHECK(check_is_of(device, file_));
+    device_ = std::move(device);
     return base::ok_status();
   }
   std::vector<std::string> engine() const override {

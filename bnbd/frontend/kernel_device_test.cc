@@ -198,8 +198,9 @@ TEST_P(KernelDeviceTest, WaitsForASlowDeviceWhileSyncRuns) {
   make_file_system();
   const std::string write = "dd if=/dev/zero of=" + mount_point_ + "/f bs=1M count=16 status=none ";
   sh_ok(write + "conv=fsync");
-  sh_ok(write + "conv=notrunc");  // dirty, and in place: nothing has to be read to write it back
+  // Held from before it is dirty: somebody else's sync writes this file back, too.
   threads_->on_reactor([&] { device_->hold(); });
+  sh_ok(write + "conv=notrunc");  // in place: nothing has to be read for it
   FILE* const writer = ::popen(("exec sync " + mount_point_ + "/f 2>&1").c_str(), "re");
   // What nbd.ko has sent may still be on its way.
   ASSERT_TRUE(threads_->wait_until([&] {

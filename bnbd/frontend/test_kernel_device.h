@@ -266,6 +266,7 @@ class KernelDeviceTest : public testing::Test {
   }
   void TearDown() override {
     if (kernel_) {
+      threads_->on_reactor([&] { device_->release(); });  // a test that failed may hold requests
       const auto detached = detach(DetachMode::kForce);
       EXPECT_TRUE(detached.ok()) << detached.error().message();
     }

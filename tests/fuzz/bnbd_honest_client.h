@@ -98,6 +98,7 @@ class HonestClient final : public Node {
     options.transport.reactors = reactor_list();
     options.transport.admin_timeout_ns = kSecond;
     options.open_patience_ns = 2 * kSecond;
+    options.touch_buffers = false;  // takes time only
     options.reopen_delay_ns = 100 * kMillisecond;
     options.news_interval_ns = 50 * kMillisecond;
     options.close_patience_ns = 2 * kSecond;

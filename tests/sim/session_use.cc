@@ -56,6 +56,7 @@ base::Task<void> SessionUse::open() {
     options.transport.reconnect.delay_max_ns = context_.me().reconnect_max_ns;
     if (server.asks_for_keys()) options.transport.key = key_of(context_.me().name);
     options.copy_pool_bytes = 512 << 10;
+    options.touch_buffers = false;  // takes real time, and no virtual
     if (second_device_ != nullptr) {
       options.paths.push_back({second_device_, {server.second_ip, kServerPort}});
     }
