@@ -459,9 +459,9 @@ TEST_P(SharedReactors, who_gives_nothing_back_leaves_one_to_each_other_device) {
   end_loads();
 }
 
-const auto count_name = [](const auto& info) { return std::to_string(info.param); };
-INSTANTIATE_TEST_SUITE_P(R, ClientReactors, ::testing::Values(2, 4), count_name);
-INSTANTIATE_TEST_SUITE_P(R, SharedReactors, ::testing::Values(2, 4), count_name);
+const auto kCountName = [](const auto& info) { return std::to_string(info.param); };
+INSTANTIATE_TEST_SUITE_P(R, ClientReactors, ::testing::Values(2, 4), kCountName);
+INSTANTIATE_TEST_SUITE_P(R, SharedReactors, ::testing::Values(2, 4), kCountName);
 
 }  // namespace
 }  // namespace braid::bnbd

@@ -226,7 +226,7 @@ TEST_F(NodeWithoutKernel, what_an_operator_closes_is_shown_and_mapped_again) {
 }
 
 TEST_F(NodeWithoutKernel, sizes_that_cannot_be_are_refused_in_words) {
-  const auto resize = [&](json params) { return server_->call("resize", std::move(params)); };
+  const auto resize = [&](const json& params) { return server_->call("resize", params); };
   EXPECT_EQ(resize({{"export", "ram"}, {"size", "16M"}}).code(), Errc::kNotSupported);
   EXPECT_EQ(resize({{"export", "ram"}, {"size", "much"}}).code(), Errc::kInvalid);
   EXPECT_EQ(resize({{"export", "ram"}, {"size", 5}}).code(), Errc::kInvalid);

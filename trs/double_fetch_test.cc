@@ -33,7 +33,7 @@ class ChangingChunk {
         mmap(nullptr, kChunkBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     BRAID_ASSERT(made != MAP_FAILED);
     page_ = static_cast<std::byte*>(made);
-    current_ = this;
+    current = this;
     struct sigaction act {};
     act.sa_flags = SA_SIGINFO;
     act.sa_sigaction = &ChangingChunk::accessed;
@@ -45,7 +45,7 @@ class ChangingChunk {
     sigaction(SIGSEGV, &former_fault_, nullptr);
     sigaction(SIGTRAP, &former_trap_, nullptr);
     munmap(page_, kChunkBytes);
-    current_ = nullptr;
+    current = nullptr;
   }
   ChangingChunk(const ChangingChunk&) = delete;
   ChangingChunk& operator=(const ChangingChunk&) = delete;
@@ -68,23 +68,23 @@ class ChangingChunk {
  private:
   static void accessed(int, siginfo_t* info, void* context) {
     const auto* const at = static_cast<const std::byte*>(info->si_addr);
-    const bool ours = at >= current_->page_ && at < current_->page_ + kChunkBytes;
+    const bool ours = at >= current->page_ && at < current->page_ + kChunkBytes;
     if (!ours) {  // the access comes again, and is told as ever
-      sigaction(SIGSEGV, &current_->former_fault_, nullptr);
+      sigaction(SIGSEGV, &current->former_fault_, nullptr);
       return;
     }
-    mprotect(current_->page_, kChunkBytes, PROT_READ | PROT_WRITE);
+    mprotect(current->page_, kChunkBytes, PROT_READ | PROT_WRITE);
     static_cast<ucontext_t*>(context)->uc_mcontext.gregs[REG_EFL] |= kTrapFlag;
   }
   static void stepped(int, siginfo_t*, void* context) {
     static_cast<ucontext_t*>(context)->uc_mcontext.gregs[REG_EFL] &= ~kTrapFlag;
-    if (++current_->accesses_ == current_->change_at_) {
-      std::memcpy(current_->page_, current_->after_, kChunkBytes);
+    if (++current->accesses_ == current->change_at_) {
+      std::memcpy(current->page_, current->after_, kChunkBytes);
     }
-    mprotect(current_->page_, kChunkBytes, PROT_NONE);
+    mprotect(current->page_, kChunkBytes, PROT_NONE);
   }
 
-  static inline ChangingChunk* current_ = nullptr;
+  static inline ChangingChunk* current = nullptr;
   std::byte* page_ = nullptr;
   const std::byte* after_ = nullptr;
   unsigned change_at_ = 0;

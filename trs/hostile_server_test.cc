@@ -63,7 +63,7 @@ class RawServer final : public RawPeer {
     for (;;) {
       auto request = co_await listener.next();
       if (!request.ok()) co_return;
-      if (permits) answer.queue_depth = permits(requests++);
+      if (permits) answer.queue_depth = permits(requests_++);
       if (answer.queue_depth == 0) {
         (*request)->reject({});
         continue;
@@ -76,7 +76,7 @@ class RawServer final : public RawPeer {
       if (result.ok()) raw.connection = std::move(*result);
     }
   }
-  size_t requests = 0;
+  size_t requests_ = 0;
 };
 
 class HostileServer : public SessionRig {

@@ -269,13 +269,13 @@ TEST_P(SlowOverTcp, AServerThatStandsStillIsWaitedForAsLong) {
 
 constexpr ChunkGuard kRegisteredGuards[] = {ChunkGuard::kNone, ChunkGuard::kCopy,
                                             ChunkGuard::kWindows};
-const auto guard_name = [](const auto& each) { return std::string(to_string(each.param)); };
+const auto kGuardName = [](const auto& each) { return std::string(to_string(each.param)); };
 INSTANTIATE_TEST_SUITE_P(Guard, SlowRegistration, ::testing::ValuesIn(kRegisteredGuards),
-                         guard_name);
-INSTANTIATE_TEST_SUITE_P(Guard, SlowOverTcp, ::testing::Values(ChunkGuard::kNone), guard_name);
-INSTANTIATE_TEST_SUITE_P(Guard, SlowToComeBack, ::testing::ValuesIn(kRegisteredGuards), guard_name);
+                         kGuardName);
+INSTANTIATE_TEST_SUITE_P(Guard, SlowOverTcp, ::testing::Values(ChunkGuard::kNone), kGuardName);
+INSTANTIATE_TEST_SUITE_P(Guard, SlowToComeBack, ::testing::ValuesIn(kRegisteredGuards), kGuardName);
 INSTANTIATE_TEST_SUITE_P(Guard, SlowRegistrationAtTheEnd, ::testing::ValuesIn(kRegisteredGuards),
-                         guard_name);
+                         kGuardName);
 
 }  // namespace
 }  // namespace braid::trs::testing

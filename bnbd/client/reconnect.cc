@@ -83,6 +83,7 @@ base::Task<base::Status> SessionImpl::reopen_all() {
     openings.push_back(reopen_beside(device->serial(), outcome, under_way, ended));
   }
   for (base::Task<void>& opening : openings) opening.start();
+  // NOLINTNEXTLINE(bugprone-infinite-loop): each opening counts it down
   while (under_way > 0) co_await ended.wait();
   co_return outcome;
 }

@@ -45,7 +45,8 @@ base::Task<base::Status> Path::attempt(bool begins) {
 base::Task<base::Status> Path::make_connections(bool begins, uint64_t deadline_ns) {
   const uint32_t joins = begins ? 0 : session_.epoch();
   recon_cnt_ = session_.next_attempt();
-  for (uint16_t cid = 0; cid < session_.queues(); ++cid) {
+  const auto lanes = static_cast<uint16_t>(session_.queues());
+  for (uint16_t cid = 0; cid < lanes; ++cid) {
     ConnectOutcome outcome = co_await connect_lane(cid, joins, deadline_ns);
     const bool forgotten = outcome.rejected_errno == ENXIO && cid == 0;
     if (forgotten && !begins && !session_.sequenced())
@@ -261,7 +262,8 @@ void Path::take_info(std::span<const std::byte> message) {
 /// A kernel peer has one heartbeat, on connection 0, and warns of others.
 void Path::watch_peer() {
   const bool braid_peer = map_->braid_peer;
-  for (uint16_t cid = 0; cid < session_.queues(); ++cid) {
+  const auto lanes = static_cast<uint16_t>(session_.queues());
+  for (uint16_t cid = 0; cid < lanes; ++cid) {
     if (braid_peer || cid == 0) session_.queue_of(cid).watch_peer(number_, !braid_peer);
   }
 }

@@ -213,8 +213,9 @@ TEST(MrTableKeysTest, AMillionKeysShowNoStructure) {
     seen.push_back(last = key);
   }
   for (int bit = 0; bit < 32; ++bit) {
-    EXPECT_NEAR(ones[bit], kKeys / 2, kDeviation) << "bit " << bit;
-    EXPECT_NEAR(changes[bit], kKeys / 2, kDeviation) << "bit " << bit << " against the key before";
+    EXPECT_NEAR(ones[bit], kKeys / 2.0, kDeviation) << "bit " << bit;
+    EXPECT_NEAR(changes[bit], kKeys / 2.0, kDeviation)
+        << "bit " << bit << " against the key before";
   }
   // Each place of the table as often as any other (chi-square; its deviation is sqrt(2 * places)).
   const double expected = static_cast<double>(kKeys) / kEntries;
