@@ -235,7 +235,16 @@ void NbdServer::operation_done(DeviceOp& operation, Errc status) {
   if (goes_on) return self.ranges_.push_back(slot);
   if (status != Errc::kOk) base::add_shared(self.statistics_.errors, 1);
   if (operation.lent()) base::add_shared(self.statistics_.lent_reads, 1);
+  if (status != Errc::kOk && operation.op == BlockOp::kFlush) self.look_after_failed_flush(slot);
   self.answer(slot, nbd_error(status), words_for(status));
+}
+
+/// Who asks from now on may know of that failure.
+void NbdServer::look_after_failed_flush(Slot& slot) {
+  if (slot.connection == nullptr || !slot.connection->socket.valid()) return;
+  Connection& connection = *slot.connection;
+  const bool empty = connection.emptied.look(device_, connection.socket.get());
+  if (empty && connection.input.empty()) connection.quiet = connection.emptied;
 }
 
 void NbdServer::answer(Slot& slot, uint32_t error, std::string_view words) {

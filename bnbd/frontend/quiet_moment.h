@@ -5,6 +5,8 @@
 // Threads: the device's reactor. What is on its way over a network has not begun to wait.
 #pragma once
 
+#include <poll.h>
+
 #include "bnbd/block.h"
 
 namespace braid::bnbd {
@@ -15,6 +17,14 @@ class QuietMoment {
   void is_now(BlockDevice& device) {
     note_ = {};
     device.note_flush(note_);
+  }
+  /// Looks whether it is now, by a system call: before a flush is answered that failed, as the next
+  /// one shall not fail for what this one has told. True: it is.
+  bool look(BlockDevice& device, int source_fd) {
+    struct pollfd source = {.fd = source_fd, .events = POLLIN, .revents = 0};
+    if (::poll(&source, 1, 0) != 0) return false;
+    is_now(device);
+    return true;
   }
   const FlushNote& note() const { return note_; }
 
