@@ -289,6 +289,21 @@ TEST_F(Device, AFlushFromBeforeTheLossDoesNotCoverLaterWrites) {
   EXPECT_EQ(violations.count(), 1u);
 }
 
+TEST_F(Device, AFlushThatWaitedMayHaveDoneWhatWasToldMeanwhile) {
+  history.flushes_may_wait();  // seed 527 of 4 s
+  history.begin(++ids, {OpKind::kFlush, 0, 0, false, false});
+  const uint64_t flush = ids;
+  run(OpKind::kWrite, 0, 1);
+  history.end(flush, true, {});
+  history.power_loss();
+  run(OpKind::kFlush);
+  EXPECT_EQ(violations.count(), 0u);
+  run(OpKind::kWrite, 0, 1);
+  history.power_loss();
+  run(OpKind::kFlush);
+  EXPECT_EQ(violations.count(), 1u) << "but not what was told behind it";
+}
+
 TEST_F(Device, AFlushFromBeforeTheLostWritesDoesNotReportThem) {
   history.begin(++ids, {OpKind::kFlush, 0, 0, false, false});
   const uint64_t early = ids;

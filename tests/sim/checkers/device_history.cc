@@ -145,6 +145,7 @@ void DeviceHistory::flush_succeeded(const Running& flush) {
   }
   if (flush.begin > doubtful_) doubtful_ = 0;
   promised_ = std::max(promised_, flush.begin);
+  if (flushes_wait_) maybe_flushed_ = std::max(maybe_flushed_, clock_);
   if (!flush.lied_to) floor_ = std::max(floor_, flush.begin);
 }
 

@@ -37,6 +37,9 @@ class DeviceHistory {
   DeviceHistory(Violations& violations, uint64_t device, uint64_t size_sectors,
                 bool may_tear = false);
 
+  /// Its flushes may wait before they are submitted, and do what was told while they waited.
+  void flushes_may_wait() { flushes_wait_ = true; }
+
   uint64_t device() const { return device_; }
   uint64_t size_sectors() const { return registers_.size(); }
   /// False: too much is going on at these sectors to be judged; choose others.
@@ -117,7 +120,9 @@ class DeviceHistory {
   // A preflush that covers all of it was under way, or a flush had failed that does: it may have
   // been done before the loss. Then nothing was lost, and nothing is owed.
   bool loss_in_doubt_ = false;
-  Instant maybe_flushed_ = 0;  // begin of the last flush that failed
+  // Begin of the last flush that failed; where flushes wait, end of the last one that did not.
+  Instant maybe_flushed_ = 0;
+  bool flushes_wait_ = false;
   // Writes from before the last power loss whose acknowledgement came after it may have been lost,
   // too, and their client knows it: end of the last of them. 0: none, or settled by a flush.
   Instant last_loss_ = 0;
