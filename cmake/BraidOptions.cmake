@@ -50,7 +50,7 @@ if(BRAID_SANITIZE)
     add_compile_options(-fno-sanitize=vptr)
   endif()
   # A program at its place has nothing to relocate: it starts in 240 ms instead of 380, and tests
-  # start some 1500.
+  # start some 850, and many of `braid`.
   if(BRAID_SANITIZE MATCHES "address" AND NOT BRAID_FUZZ)
     add_link_options($<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:-no-pie>)
   endif()

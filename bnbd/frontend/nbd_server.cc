@@ -197,6 +197,8 @@ bool NbdServer::look_is_due(bool crowded) const {
 
 void NbdServer::look_at_sockets() {
   looked_ns_ = reactor_.now_ns();
+  QuietMoment before;
+  before.is_now(device_);
   struct epoll_event events[kServerEventsMax];
   const int count = ::epoll_wait(epoll_.fd(), events, kServerEventsMax, 0);
   for (int i = 0; i < count; ++i) {
@@ -210,10 +212,10 @@ void NbdServer::look_at_sockets() {
     if ((events[i].events & ~static_cast<uint32_t>(EPOLLOUT)) != 0) connection.readable = true;
     if (over || (events[i].events & EPOLLOUT) != 0) connection.blocked = false;
   }
-  if (count == kServerEventsMax) return;  // others may be readable, too
+  if (count < 0 || count == kServerEventsMax) return;  // others may be readable, too
   for (const auto& connection : connections_) {
     const bool asked = (connection->interest & EPOLLIN) != 0;
-    if (asked && !connection->readable) connection->emptied.is_now(device_);
+    if (asked && !connection->readable) found_empty(*connection, before);
   }
 }
 

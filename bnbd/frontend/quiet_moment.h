@@ -21,9 +21,11 @@ class QuietMoment {
   /// Looks whether it is now, by a system call: before a flush is answered that failed, as the next
   /// one shall not fail for what this one has told. True: it is.
   bool look(BlockDevice& device, int source_fd) {
+    QuietMoment before;
+    before.is_now(device);  // what is told on other reactors meanwhile is not known to all
     struct pollfd source = {.fd = source_fd, .events = POLLIN, .revents = 0};
     if (::poll(&source, 1, 0) != 0) return false;
-    is_now(device);
+    *this = before;
     return true;
   }
   const FlushNote& note() const { return note_; }
