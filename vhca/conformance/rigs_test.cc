@@ -303,9 +303,9 @@ class IbvRig final : public ProcessRig {
 /// One pair of networks for all tests of a process.
 RigFactory between_networks() {
   const auto create = []() -> std::unique_ptr<Rig> {
-    static const std::unique_ptr<base::TwoNetworks> networks = base::TwoNetworks::create();
-    if (networks == nullptr) return nullptr;
-    return std::make_unique<NetworksRig>(*networks);
+    static const std::unique_ptr<base::TwoNetworks> kNetworks = base::TwoNetworks::create();
+    if (kNetworks == nullptr) return nullptr;
+    return std::make_unique<NetworksRig>(*kNetworks);
   };
   return {.name = "tcp_networks",
           .virtual_time = false,
