@@ -44,11 +44,6 @@ if(BRAID_SANITIZE)
     add_compile_options(-fno-sanitize=function)
   endif()
   add_link_options(-fsanitize=${BRAID_SANITIZE})
-  # With g++ looking up each object's class before each virtual call is 30 % of the compile time of
-  # optimized code. `asan-ubsan-clang` and the fuzz targets have that check.
-  if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND BRAID_SANITIZE MATCHES "undefined")
-    add_compile_options(-fno-sanitize=vptr)
-  endif()
   # A program at its place has nothing to relocate: it starts in 240 ms instead of 380, and tests
   # start some 850, and many of `braid`.
   if(BRAID_SANITIZE MATCHES "address" AND NOT BRAID_FUZZ)
