@@ -148,23 +148,6 @@ TEST_F(Nbd, AFlushThatWaitedForASlotIsOfTheMomentAtWhichItCame) {
   EXPECT_GE(device_->known(), 2U);
 }
 
-/// Else the next flush would be of a moment before that, and fail, too, for nothing.
-TEST_F(Nbd, WhoAsksAfterAFlushHasFailedKnowsOfIt) {
-  start();
-  threads_.on_reactor([&] {
-    device_->hold();
-    device_->fail_with(Errc::kIo);
-  });
-  send(request(NbdCommand::kFlush, 0, 0));
-  ASSERT_TRUE(threads_.wait_until([&] { return device_->held_count() == 1; }));
-  threads_.on_reactor([&] { device_->release(); });
-  EXPECT_NE(receive_reply(), 0U);
-  threads_.on_reactor([&] { device_->fail_with(Errc::kOk); });
-  send(request(NbdCommand::kFlush, 0, 0));
-  EXPECT_EQ(receive_reply(), 0U);
-  EXPECT_EQ(device_->known(), 1U);
-}
-
 TEST_F(Nbd, TakesAStreamByteByByte) {
   start();
   std::string stream(sizeof(NbdRequest) + 512, 'y');
