@@ -62,6 +62,12 @@ struct FlushNote {
   bool taken = false;               // submit() uses it, and clears this
 };
 
+/// Of BlockDevice::note_told(): what requests have changed whose user has not heard of it.
+struct Untold {
+  std::array<uint32_t, 2> words{};  // the device's
+  bool any() const { return (words[0] | words[1]) != 0; }
+};
+
 struct BlockRequest : base::ListNode {
   BlockOp op = BlockOp::kRead;
   bool force_unit_access = false;  // all but read and flush: durable when done
@@ -86,6 +92,11 @@ struct BlockRequest : base::ListNode {
   /// The device's own notes between submit() and `done`; nobody else touches them.
   std::array<uint64_t, 3> device_words{};
   FlushNote flush_note;
+  /// A change whose user hears of its end after `done`: its answer is still to be sent, or another
+  /// part of what he asked for is to follow. The device adds it to `untold`, which who submits
+  /// hands over by note_told().
+  bool told_later = false;
+  Untold untold;
 
   bool flushes() const { return op == BlockOp::kFlush || preflush; }
 };
@@ -150,6 +161,10 @@ class BlockDevice {
   /// fail for them. A note of an earlier moment than that is right, too, but makes a further flush
   /// fail that need not. On the reactor of submit(); does nothing to a note that is taken.
   virtual void note_flush(FlushNote& note) { (void)note; }
+  /// The user hears now, or never, of the end of requests that were `told_later`: who asks for a
+  /// flush from now on may speak for them. On the reactor of their submit(), before the device is
+  /// destroyed; empties `untold`. What is never handed over makes every flush behind a loss fail.
+  virtual void note_told(Untold& untold) { untold = {}; }
   /// Any thread, while the device lives: memory of tens of MiB takes its time.
   virtual base::Result<std::unique_ptr<Region>> create_region(size_t size_bytes) = 0;
   /// The memory that `lent` points into; empty if the device never lends.

@@ -2,6 +2,8 @@
 // only later: a flush that he submits then must not vouch for them.
 #include <gtest/gtest.h>
 
+#include "bnbd/device_op.h"
+#include "bnbd/filters.h"
 #include "bnbd/test_fake_server.h"
 #include "bnbd/test_rig.h"
 
@@ -157,6 +159,87 @@ TEST_F(FlushLoss, is_told_once_more_by_a_new_path_and_not_by_a_file_that_was_clo
   await(reader, holds.close());
   lose_path();
   EXPECT_EQ(flush(*client, device), Errc::kOk) << "nothing has failed since";
+}
+
+/// A write that is longer than the device takes at once.
+struct LongWrite {
+  explicit LongWrite(size_t length) : data(length) {
+    operation.op = BlockOp::kWrite;
+    operation.length_bytes = length;
+    operation.buffer.address = data.data();
+    operation.context = this;
+    operation.done = [](DeviceOp& ended, Errc how) {
+      static_cast<LongWrite*>(ended.context)->status = how;
+    };
+  }
+  std::vector<std::byte> data;
+  DeviceOp operation;
+  std::optional<Errc> status;
+};
+
+/// Its user has heard of nothing of it when he asks for the flush.
+TEST_F(FlushLoss, of_a_part_whose_request_goes_on_is_told) {
+  RemoteDevice& device = open(*client);
+  LongWrite write(2 * device.info().max_io_bytes);
+  client->home().post([&] { write.operation.start(device); });
+  ASSERT_TRUE(until([&] { return device.statistics().writes == 1; }));
+  Io between(BlockOp::kFlush);
+  submit(*client, device, between);
+  restart_machine();
+  EXPECT_EQ(wait(between), Errc::kIo);
+  ASSERT_TRUE(until([&] { return write.status.has_value(); }));
+  EXPECT_EQ(*write.status, Errc::kOk);
+  expect_told_once_more(device);
+}
+
+TEST_F(FlushLoss, of_a_write_of_which_its_user_hears_later_is_told) {
+  RemoteDevice& device = open(*client);
+  Io write(BlockOp::kWrite, 0, 4096, 1);
+  write.request.told_later = true;
+  EXPECT_EQ(run(*client, device, write), Errc::kOk);
+  EXPECT_TRUE(write.request.untold.any());
+  restart_machine();
+  EXPECT_EQ(flush(*client, device), Errc::kIo);
+  EXPECT_EQ(flush(*client, device), Errc::kIo) << "he has not heard yet";
+  device.note_told(write.request.untold);
+  EXPECT_FALSE(write.request.untold.any());
+  expect_told_once_more(device);
+}
+
+TEST_F(FlushLoss, is_none_of_a_write_that_was_flushed_before_its_user_hears_of_it) {
+  RemoteDevice& device = open(*client);
+  Io write(BlockOp::kWrite, 0, 4096, 1);
+  write.request.told_later = true;
+  EXPECT_EQ(run(*client, device, write), Errc::kOk);
+  EXPECT_EQ(flush(*client, device), Errc::kOk);
+  restart_machine();
+  device.note_told(write.request.untold);
+  EXPECT_EQ(flush(*client, device), Errc::kOk);
+}
+
+/// Through every kind of filter.
+TEST_F(FlushLoss, of_a_write_of_which_its_user_hears_later_is_told_through_filters) {
+  RemoteDevice& device = open(*client);
+  std::vector<FilterSpec> specs;
+  for (const char* text : {"delay:1us", "error:read,every=1000", "rate:ops=1000000", "checksum"}) {
+    auto spec = parse_filter(text);
+    ASSERT_TRUE(spec.ok()) << spec.error().message();
+    specs.push_back(std::move(spec).value());
+  }
+  auto filters = await(*client, FilterStack::create(client->home(), device, specs, "disk.img"));
+  ASSERT_TRUE(filters.ok()) << filters.error().message();
+  BlockDevice& top = (*filters)->top();
+  Io write(BlockOp::kWrite, 0, 4096, 1);
+  write.request.told_later = true;
+  EXPECT_EQ(run(*client, top, write), Errc::kOk);
+  restart_machine();
+  EXPECT_EQ(flush(*client, top), Errc::kIo);
+  EXPECT_EQ(flush(*client, top), Errc::kIo) << "he has not heard yet";
+  top.note_told(write.request.untold);
+  EXPECT_EQ(flush(*client, top), Errc::kIo);
+  EXPECT_EQ(flush(*client, top), Errc::kOk);
+  await(*client, (*filters)->let_go());
+  await(*client, (*filters)->drained());
 }
 
 /// The server's process ends between a failure and its being told.

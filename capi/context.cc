@@ -49,6 +49,7 @@ Status braid_context::begin() {
     auto& engine = *engine_;
     for (braid::capi::Request& request : engine.requests) {
       request.operation.context = &request;
+      request.operation.told_later = true;
       request.operation.done = &braid_context::slot_done;
       engine.free.push_back(request);
     }

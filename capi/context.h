@@ -41,29 +41,38 @@ struct Request : base::ListNode {
   bnbd::DeviceOp operation;
   braid_device* device = nullptr;
   uint64_t user_data = 0;
-  std::optional<base::Errc> ended;  // of one that a call waits for
+  std::optional<base::Errc> ended;
 };
 
-/// Requests that ended and were not fetched: a ring, as long as there are slots.
+/// Requests that ended and were not fetched, of which the program has not heard: a ring, as long as
+/// there are slots.
 class Completions {
  public:
   explicit Completions(uint32_t slots) : ring_(slots) {}
   bool empty() const { return count_ == 0; }
   uint32_t count() const { return count_; }
-  void push(uint64_t user_data, int result) {
-    uint32_t at = first_ + count_++;
-    if (at >= ring_.size()) at -= static_cast<uint32_t>(ring_.size());
-    ring_[at] = {user_data, result, 0};
-  }
-  braid_completion pop() {
+  void push(Request& request) { ring_[place(count_++)] = &request; }
+  Request& pop() {
     const uint32_t at = first_++;
     if (first_ == ring_.size()) first_ = 0;
     --count_;
-    return ring_[at];
+    return *ring_[at];
+  }
+  /// The device is about to go: of what it has done nobody will ask it any more.
+  void leave(const braid_device& device) {
+    for (uint32_t i = 0; i < count_; ++i) {
+      Request& request = *ring_[place(i)];
+      if (request.device == &device) request.operation.told();
+    }
   }
 
  private:
-  std::vector<braid_completion> ring_;
+  /// Of the one that is so many behind the first.
+  uint32_t place(uint32_t behind) const {
+    const uint32_t at = first_ + behind;
+    return at < ring_.size() ? at : at - static_cast<uint32_t>(ring_.size());
+  }
+  std::vector<Request*> ring_;
   uint32_t first_ = 0, count_ = 0;
 };
 

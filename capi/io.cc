@@ -101,8 +101,8 @@ void braid_context::slot_done(bnbd::DeviceOp& operation, Errc status) {
   auto& engine = *request.device->context.engine_;
   --request.device->in_flight;
   --engine.in_flight;
-  engine.completions.push(request.user_data, -braid::base::errno_from_errc(status));
-  engine.free.push_front(request);  // the one that is warm
+  request.ended = status;
+  engine.completions.push(request);
 }
 
 void braid_context::call_done(bnbd::DeviceOp& operation, Errc status) {
@@ -159,7 +159,12 @@ unsigned braid_context::poll(braid_completion* completions, unsigned count, int6
     turn_until([&] { return !engine.completions.empty(); }, limited ? now_ns + limit_ns : kNever);
   }
   const unsigned ready = std::min(count, engine.completions.count());
-  for (unsigned i = 0; i < ready; ++i) completions[i] = engine.completions.pop();
+  for (unsigned i = 0; i < ready; ++i) {
+    Request& request = engine.completions.pop();
+    request.operation.told();
+    completions[i] = {request.user_data, -braid::base::errno_from_errc(*request.ended), 0};
+    engine.free.push_front(request);  // the one that is warm
+  }
   if (ready == 0 && timeout_ns == 0 && descriptor_ >= 0) arm();
   return ready;
 }

@@ -251,6 +251,7 @@ Task<void> braid_context::close_remote(braid_device& device) {
   // What had pieces to come ends in turns of its own.
   while (device.in_flight > 0) co_await engine_->reactor->sleep_ns(0);
   regions.remove_all(device);
+  engine_->completions.leave(device);
   device.remote.reset();
   co_await leave(device);
 }
@@ -262,6 +263,7 @@ void braid_context::close(braid_device& device) {
   } else {
     while (device.in_flight > 0) engine.reactor->turn();
     regions.remove_all(device);
+    engine.completions.leave(device);
     device.local.reset();
   }
   devices_.remove_if([&](const auto& one) { return one.get() == &device; });

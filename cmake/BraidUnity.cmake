@@ -9,10 +9,15 @@
 
 set(BRAID_TOGETHER 1 CACHE STRING "Sources of a folder in one compilation, at most; 1: none")
 
-# braid_unity(TARGET SOURCE...)
-function(braid_unity target)
+# braid_unity(TARGET CHEAP SOURCE...): where CHEAP, what is read costs more than what is made of it:
+# three times as many together.
+function(braid_unity target cheap)
   if(BRAID_TOGETHER LESS_EQUAL 1)
     return()
+  endif()
+  set(together ${BRAID_TOGETHER})
+  if(cheap AND together LESS 24)
+    math(EXPR together "3 * ${together}")
   endif()
   foreach(source IN LISTS ARGN)
     cmake_path(GET source PARENT_PATH folder)
@@ -21,7 +26,7 @@ function(braid_unity target)
     if(NOT DEFINED in_${folder})
       set(in_${folder} 0)
     endif()
-    math(EXPR part "${in_${folder}} / ${BRAID_TOGETHER}")
+    math(EXPR part "${in_${folder}} / ${together}")
     math(EXPR in_${folder} "${in_${folder}} + 1")
     set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${folder}_${part})
   endforeach()

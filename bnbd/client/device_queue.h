@@ -55,6 +55,7 @@ class DeviceQueue final : public BlockDevice,
   const BlockInfo& info() const override { return view_.info; }
   void submit(BlockRequest& request) override;
   void note_flush(FlushNote& note) override;
+  void note_told(Untold& untold) override { ledger_.told(untold.words, index_); }
   base::Result<std::unique_ptr<Region>> create_region(size_t size_bytes) override;
   BlockStatistics statistics() const override { return statistics_.read(); }  // any thread
 
@@ -136,6 +137,7 @@ class DeviceQueue final : public BlockDevice,
   void go_on(Op& op, Stage stage);
   base::Errc judge_flush(const DurabilityLedger::Ticket& ticket);
   void flush_failed(const DurabilityLedger::Ticket& ticket);
+  void tell(Op& op);
   void finish(Op& op, base::Errc status);
   void lost_at_server();
 

@@ -46,7 +46,7 @@ void DurabilityLedger::told(Untold& request, size_t queue) {
 
 DurabilityLedger::Ticket DurabilityLedger::begin_flush() {
   const uint64_t told = told_by_all();
-  Ticket ticket{told, told, losses_reported_, 0};
+  Ticket ticket{acknowledged_by_all(), told, losses_reported_, 0};
   ticket.may_report = ticket.losses_reported;
   if (losses_ == ticket.losses_reported) return ticket;
   const std::lock_guard lock(mutex_);
@@ -56,13 +56,13 @@ DurabilityLedger::Ticket DurabilityLedger::begin_flush() {
 
 DurabilityLedger::Ticket DurabilityLedger::submitted(const Ticket& asked) {
   Ticket ticket = asked;
-  ticket.covers = told_by_all();
+  ticket.covers = acknowledged_by_all();
   return ticket;
 }
 
 DurabilityLedger::Ticket DurabilityLedger::begin_flush_of(const Untold& request) {
   const uint64_t told = told_by_all() + request[0] + request[1];
-  Ticket ticket{told, told, losses_reported_, 0};
+  Ticket ticket{acknowledged_by_all(), told, losses_reported_, 0};
   ticket.may_report = ticket.losses_reported;
   return ticket;
 }

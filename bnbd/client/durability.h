@@ -1,8 +1,9 @@
 // What a flush may promise when the server's machine can restart between, or a flush fail there
 // (docs/bnbd.md has the schedules).
 //
-// A change without FUA goes in parts. A part is on a wire, then acknowledged, then told: its
-// request has ended. A flush covers the parts told before its submission. A loss is the moment from
+// A change without FUA goes in parts. A part is on a wire, then acknowledged, then told: its user
+// has heard of its request's end (BlockRequest::told_later). A flush covers the parts acknowledged
+// before its submission. A loss is the moment from
 // which on parts may be gone that no successful flush covered: those that are acknowledged, and,
 // unless they are done again (the path was lost, and the server does not know them), those that are
 // on a wire. Every flush
@@ -10,8 +11,8 @@
 // asked for it when all that was at stake had been told: before that he could not know of what it
 // spoke.
 //
-//   told <= acknowledged      covers(flush) = told then; durable_ = the largest of a flush that
-//                             succeeded, so acknowledged == durable_ says that all is durable
+//   told <= acknowledged      covers(flush) = acknowledged then; durable_ = the largest of a flush
+//                             that succeeded, so acknowledged == durable_ says that all is durable
 //
 // Which parts were at stake is told by eras: each part is of the era in which it was sent, a loss
 // begins another, and all has been told when no part of the former is open. Two eras are counted
@@ -20,7 +21,7 @@
 // Several reactors count, each in a line of its own; "so many" is the sum over all. A part that the
 // server has done before it answered something else is in the sums of whoever has that answer.
 // What another reactor counts meanwhile may be missing: then a flush promises too little. A part
-// counts as told just before `done` runs.
+// counts as told just before `done` runs, or when note_told() says so.
 //
 // Threads: what has a `queue` that queue's; the rest any. A lock is taken only while a loss is
 // unreported.
@@ -41,7 +42,7 @@ class DurabilityLedger {
  public:
   /// Taken when a flush is submitted, but for `covers` maybe earlier: when its user asked for it.
   struct Ticket {
-    uint64_t covers = 0;           // parts told before its submission
+    uint64_t covers = 0;           // parts acknowledged before its submission
     uint64_t known = 0;            // parts told before its user asked
     uint32_t losses_reported = 0;  // to the user, before he asked
     uint32_t may_report = 0;       // so many losses: all that they put at stake was told before
@@ -59,7 +60,7 @@ class DurabilityLedger {
   void ended(uint8_t era, size_t queue = 0) { add(counts_[queue].open[era], -1); }
   /// It ended well, and is not durable by itself.
   void acknowledged(uint8_t era, Untold& request, size_t queue = 0);
-  /// The request ends.
+  /// The user hears of the request's end.
   void told(Untold& request, size_t queue = 0);
 
   Ticket begin_flush();

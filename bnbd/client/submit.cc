@@ -353,11 +353,21 @@ void DeviceQueue::flush_failed(const DurabilityLedger::Ticket& ticket) {
       name_);
 }
 
+/// Its user hears now of what it has done, or who submitted it says when.
+void DeviceQueue::tell(Op& op) {
+  BlockRequest& request = *op.request;
+  if (!request.told_later || reactor_.host().mutant("told-early")) {
+    return ledger_.told(op.untold, index_);
+  }
+  for (size_t era = 0; era < op.untold.size(); ++era)
+    request.untold.words[era] += std::exchange(op.untold[era], 0);
+}
+
 void DeviceQueue::finish(Op& op, Errc status) {
   BlockRequest& request = *op.request;
+  tell(op);
   op.request = nullptr;
   op.ListNode::unlink();
-  ledger_.told(op.untold, index_);
   base::subtract_shared(in_progress_, 1);
   if (BlockRequest* next = waiting_.pop_front()) {
     base::subtract_shared(waiting_count_, 1);

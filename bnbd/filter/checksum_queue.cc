@@ -81,6 +81,8 @@ void ChecksumQueue::start(Slot& slot, BlockRequest& request) {
   inner.buffer = request.buffer;
   inner.lent = nullptr;
   inner.flush_note = std::exchange(request.flush_note, {});
+  inner.told_later = request.told_later;
+  inner.untold = std::exchange(request.untold, {});
   if (request.op == BlockOp::kRead)
     begin_read(slot);
   else if (request.op != BlockOp::kFlush)
@@ -192,6 +194,7 @@ void ChecksumQueue::ended(BlockRequest& inner, Errc status) {
 /// recursion.
 void ChecksumQueue::finish(Slot& slot, Errc status) {
   BlockRequest& outer = *slot.outer;
+  outer.untold = std::exchange(slot.inner.untold, {});
   free_.push_front(slot);
   base::subtract_shared(in_progress_, 1);
   outer.done(outer, status);

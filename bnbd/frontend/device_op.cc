@@ -44,6 +44,7 @@ void DeviceOp::submit_pieces() {
     request_.buffer = buffer;
     if (buffer.address != nullptr) request_.buffer.address += done_bytes_;
     request_.lent = nullptr;
+    request_.told_later = told_later || done_bytes_ + request_.length_bytes < length_bytes;
     done_inside_ = false;
     device_->submit(request_);
   } while (done_inside_ && status_ == Errc::kOk && done_bytes_ < length_bytes);
@@ -66,6 +67,7 @@ void DeviceOp::piece_done(BlockRequest& request, Errc status) {
 }
 
 void DeviceOp::finish(Errc status) {
+  if (!told_later) told();
   done(*this, status);
 }
 

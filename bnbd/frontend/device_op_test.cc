@@ -25,6 +25,11 @@ class RecordingDevice : public BlockDevice {
         {request.op, request.offset_bytes, request.length_bytes, request.buffer.address});
     if (lend != nullptr && request.may_lend) request.lent = lend;
     if (pieces.size() == fail_at) return request.done(request, Errc::kNoSpace);
+    if (request.told_later) {
+      ++request.untold.words[0];
+    } else {
+      ++told;
+    }
     if (later) {
       held.push_back(request);
     } else {
@@ -35,6 +40,7 @@ class RecordingDevice : public BlockDevice {
     return base::make_error(Errc::kNotSupported, "not needed");
   }
   BlockStatistics statistics() const override { return {}; }
+  void note_told(Untold& untold) override { told += std::exchange(untold.words[0], 0); }
   void answer_one() {
     BlockRequest* const request = held.pop_front();
     ASSERT_NE(request, nullptr);
@@ -45,6 +51,7 @@ class RecordingDevice : public BlockDevice {
   std::vector<Piece> pieces;
   size_t fail_at = 0;
   bool later = false;
+  uint64_t told = 0;  // pieces of whose good end the user has heard
   std::byte* lend = nullptr;
   base::IntrusiveList<BlockRequest> held;
 };
@@ -60,6 +67,7 @@ class DeviceOpTest : public testing::Test {
       auto& self = *static_cast<DeviceOpTest*>(operation.context);
       ++self.completions_;
       self.status_ = status;
+      self.told_at_end_ = self.device_.told;
     };
   }
   void start(BlockOp op, uint64_t offset, uint64_t length) {
@@ -73,6 +81,7 @@ class DeviceOpTest : public testing::Test {
   DeviceOp operation_;
   int completions_ = 0;
   Errc status_ = Errc::kOk;
+  uint64_t told_at_end_ = 0;
 };
 
 TEST_F(DeviceOpTest, CutsATransferAndItsBufferAtTheDevicesMaximum) {
@@ -96,6 +105,34 @@ TEST_F(DeviceOpTest, GoesOnWithEachPieceOnceTheOneBeforeIsDone) {
     device_.answer_one();
   }
   EXPECT_EQ(completions_, 1);
+}
+
+TEST_F(DeviceOpTest, TellsOfAllPiecesWithTheLast) {
+  device_.later = true;
+  start(BlockOp::kWriteZeroes, 0, 3 << 20);
+  device_.answer_one();
+  device_.answer_one();
+  EXPECT_EQ(device_.told, 1U) << "the last one, as it is submitted here";
+  device_.answer_one();
+  EXPECT_EQ(told_at_end_, 3U) << "before `done`";
+}
+
+TEST_F(DeviceOpTest, TellsOfPiecesBeforeOneThatFails) {
+  device_.fail_at = 3;
+  start(BlockOp::kWriteZeroes, 0, 100 << 20);
+  EXPECT_EQ(device_.told, 2U);
+}
+
+TEST_F(DeviceOpTest, TellsLaterOfAllItWasStartedFor) {
+  operation_.told_later = true;
+  start(BlockOp::kWriteZeroes, 0, 2 << 20);
+  start(BlockOp::kWriteZeroes, 2 << 20, 1 << 20);
+  EXPECT_EQ(completions_, 2);
+  EXPECT_EQ(device_.told, 0U);
+  operation_.told();
+  EXPECT_EQ(device_.told, 3U);
+  operation_.told();
+  EXPECT_EQ(device_.told, 3U);
 }
 
 TEST_F(DeviceOpTest, StopsAtTheFirstError) {

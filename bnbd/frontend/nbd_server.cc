@@ -50,6 +50,7 @@ NbdServer::NbdServer(base::Reactor& reactor, BlockDevice& device, NbdServerOptio
     slot.server = this;
     slot.operation.done = &NbdServer::operation_done;
     slot.operation.context = &slot;
+    slot.operation.told_later = true;  // by its answer
   }
   watch_.context = this;
   watch_.ready = [](base::Watch& watch) {
@@ -215,7 +216,7 @@ void NbdServer::look_at_sockets() {
   if (count < 0 || count == kServerEventsMax) return;  // others may be readable, too
   for (const auto& connection : connections_) {
     const bool asked = (connection->interest & EPOLLIN) != 0;
-    if (asked && !connection->readable) found_empty(*connection, before);
+    if (asked && !connection->readable) connection->emptied = before;
   }
 }
 

@@ -138,7 +138,6 @@ class NbdServer : private base::Poller {
   uint64_t range_max(BlockOp op) const;
   static void operation_done(DeviceOp& operation, base::Errc status);
   void look_after_failed_flush(Slot& slot);
-  static void found_empty(Connection& connection, const QuietMoment& before);
   void answer(Slot& slot, uint32_t error, std::string_view words);
   void release(Slot& slot);
 

@@ -148,6 +148,75 @@ TEST_F(Nbd, AFlushThatWaitedForASlotIsOfTheMomentAtWhichItCame) {
   EXPECT_GE(device_->known(), 2U);
 }
 
+/// Else the next flush would be of a moment before that, and fail, too, for nothing.
+TEST_F(Nbd, WhoAsksAfterAFlushHasFailedKnowsOfIt) {
+  start();
+  threads_.on_reactor([&] {
+    device_->hold();
+    device_->fail_with(Errc::kIo);
+  });
+  send(request(NbdCommand::kFlush, 0, 0));
+  ASSERT_TRUE(threads_.wait_until([&] { return device_->held_count() == 1; }));
+  threads_.on_reactor([&] {
+    device_->release();
+    device_->fail_with(Errc::kOk);
+    send(request(NbdCommand::kFlush, 0, 0));  // before the server's next turn
+  });
+  EXPECT_EQ(receive_reply(), 5U);
+  EXPECT_EQ(receive_reply(), 0U);
+  EXPECT_EQ(device_->known(), 1U);
+}
+
+TEST_F(Nbd, NobodyHasHeardOfAWriteWhoseAnswerWaitsToBeSent) {
+  start(8, 2);
+  // More than a socket holds: the write's answer waits behind it.
+  for (uint64_t i = 0; i < 4; ++i) send(request(NbdCommand::kRead, 0, kServedMiB, i));
+  ASSERT_TRUE(threads_.wait_until([&] { return device_->count(BlockOp::kRead) == 4; }));
+  send(request(NbdCommand::kWrite, 0, 512, 4));
+  send_bytes(std::string(512, 'w').data(), 512);
+  ASSERT_TRUE(threads_.wait_until([&] { return device_->count(BlockOp::kWrite) == 1; }));
+  uint64_t cookie = 0;
+  for (uint64_t i = 1; i <= 100; ++i) {
+    send(request(NbdCommand::kFlush, 0, 0), 1);
+    EXPECT_EQ(receive_reply(cookie, 1), 0U);
+    EXPECT_LT(device_->known(), i) << "more than the flushes that had ended";
+  }
+  for (uint64_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(receive_reply(cookie), 0U);
+    receive_data(kServedMiB);
+  }
+  EXPECT_EQ(receive_reply(cookie), 0U);
+  for (uint64_t ended = 100; device_->known() <= ended && ended < 10'000; ++ended) {
+    send(request(NbdCommand::kFlush, 0, 0), 1);
+    EXPECT_EQ(receive_reply(cookie, 1), 0U);
+  }
+  EXPECT_LT(statistics().requests, 10'000U) << "the write is among what is known at last";
+}
+
+/// A range that goes on in parts; its connection is closed meanwhile, by either side.
+TEST_F(Nbd, NothingStaysUntoldOfRangesThatAreGivenUp) {
+  for (const bool by_server : {false, true}) {
+    start();
+    threads_.on_reactor([&] {
+      device_->change_info().max_write_zeroes_bytes = 64 * 1024;
+      device_->hold();
+    });
+    send(request(NbdCommand::kWriteZeroes, 0, kServedMiB));
+    ASSERT_TRUE(threads_.wait_until([&] { return device_->held_count() == 1; }));
+    threads_.on_reactor([&] {
+      device_->release();
+      if (by_server) server_->stop();
+      clients_.clear();
+    });
+    ASSERT_TRUE(threads_.wait_until([&] { return server_->statistics().in_flight == 0; }));
+    threads_.on_reactor([&] {
+      EXPECT_EQ(device_->told(), device_->count());
+      EXPECT_LT(device_->count(), 16U);
+      server_.reset();
+    });
+  }
+}
+
 TEST_F(Nbd, TakesAStreamByteByByte) {
   start();
   std::string stream(sizeof(NbdRequest) + 512, 'y');

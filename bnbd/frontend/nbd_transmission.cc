@@ -83,7 +83,7 @@ bool NbdServer::receive(Connection& connection) {
   before.is_now(device_);
   const ssize_t result = ::recvmsg(connection.socket.get(), &message, MSG_DONTWAIT);
   if (result <= 0) {
-    if (result < 0 && errno == EAGAIN) found_empty(connection, before);
+    if (result < 0 && errno == EAGAIN) connection.emptied = before;
     if (result < 0 && (errno == EAGAIN || errno == EINTR)) return false;
     // Many clients just go when they have all their answers. The kernel does not.
     const bool owed = connection.slots > 0 || !connection.input.empty();
@@ -94,7 +94,7 @@ bool NbdServer::receive(Connection& connection) {
   const auto got = static_cast<size_t>(result);
   connection.active_ns = reactor_.now_ns();
   connection.more = got == asked;
-  if (!connection.more) found_empty(connection, before);
+  if (!connection.more) connection.emptied = before;
   connection.received_bytes += std::min(got, payload);
   if (got > payload) connection.input.received(got - payload);
   return true;
@@ -241,16 +241,10 @@ void NbdServer::operation_done(DeviceOp& operation, Errc status) {
   self.answer(slot, nbd_error(status), words_for(status));
 }
 
-/// Of what lies here to be sent its client has not heard.
-void NbdServer::found_empty(Connection& connection, const QuietMoment& before) {
-  if (connection.answers.empty()) connection.emptied = before;
-}
-
 /// Who asks from now on may know of that failure.
 void NbdServer::look_after_failed_flush(Slot& slot) {
   if (slot.connection == nullptr || !slot.connection->socket.valid()) return;
   Connection& connection = *slot.connection;
-  if (!connection.answers.empty()) return;
   const bool empty = connection.emptied.look(device_, connection.socket.get());
   if (empty && connection.input.empty()) connection.quiet = connection.emptied;
 }
@@ -324,6 +318,7 @@ void NbdServer::sent(Connection& connection, size_t bytes) {
 }
 
 void NbdServer::release(Slot& slot) {
+  slot.operation.told();
   if (Connection* const connection = std::exchange(slot.connection, nullptr)) {
     shares_.give_back(--connection->slots);
   }

@@ -53,14 +53,15 @@ class GateDevice : public BlockDevice {
   std::thread::id region_maker() const { return region_maker_; }
   BlockStatistics statistics() const override { return inner_->statistics(); }
 
-  /// In place of what a remote device would note: how many requests had ended then.
+  /// In place of what a remote device would note: of how many requests the user had heard then.
   void note_flush(FlushNote& note) override {
-    if (!note.taken) note = {{ended_}, true};
+    if (!note.taken) note = {{told_}, true};
   }
+  void note_told(Untold& untold) override { told_ += std::exchange(untold.words[0], 0); }
   void submit(BlockRequest& request) override {
     ++counts[static_cast<size_t>(request.op)];
     if (request.flushes()) {
-      known_ = request.flush_note.taken ? request.flush_note.words[0] : ended_;
+      known_ = request.flush_note.taken ? request.flush_note.words[0] : told_;
       request.flush_note.taken = false;
     }
     if (holding_) {
@@ -81,8 +82,10 @@ class GateDevice : public BlockDevice {
   }
   /// From now on every request fails with this; kOk: no more.
   void fail_with(base::Errc status) { failure_ = status; }
-  /// How many requests had ended when the last flush was asked for.
+  /// Of how many changes and flushes the user had heard when he asked for the last flush.
   uint64_t known() const { return known_; }
+  /// Of how many he has heard now.
+  uint64_t told() const { return told_; }
   int held_count() const { return held_count_; }
   uint64_t count(BlockOp op) const { return counts[static_cast<size_t>(op)]; }
   uint64_t count() const { return std::accumulate(counts.begin(), counts.end(), uint64_t{0}); }
@@ -91,7 +94,11 @@ class GateDevice : public BlockDevice {
 
  private:
   void pass(BlockRequest& request) {
-    ++ended_;
+    if (request.told_later && !request.flushes()) {
+      ++request.untold.words[0];
+    } else if (request.op != BlockOp::kRead) {
+      ++told_;
+    }
     if (failure_ != base::Errc::kOk) return request.done(request, failure_);
     const base::Errc wrong = check(info_, request);
     if (wrong != base::Errc::kOk) return request.done(request, wrong);
@@ -102,7 +109,7 @@ class GateDevice : public BlockDevice {
   std::thread::id region_maker_;
   bool holding_ = false;
   base::Errc failure_ = base::Errc::kOk;
-  uint64_t ended_ = 0;
+  uint64_t told_ = 0;
   std::atomic<uint64_t> known_{0};
   std::atomic<int> held_count_{0};
   base::IntrusiveList<BlockRequest> held_;

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/foreground.h"
-#include "cli/serve_arguments.h"
+#include "cli/verbs/serve_arguments.h"
 #include "cli/verbs/verbs.h"
 
 namespace braid::cli {

@@ -45,8 +45,7 @@ base::Status DeviceRun::opened(std::unique_ptr<bnbd::BlockDevice> device,
   const size_t depth = context_.me().depth;
   BRAID_TRY(region_, top().create_region(depth * slot_bytes));
   for (size_t i = 0; i < depth; ++i) {
-    slots_.push_back(std::make_unique<Slot>());
-    slots_.back()->run = this;
+    slots_.push_back(std::make_unique<Slot>(this));
     slots_.back()->memory = region_->data() + i * slot_bytes;
   }
   pump();
@@ -56,6 +55,11 @@ base::Status DeviceRun::opened(std::unique_ptr<bnbd::BlockDevice> device,
 void DeviceRun::stop() {
   stopped_ = true;
   context_.reactor.cancel(timer_);
+  for (auto& slot : slots_) {
+    if (!slot->hears.pending()) continue;
+    context_.reactor.cancel(slot->hears);
+    heard(*slot);
+  }
 }
 
 void DeviceRun::activity_changed() {
@@ -172,6 +176,7 @@ void DeviceRun::begin(Slot& slot, const OpDescription& op, bnbd::BlockDevice& de
   request.force_unit_access = op.durable;
   request.preflush = op.preflush;
   request.no_unmap = op.kind == OpKind::kZero && context_.random.one_in(3);
+  request.told_later = &device == &top() && hears_later(slot, op);
   request.priority = context_.random.one_in(4) ? draw_priority(context_.random) : uint16_t{0};
   request.offset_bytes = op.first_sector * kSectorBytes;
   request.length_bytes = op.sectors * kSectorBytes;
@@ -232,19 +237,41 @@ bool DeviceRun::refused_by_checksum() {
   return now != std::exchange(mismatches_, now);
 }
 
+/// At home only, where its timers are. A failed preflush is told at once.
+bool DeviceRun::hears_later(const Slot& slot, const OpDescription& op) const {
+  const bool change = op.kind == OpKind::kWrite || op.kind == OpKind::kZero;
+  return change && !op.preflush && context_.me().hears_max_ns > 0 && slot.id % 4 == 0;
+}
+
 void DeviceRun::done(bnbd::BlockRequest& request, Errc status) {
   Slot& slot = *static_cast<Slot*>(request.context);
   DeviceRun& run = *slot.run;
   if (run.context_.host.dead()) return;  // destructors of a dead process; nobody hears them
+  slot.ended = status;
+  if (!request.told_later || run.stopped_ || status != Errc::kOk) return run.heard(slot);
+  run.judge().done(slot.id);
+  const uint64_t after_ns = base::sim::SimRandom(slot.id).below(run.context_.me().hears_max_ns);
+  run.context_.reactor.schedule_after(slot.hears, after_ns);
+}
+
+void DeviceRun::hears_of(base::Timer& timer) {
+  Slot& slot = *static_cast<Slot*>(timer.context);
+  slot.run->heard(slot);
+}
+
+void DeviceRun::heard(Slot& slot) {
+  bnbd::BlockRequest& request = slot.request;
+  const Errc status = slot.ended;
+  if (request.untold.any()) top().note_told(request.untold);
   std::span<const std::byte> data;
-  const bool refused = run.refused_by_checksum() && status == Errc::kIo;
+  const bool refused = refused_by_checksum() && status == Errc::kIo;
   if (request.op == BlockOp::kRead && (status == Errc::kOk || refused))
     data = {request.buffer.address, static_cast<size_t>(request.length_bytes)};
-  run.judge().end(slot.id, status, data);
+  judge().end(slot.id, status, data);
   if (!slot.busy) return;  // a second completion, which the judge has noticed
   slot.busy = false;
-  --run.in_flight_;
-  if (run.context_.activity == Activity::kVerify) run.pump_at_home();
+  --in_flight_;
+  if (context_.activity == Activity::kVerify) pump_at_home();
 }
 
 }  // namespace braid::sim

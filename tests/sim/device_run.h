@@ -52,12 +52,15 @@ class DeviceRun {
 
  private:
   struct Slot {
-    DeviceRun* run = nullptr;
+    explicit Slot(DeviceRun* owner) : run(owner), hears(&DeviceRun::hears_of, this) {}
+    DeviceRun* const run;
     bnbd::BlockRequest request;
     std::byte* memory = nullptr;     // in the region
     std::vector<std::byte> foreign;  // memory that no region holds
     uint64_t id = 0;
     bool busy = false;
+    base::Timer hears;  // of the end of a change that was told_later
+    base::Errc ended = base::Errc::kOk;
   };
   bnbd::BlockDevice& top() const { return filters_ ? filters_->top() : *block_device_; }
   uint64_t device_bytes() const { return block_device_->info().size_bytes; }
@@ -79,7 +82,10 @@ class DeviceRun {
   bnbd::BlockOp way_to_zero(const OpDescription& op);
   void fill(Slot& slot, const OpDescription& op);
   bool refused_by_checksum();
+  bool hears_later(const Slot& slot, const OpDescription& op) const;
   static void done(bnbd::BlockRequest& request, base::Errc status);
+  static void hears_of(base::Timer& timer);
+  void heard(Slot& slot);
 
   WorkContext& context_;
   const size_t device_index_;

@@ -136,7 +136,7 @@ void Judge::client_dies(size_t client) {
     Operation op = take(running_[i].id);
     op.repeated = may_be_repeated(op);
     applied_once_.excuse(op.id);
-    completions_.died(op.id);
+    if (!op.done) completions_.died(op.id);
     if (!op.in_history) continue;
     if (op.what.kind == OpKind::kRead) {
       op.history().end(op.id, false, {});
@@ -242,19 +242,17 @@ void Judge::end(uint64_t id, Errc status, std::span<const std::byte> read_data) 
   world_.note(id);
   world_.note(static_cast<uint64_t>(status));
   world_.note(XXH3_64bits(read_data.data(), read_data.size()));
-  completions_.completed(id);
   log_.debug("#{} ends: {}", id, base::to_string(status));
   Operation op = take(id);
+  if (!op.done) completions_.completed(id);
   if (op.id == 0) return;  // a second completion: reported already
-  if (may_be_repeated(op)) applied_once_.excuse(op.id);
-  check_latency(op);
-  look_at_openings(op);
+  if (!op.done) ends_at_device(op);
   const bool good = status == Errc::kOk;
   const bool refused = !good && !read_data.empty();  // by a checksum
   const bool flush_failed = status == Errc::kIo && flush_may_fail(op);
   if (op.changes()) op.handle.untold->change_ends(op.id);
   if (good) {
-    succeeded(op);
+    if (!op.done) succeeded(op);
   } else {
     ++failed_;
     if (status == Errc::kTimedOut) gave_up(op, plan_.clients[op.client].give_up_after_ns);
@@ -279,6 +277,24 @@ void Judge::end(uint64_t id, Errc status, std::span<const std::byte> read_data) 
                    {.otherwise_explained = explained_by_disk || op.rivalled || abandoned,
                     .dropped = explained_by_disk || devices_[op.device].failures.since(op.begin_ns),
                     .repeated = op.repeated});
+}
+
+void Judge::done(uint64_t id) {
+  completions_.completed(id);
+  log_.debug("#{} is done", id);
+  const auto op = std::find_if(running_.begin(), running_.end(),
+                               [id](const Operation& each) { return each.id == id; });
+  if (op == running_.end()) return;
+  ends_at_device(*op);
+  succeeded(*op);
+  op->done = true;
+  if (op->in_history) op->history().done(id);
+}
+
+void Judge::ends_at_device(const Operation& op) {
+  if (may_be_repeated(op)) applied_once_.excuse(op.id);
+  check_latency(op);
+  look_at_openings(op);
 }
 
 /// Of what has no answer, or one that tells nothing: it was done by now, or will never be.

@@ -57,6 +57,8 @@ class Judge {
   uint64_t begin(size_t client, size_t device, const OpDescription& op, uint64_t known_sectors);
   /// `read_data`: what a read returned, also one that a checksum has refused for what it returned.
   void end(uint64_t id, base::Errc status, std::span<const std::byte> read_data);
+  /// The device has done a change well; its user hears of that by end(), later.
+  void done(uint64_t id);
 
   // --- what happens to servers
   void server_died(size_t server);
@@ -147,6 +149,7 @@ class Judge {
     bool repeated = false;    // see may_be_repeated()
     uint64_t gave_up_ns = 0;  // of an orphan: when its device gave up; 0: it was cancelled
     bool calm = false;
+    bool done = false;            // well, and its user has not heard
     bool may_fail = false;        // a disk error fell into its time
     bool may_not_fit = false;     // the disk was full in its time
     bool may_be_beyond = false;   // the end of the device
@@ -203,6 +206,7 @@ class Judge {
   void look_at_openings(const Operation& op);
   void disk_fails(size_t device, uint32_t kind, bool on);
   void incarnation_changes(size_t device, bool of_disk);
+  void ends_at_device(const Operation& op);
   void succeeded(const Operation& op);
   void check_cut_away(const Operation& op);
   void check_latency(const Operation& op);

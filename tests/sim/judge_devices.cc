@@ -29,7 +29,8 @@ size_t Judge::requests_between(size_t client, size_t server) const {
 
 void Judge::check_gave_up(size_t client, size_t server) {
   for (const Operation& op : running_) {
-    if (op.client != client || plan_.devices[op.device].server != server) continue;
+    const bool its = op.client == client && plan_.devices[op.device].server == server;
+    if (!its || op.done) continue;
     give_ups_.still_held(op.device + 1, plan_.clients[client].held_max_ns(), op.begin_ns,
                          world_.now_ns());
   }

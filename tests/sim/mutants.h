@@ -30,6 +30,7 @@ inline constexpr std::array kMutants = {
     Mutant{kRevertingMutant, "no order of these explains"},
     Mutant{"fua-dropped", "no order of these explains", 5},
     Mutant{"flush-noted-late", "a flush succeeded after", 150},
+    Mutant{"told-early", "a flush succeeded after", 7},
     Mutant{"flush-covers-late", "a flush succeeded after", 5148},
     Mutant{"incarnation-ignored", "a flush succeeded after", 6002},
     Mutant{"identity-ignored", "on a device that had been replaced", 2005},

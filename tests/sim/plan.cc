@@ -83,6 +83,13 @@ void draw_caches(SimRandom random, Plan& plan) {
   for (ServerPlan& server : plan.servers) server.direct = !random.one_in(3);
 }
 
+/// Not from the plan's own stream, so that former seeds stay what they are.
+void draw_hearing(SimRandom random, Plan& plan) {
+  SimRandom own(random.next());
+  for (ClientPlan& client : plan.clients)
+    if (own.one_in(4)) client.hears_max_ns = own.between(5, 300) * kMillisecond;
+}
+
 /// Half of the clients have one or several filters before their devices. By a copy, too.
 void draw_filters(SimRandom random, Plan& plan) {
   for (ClientPlan& client : plan.clients) {
@@ -132,6 +139,7 @@ Plan Plan::draw(SimRandom& random, uint64_t fault_phase_ns) {
   plan.gentle = random.one_in(8);
   draw_caches(random, plan);
   draw_filters(random, plan);
+  draw_hearing(random, plan);
   return plan;
 }
 

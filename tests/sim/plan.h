@@ -66,6 +66,7 @@ struct ClientPlan {
   bool spread = false;        // a session runs on all of them, else on one
   uint32_t depth = 1;         // requests in flight per device
   uint64_t pause_max_ns = 0;  // between two bursts of requests
+  uint64_t hears_max_ns = 0;  // after which it hears of the end of a change; 0: at once
   uint32_t device_queue_depth = 128;
   uint64_t reconnect_max_ns = 0;
   trs::PathPolicy policy = trs::PathPolicy::kMinInflight;

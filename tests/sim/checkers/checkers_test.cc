@@ -304,6 +304,35 @@ TEST_F(Device, AFlushThatWaitedMayHaveDoneWhatWasToldMeanwhile) {
   EXPECT_EQ(violations.count(), 1u) << "but not what was told behind it";
 }
 
+/// A write that is done, and of which its user hears later.
+TEST_F(Device, AFlushCoversWhatWasDoneThoughNobodyHadHeard) {
+  history.begin(++ids, {OpKind::kWrite, 0, 1, false, false});
+  const uint64_t write = ids;
+  history.done(write);
+  run(OpKind::kFlush);
+  history.end(write, true, {});
+  history.power_loss();
+  EXPECT_FALSE(history.owes_report());
+  run(OpKind::kFlush);
+  EXPECT_EQ(violations.count(), 0u);
+}
+
+TEST_F(Device, AFlushThatFailedBeforeAnybodyHadHeardOfALostWriteDoesNotReportIt) {
+  history.begin(++ids, {OpKind::kWrite, 0, 1, false, false});
+  const uint64_t write = ids;
+  history.done(write);
+  history.power_loss();
+  history.begin(++ids, {OpKind::kFlush, 0, 0, false, false});
+  EXPECT_TRUE(history.may_report_loss(ids));
+  history.end(ids, false, {});
+  history.end(write, true, {});
+  EXPECT_TRUE(history.owes_report());
+  run(OpKind::kFlush, 0, 0, true);
+  EXPECT_FALSE(history.owes_report());
+  run(OpKind::kFlush);
+  EXPECT_EQ(violations.count(), 0u);
+}
+
 TEST_F(Device, AFlushFromBeforeTheLostWritesDoesNotReportThem) {
   history.begin(++ids, {OpKind::kFlush, 0, 0, false, false});
   const uint64_t early = ids;

@@ -39,6 +39,11 @@ void DeviceHistory::begin(uint64_t id, const OpDescription& op) {
     registers_[s].begin(id, kind, written, now);
 }
 
+void DeviceHistory::done(uint64_t id) {
+  const auto found = running_.find(id);
+  if (found != running_.end()) found->second.done = ++clock_;
+}
+
 void DeviceHistory::end(uint64_t id, bool succeeded, std::span<const std::byte> read_data,
                         const Doubts& doubts) {
   const auto found = running_.find(id);
@@ -62,8 +67,13 @@ void DeviceHistory::lied_to(uint64_t id) {
 
 void DeviceHistory::write_acknowledged(const Running& write) {
   last_acknowledged_ = clock_;
+  last_done_ = std::max(last_done_, write.done != 0 ? write.done : clock_);
   if (write.begin > last_loss_) return;
   doubtful_ = clock_;
+  if (write.lost) {  // what failed before he heard told him nothing of it
+    loss_at_ = loss_covers_ = clock_;
+    loss_in_doubt_ = false;
+  }
   loss_seen();
 }
 
@@ -159,15 +169,14 @@ void DeviceHistory::power_loss() {
   for (const auto& [id, running] : running_)
     if (running.is_lie()) unreported = std::max(unreported, running.begin);
   for (BlockRegister& sector : registers_) sector.power_loss(now, floor_, unreported);
-  if (last_acknowledged_ > at_risk_since) {
+  if (last_done_ > at_risk_since) {
     loss_at_ = now;
     loss_covers_ = last_acknowledged_;
-    const bool under_way = std::any_of(running_.begin(), running_.end(), [&](const auto& entry) {
-      return entry.second.op.preflush && entry.second.begin > loss_covers_;
-    });
-    loss_in_doubt_ = under_way || maybe_flushed_ > loss_covers_;
+    loss_in_doubt_ = maybe_flushed_since(last_done_);
     loss_seen();
   }
+  for (auto& [id, running] : running_)
+    running.lost = running.done > at_risk_since && !maybe_flushed_since(running.done);
   // A long write goes in parts, and the client counts those that were acknowledged, whatever
   // becomes of the others.
   const bool writing = std::any_of(running_.begin(), running_.end(), [](const auto& entry) {
@@ -177,6 +186,13 @@ void DeviceHistory::power_loss() {
   if (!writing && last_failed_ <= std::max(promised_, writer_since_)) return;
   doubtful_ = now;
   loss_seen();
+}
+
+bool DeviceHistory::maybe_flushed_since(Instant done) const {
+  const bool under_way = std::any_of(running_.begin(), running_.end(), [&](const auto& entry) {
+    return entry.second.op.preflush && entry.second.begin > done;
+  });
+  return under_way || maybe_flushed_ > done;
 }
 
 void DeviceHistory::writer_restarted() {

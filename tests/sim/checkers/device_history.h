@@ -48,6 +48,9 @@ class DeviceHistory {
 
   /// `id` is unique among all operations of the world, from 1; a write's stamps bear it as version.
   void begin(uint64_t id, const OpDescription& op);
+  /// The device has done this change well, and its user has not heard yet: flushes that begin from
+  /// now on cover it.
+  void done(uint64_t id);
   struct Doubts {
     /// Of what failed: there was a reason besides a power loss, of which the client may still owe
     /// the report.
@@ -89,6 +92,8 @@ class DeviceHistory {
   struct Running {
     OpDescription op;
     Instant begin = 0;
+    Instant done = 0;       // 0: not before its user hears
+    bool lost = false;      // it was done, and a power loss came before its user has heard
     bool saw_loss = false;  // see may_report_loss
     bool lied_to = false;
     bool flushes() const { return op.kind == OpKind::kFlush || op.preflush; }
@@ -99,6 +104,7 @@ class DeviceHistory {
   bool is_torn(uint64_t sector, Instant read_begin, std::span<const std::byte> bytes) const;
   void check_flush(const Running& flush, bool succeeded, const Doubts& doubts);
   void flush_succeeded(const Running& flush);
+  bool maybe_flushed_since(Instant done) const;
   void end_sectors(uint64_t id, const Running& running, bool succeeded,
                    std::span<const std::byte> read_data, bool repeated);
 
@@ -113,6 +119,7 @@ class DeviceHistory {
   Instant lies_to_ = 0;   // begin of the last operation that was acknowledged by a lie
   Instant writer_since_ = 0;
   Instant last_acknowledged_ = 0;  // end of the last successful write that was not durable itself
+  Instant last_done_ = 0;          // the same, when the device had done it
   Instant last_failed_ = 0;        // end of the last write that failed
   // Of the last power loss: when, and the last write acknowledged before it. 0: none, or reported.
   Instant loss_at_ = 0;

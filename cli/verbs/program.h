@@ -1,11 +1,19 @@
 // What `braid` and `braidd` do around their work.
 #pragma once
 
-#include <CLI/CLI.hpp>
-
 #include "cli/verbs/verbs.h"
 
+namespace CLI {  // NOLINT(readability-identifier-naming): not ours
+class App;
+class ParseError;
+}  // namespace CLI
+
 namespace braid::cli {
+
+/// The work of `braid` and of `braidd`, for run_program(). Their mains have nothing else: what a
+/// command line takes the compiler is taken once, with the verbs.
+int run_braid(Context& context, int argc, char** argv);
+int run_braidd(Context& context, int argc, char** argv);
 
 /// Runs the work with its arguments; gives its exit code. A reader of our output that goes away
 /// (`braidd | head`) does not end the process: a daemon has disks to serve. It may open as many

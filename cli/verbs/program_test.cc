@@ -1,4 +1,4 @@
-#include "cli/program.h"
+#include "cli/verbs/program.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>

@@ -1,4 +1,4 @@
-#include "cli/serve_arguments.h"
+#include "cli/verbs/serve_arguments.h"
 
 #include <CLI/CLI.hpp>
 #include <algorithm>

@@ -1,8 +1,9 @@
-#include "cli/program.h"
+#include "cli/verbs/program.h"
 
 #include <signal.h>
 #include <sys/resource.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <exception>
 #include <string_view>
