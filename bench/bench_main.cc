@@ -49,19 +49,20 @@ int hold_against_recorded(const std::string& path, const std::vector<bench::Row>
   return failed ? 3 : 0;
 }
 
-int record(const std::string& path, const std::vector<bench::Row>& rows) {
-  const auto document = bench::record_of(rows);
+int record(const std::string& path, const bench::SuiteResult& result) {
+  auto document = bench::record_of(result.rows);
   if (!document.ok()) return fail(document.error());
+  (*document)["machine"] = result.document.at("machine");
   const base::Status written = write_file(path, document.value().dump(2) + "\n");
   return written.ok() ? 0 : fail(written.error());
 }
 
-/// The tree's folder if there is one, as `./run bench` makes it; else here, as for who installed
-/// it.
+/// In the tree the folder of `./run bench`, which is made; else here, as for who installed it.
 std::string default_file(const std::string& suite) {
   const std::filesystem::path folder = "build/bench";
   std::error_code error;
-  const bool in_tree = std::filesystem::is_directory(folder, error);
+  const bool in_tree = std::filesystem::is_directory(folder.parent_path(), error);
+  if (in_tree) std::filesystem::create_directory(folder, error);
   return ((in_tree ? folder : ".") / (suite + ".json")).lexically_normal().string();
 }
 
@@ -93,7 +94,7 @@ int run(const std::string& suite, const std::string& file, const bench::Options&
     return 130;
   }
   if (gate.recorded_file.empty()) return 0;
-  if (gate.record) return record(gate.recorded_file, result.value().rows);
+  if (gate.record) return record(gate.recorded_file, result.value());
   return hold_against_recorded(gate.recorded_file, result.value().rows);
 }
 

@@ -62,10 +62,10 @@ struct FlushNote {
   bool taken = false;               // submit() uses it, and clears this
 };
 
-/// Of BlockDevice::note_told(): what requests have changed whose user has not heard of it.
+/// Of BlockDevice::note_told(): what requests have done whose user has not heard of it.
 struct Untold {
-  std::array<uint32_t, 2> words{};  // the device's
-  bool any() const { return (words[0] | words[1]) != 0; }
+  std::array<uint32_t, 3> words{};  // the device's
+  bool any() const { return (words[0] | words[1] | words[2]) != 0; }
 };
 
 struct BlockRequest : base::ListNode {
@@ -92,9 +92,9 @@ struct BlockRequest : base::ListNode {
   /// The device's own notes between submit() and `done`; nobody else touches them.
   std::array<uint64_t, 3> device_words{};
   FlushNote flush_note;
-  /// A change whose user hears of its end after `done`: its answer is still to be sent, or another
-  /// part of what he asked for is to follow. The device adds it to `untold`, which who submits
-  /// hands over by note_told().
+  /// Its user hears of its end after `done`: its answer is still to be sent, or another part of
+  /// what he asked for is to follow. Of a change, and of the failure of a flush, the device notes
+  /// that in `untold`, which who submits hands over by note_told().
   bool told_later = false;
   Untold untold;
 
@@ -162,8 +162,9 @@ class BlockDevice {
   /// fail that need not. On the reactor of submit(); does nothing to a note that is taken.
   virtual void note_flush(FlushNote& note) { (void)note; }
   /// The user hears now, or never, of the end of requests that were `told_later`: who asks for a
-  /// flush from now on may speak for them. On the reactor of their submit(), before the device is
-  /// destroyed; empties `untold`. What is never handed over makes every flush behind a loss fail.
+  /// flush from now on may speak for them, and knows of what failed. On the reactor of their
+  /// submit(), before the device is destroyed; empties `untold`. What is never handed over makes
+  /// every flush behind a loss fail.
   virtual void note_told(Untold& untold) { untold = {}; }
   /// Any thread, while the device lives: memory of tens of MiB takes its time.
   virtual base::Result<std::unique_ptr<Region>> create_region(size_t size_bytes) = 0;

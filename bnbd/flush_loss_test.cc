@@ -206,6 +206,28 @@ TEST_F(FlushLoss, of_a_write_of_which_its_user_hears_later_is_told) {
   expect_told_once_more(device);
 }
 
+TEST_F(FlushLoss, is_told_by_each_flush_until_the_user_of_one_hears_of_it) {
+  RemoteDevice& device = open(*client);
+  EXPECT_EQ(write(*client, device, 0, 4096, 1), Errc::kOk);
+  restart_machine();
+  Io first(BlockOp::kFlush), second(BlockOp::kFlush);
+  first.request.told_later = second.request.told_later = true;
+  EXPECT_EQ(run(*client, device, first), Errc::kIo);
+  EXPECT_EQ(run(*client, device, second), Errc::kIo);
+  device.note_told(second.request.untold);
+  EXPECT_EQ(flush(*client, device), Errc::kOk);
+  EXPECT_EQ(write(*client, device, 0, 4096, 2), Errc::kOk);
+  Io at_disk(BlockOp::kFlush);
+  at_disk.request.told_later = true;
+  disk_fails(true);
+  EXPECT_EQ(run(*client, device, at_disk), Errc::kIo);
+  disk_fails(false);
+  device.note_told(first.request.untold);
+  EXPECT_EQ(flush(*client, device), Errc::kIo) << "that was of the loss before";
+  device.note_told(at_disk.request.untold);
+  EXPECT_EQ(flush(*client, device), Errc::kOk);
+}
+
 TEST_F(FlushLoss, is_none_of_a_write_that_was_flushed_before_its_user_hears_of_it) {
   RemoteDevice& device = open(*client);
   Io write(BlockOp::kWrite, 0, 4096, 1);

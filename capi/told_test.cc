@@ -1,5 +1,5 @@
 // Of what its completions say a program has heard when it has fetched them: what it asks for before
-// does not speak for them (bnbd::BlockDevice::note_told()).
+// does not speak for them, nor know of flushes that failed (bnbd::BlockDevice::note_told()).
 #include <gtest/gtest.h>
 
 #include <utility>
@@ -11,18 +11,15 @@
 namespace braid::capi {
 namespace {
 
-/// In front of the device that a program has opened: counts the changes of which it has heard.
+/// In front of the device that a program has opened: counts the requests of whose end it has heard.
 class CountingDevice final : public bnbd::BlockDevice {
  public:
   explicit CountingDevice(bnbd::BlockDevice& below) : below_(below), info_(below.info()) {}
 
   const bnbd::BlockInfo& info() const override { return info_; }
   void submit(bnbd::BlockRequest& request) override {
-    if (request.told_later) {
-      ++request.untold.words[0];
-    } else {
-      ++told;
-    }
+    ++request.untold.words[0];
+    if (!request.told_later) note_told(request.untold);
     below_.submit(request);
   }
   void note_told(bnbd::Untold& untold) override { told += std::exchange(untold.words[0], 0); }
@@ -46,10 +43,8 @@ class CApiTold : public testing::Test {
     counting_.change_info().max_io_bytes = 64 << 10;
   }
   void submit_write(uint64_t length) {
-    const braid_io write = {.op = BRAID_OP_WRITE,
-                            .device = device_,
-                            .buffer = data_.data(),
-                            .length = length};
+    const braid_io write = {
+        .op = BRAID_OP_WRITE, .device = device_, .buffer = data_.data(), .length = length};
     ASSERT_EQ(::braid_submit(context_.get(), &write, 1), 1);
   }
 
@@ -68,6 +63,17 @@ TEST_F(CApiTold, ACompletionIsHeardOfWhenItIsFetched) {
   EXPECT_EQ(counting_.told, 1U);
   ASSERT_EQ(::braid_poll(context_.get(), &completion, 1, -1), 1);
   EXPECT_EQ(counting_.told, 5U);
+  ASSERT_EQ(::braid_close(device_), 0);
+}
+
+TEST_F(CApiTold, SoIsAFlush) {
+  const braid_io flush = {.op = BRAID_OP_FLUSH, .device = device_};
+  ASSERT_EQ(::braid_submit(context_.get(), &flush, 1), 1);
+  ASSERT_EQ(::braid_pread(device_, data_.data(), 4096, 0), 0);
+  EXPECT_EQ(counting_.told, 1U) << "the read";
+  braid_completion completion;
+  ASSERT_EQ(::braid_poll(context_.get(), &completion, 1, -1), 1);
+  EXPECT_EQ(counting_.told, 2U);
   ASSERT_EQ(::braid_close(device_), 0);
 }
 

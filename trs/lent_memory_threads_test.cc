@@ -104,9 +104,8 @@ class LentMemoryThreads : public ThreadsRig, public ::testing::TestWithParam<Chu
       BRAID_ASSERT(made.ok());
       lent.push_back(std::move(*made));
     });
-    base::Status status = await_on<base::Status>(server_threads_[0], [&] {
-      return server_->sessions().front()->use_memory(*lent.back());
-    });
+    base::Status status = await_on<base::Status>(
+        server_threads_[0], [&] { return server_->sessions().front()->use_memory(*lent.back()); });
     if (status.ok()) user.lent.store(lent.back().get(), std::memory_order_release);
     return status;
   }

@@ -71,7 +71,10 @@ class BraidEngine : public FioTarget {
     return {"--ioengine=external:" + engine_file().string(),
             fmt::format("--target=127.0.0.1:{}/{}", server_->port, kFile),
             fmt::format("--wire={}", way_.wire == Wire::kTcp ? "tcp" : "auto"),
-            "--poll_budget=" + poll_budget()};
+            "--poll_budget=" + poll_budget(),
+            // What a disk writes into memory its reader's cache does not have: a file's does not,
+            // either.
+            fmt::format("--load_reads={}", backend_ == Backend::kMemory ? 1 : 0)};
   }
   std::vector<std::string> environment() const override { return sanitizer_environment(); }
   std::vector<pid_t> servers() const override { return {server_->process.pid()}; }

@@ -8,6 +8,7 @@ namespace {
 
 constexpr int kFioFillMs = 120'000;
 constexpr unsigned kRampMs = 500;
+constexpr int kFioCompareMs = 60'000;
 
 std::string words_of(const BlockWork& work) {
   return std::string(work.sequential ? "" : "rand") + (work.write ? "write" : "read");
@@ -26,7 +27,10 @@ class FioJob : public Candidate {
     }
     BRAID_CHECK(target_->start(bench, block_workload(bench.options).store_bytes));
     // Pages never written read as zeroes without being copied.
-    return run_fio(bench, {"--rw=write", "--bs=1M", "--iodepth=4", "--refill_buffers"}, kFioFillMs);
+    return run_fio(bench,
+                   {"--rw=write", "--bs=1M", "--iodepth=4", "--refill_buffers", "--verify=crc32c",
+                    "--do_verify=0"},
+                   kFioFillMs);
   }
 
   base::Result<Sample> run(Bench& bench) override {
@@ -48,10 +52,19 @@ class FioJob : public Candidate {
     const double per_second = sample.value / in_unit_of(work_, 1);
     const double operations = per_second * (sizes.run_ms + ramp_ms) / 1000;
     *sample.cpu_ns += static_cast<double>(meter.used_ns()) / operations;
+    if (!work_.write) BRAID_CHECK(compare(bench));
     return sample;
   }
 
  private:
+  /// The first blocks are what was filled in: after the timed pass.
+  base::Status compare(Bench& bench) {
+    const base::Status same =
+        run_fio(bench, {"--rw=read", "--bs=1M", "--iodepth=1", "--io_size=16M", "--verify=crc32c"},
+                kFioCompareMs);
+    if (!same.ok()) return same.error().with("a compare of what was written before");
+    return same;
+  }
   static std::string result(const Bench& bench) { return bench.scratch.path("fio.json"); }
 
   base::Status run_fio(Bench& bench, const std::vector<std::string>& workload, int timeout_ms) {

@@ -11,6 +11,7 @@
 #include <CLI/CLI.hpp>
 #include <cerrno>
 #include <cstdarg>
+#include <optional>
 
 #include "bench/profile/both_ends.h"
 #include "bench/profile/stepper.h"
@@ -58,21 +59,21 @@ void profile(const bench::BlockWork& work, uint64_t count) {
   fmt::print("{} of {} done\n", count, to_string(work));
 }
 
-/// Exit code 3: it takes what it should not.
-int tell_steps(const bench::BlockWork& work) {
+/// Of so many, `depth` at a time. Exit code 3: they take what they should not.
+int tell_steps(const bench::BlockWork& work, uint64_t count) {
   auto steps = bench::count_steps([&](void (*mark)()) {
     bench::BothEnds ends;
     bench::BothEndsJob job(ends, work);
     constexpr uint64_t kWarmUp = 1000;
     job.run(kWarmUp);
     mark();
-    job.run(1);
+    job.run(count);
     mark();
     return uint64_t{1};
   });
   const bench::Steps taken = bench::must(std::move(steps));
-  fmt::print("{}: {} instructions, {} system calls, {} allocations, {} mutexes, {} locked\n",
-             to_string(work), taken.instructions, taken.system_calls, taken.allocations,
+  fmt::print("{} of {}: {} instructions, {} system calls, {} allocations, {} mutexes, {} locked\n",
+             count, to_string(work), taken.instructions, taken.system_calls, taken.allocations,
              taken.mutexes, taken.locked);
   return taken.system_calls + taken.allocations + taken.mutexes + taken.locked == 0 ? 0 : 3;
 }
@@ -83,16 +84,17 @@ int main(int argc, char** argv) {
   CLI::App app{"Runs I/O through both ends in one thread, for an instruction counter.",
                "braid-profile"};
   bench::BlockWork work;
-  uint64_t count = 10'000;
+  std::optional<uint64_t> count;
   app.add_flag("--write", work.write, "writes, not reads");
   app.add_option("--depth", work.depth, "requests at a time")->check(CLI::Range(1, 128));
-  app.add_option("--count", count, "requests counted")->check(CLI::Range(1, 10'000'000));
+  app.add_option("--count", count, "requests counted: 10000, or with --steps one")
+      ->check(CLI::Range(1, 10'000'000));
   bool steps = false;
-  app.add_flag("--steps", steps, "one request: what it takes of kernel, heap and locks; 3 if any");
+  app.add_flag("--steps", steps, "what they take of kernel, heap and locks; exit code 3 if any");
   CLI11_PARSE(app, argc, argv);
   try {
-    if (steps) return tell_steps(work);
-    profile(work, count);
+    if (steps) return tell_steps(work, count.value_or(1));
+    profile(work, count.value_or(10'000));
   } catch (const std::exception& e) {
     fmt::print(stderr, "braid-profile: {}\n", e.what());
     return 1;

@@ -18,6 +18,7 @@ DeviceQueue::DeviceQueue(DeviceImpl& device, size_t index, SessionQueue& session
       name_(options.name),
       log_(reactor_.log().child("remote").child("device")),
       view_(std::move(view)),
+      told_early_(reactor_.host().mutant("told-early")),
       quiet_timer_(&DeviceQueue::quiet_due, this),
       ops_(options.queue_depth),
       parts_(options.queue_depth),

@@ -135,8 +135,8 @@ class DeviceQueue final : public BlockDevice,
   void count_end(Part& part, base::Errc status);
   void stage_ended(Op& op);
   void go_on(Op& op, Stage stage);
-  base::Errc judge_flush(const DurabilityLedger::Ticket& ticket);
-  void flush_failed(const DurabilityLedger::Ticket& ticket);
+  base::Errc judge_flush(Op& op, const DurabilityLedger::Ticket& ticket);
+  void flush_failed(Op& op, const DurabilityLedger::Ticket& ticket);
   void tell(Op& op);
   void finish(Op& op, base::Errc status);
   void lost_at_server();
@@ -157,7 +157,8 @@ class DeviceQueue final : public BlockDevice,
   const std::string name_;
   base::Logger log_;
   DeviceView view_;
-  bool met_ = false;  // by its session queue: it has asked for something
+  const bool told_early_;  // a planted bug
+  bool met_ = false;       // by its session queue: it has asked for something
   bool closing_ = false;
   bool quiet_ = false;  // told, the last thing
   base::Timer quiet_timer_;

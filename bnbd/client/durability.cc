@@ -1,5 +1,7 @@
 #include "bnbd/client/durability.h"
 
+#include <algorithm>
+
 namespace braid::bnbd::client {
 
 uint64_t DurabilityLedger::acknowledged_by_all() const {
@@ -24,22 +26,32 @@ uint64_t DurabilityLedger::open(uint32_t era) const {
 
 uint8_t DurabilityLedger::sent(size_t queue) {
   const auto era = static_cast<uint8_t>(era_.load(std::memory_order_relaxed) % 2);
-  add(counts_[queue].open[era], 1);
+  count(counts_[queue].open[era], 1);
   return era;
 }
 
 void DurabilityLedger::acknowledged(uint8_t era, Untold& request, size_t queue) {
   ++request[era];
-  add(counts_[queue].acknowledged, 1);
+  count(counts_[queue].acknowledged, 1);
+}
+
+void DurabilityLedger::add(Untold& all, Untold& request) {
+  for (size_t era = 0; era < kEras; ++era) all[era] += request[era];
+  all[kReports] = std::max(all[kReports], request[kReports]);
+  request = {};
 }
 
 void DurabilityLedger::told(Untold& request, size_t queue) {
   Counts& counts = counts_[queue];
-  for (size_t era = 0; era < request.size(); ++era) {
+  for (size_t era = 0; era < kEras; ++era) {
     const int64_t parts = request[era];
     if (parts == 0) continue;
-    add(counts.told, parts);
-    add(counts.open[era], -parts);
+    count(counts.told, parts);
+    count(counts.open[era], -parts);
+  }
+  if (request[kReports] != 0) {
+    const std::lock_guard lock(mutex_);
+    reported(request[kReports]);
   }
   request = {};
 }
@@ -60,32 +72,31 @@ DurabilityLedger::Ticket DurabilityLedger::submitted(const Ticket& asked) {
   return ticket;
 }
 
-DurabilityLedger::Ticket DurabilityLedger::begin_flush_of(const Untold& request) {
-  const uint64_t told = told_by_all() + request[0] + request[1];
-  Ticket ticket{acknowledged_by_all(), told, losses_reported_, 0};
+DurabilityLedger::Ticket DurabilityLedger::begin_flush_behind() {
+  Ticket ticket{acknowledged_by_all(), 0, losses_reported_, 0};
   ticket.may_report = ticket.losses_reported;
   return ticket;
 }
 
-base::Errc DurabilityLedger::flushed(const Ticket& ticket) {
+base::Errc DurabilityLedger::flushed(const Ticket& ticket, Untold* request) {
   if (losses_ == ticket.losses_reported) {
     durable_to(ticket.covers);
     return base::Errc::kOk;
   }
   const std::lock_guard lock(mutex_);
   ++flushes_failed_;
-  report(ticket);
+  report(ticket, request);
   return base::Errc::kIo;
 }
 
-bool DurabilityLedger::flush_failed(const Ticket& ticket) {
+bool DurabilityLedger::flush_failed(const Ticket& ticket, Untold* request) {
   const std::lock_guard lock(mutex_);
   ++flushes_failed_;
   const bool open_too = open(0) + open(1) > 0;
   const uint64_t all = acknowledged_by_all();
   if (all > durable_ || open_too) lose(all, open_too);
-  report(ticket);
-  return loss_unreported();
+  report(ticket, request);
+  return loss_unreported() && (request == nullptr || (*request)[kReports] != losses_);
 }
 
 bool DurabilityLedger::restarted(bool done_again) {
@@ -132,11 +143,17 @@ bool DurabilityLedger::all_told() {
   return true;
 }
 
-/// A flush that its user is told to have failed.
-void DurabilityLedger::report(const Ticket& ticket) {
+/// A flush that its user is told to have failed, or will be.
+void DurabilityLedger::report(const Ticket& ticket, Untold* request) {
   const uint32_t losses = losses_;
   const bool told_before = ticket.known >= lost_up_to_ && !open_too_;
-  if (ticket.may_report == losses || told_before) losses_reported_ = losses;
+  if (ticket.may_report != losses && !told_before) return;
+  if (request == nullptr) return reported(losses);
+  (*request)[kReports] = losses;
+}
+
+void DurabilityLedger::reported(uint32_t losses) {
+  losses_reported_ = std::max<uint32_t>(losses_reported_, losses);
 }
 
 }  // namespace braid::bnbd::client

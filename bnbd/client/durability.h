@@ -47,8 +47,10 @@ class DurabilityLedger {
     uint32_t losses_reported = 0;  // to the user, before he asked
     uint32_t may_report = 0;       // so many losses: all that they put at stake was told before
   };
-  /// What a request has acknowledged and not told, by era.
-  using Untold = std::array<uint32_t, 2>;
+  /// What of a request its user has not heard: parts that it has acknowledged, by era, and so many
+  /// losses that its failed flush reports.
+  using Untold = std::array<uint32_t, 3>;
+  enum UntoldWord : size_t { kEras = 2, kReports = kEras };
 
   /// `era_stuck`: a planted bug, of the simulator.
   explicit DurabilityLedger(size_t queues = 1, bool era_stuck = false)
@@ -57,22 +59,26 @@ class DurabilityLedger {
   /// A part of a change goes to the server; its era.
   uint8_t sent(size_t queue = 0);
   /// It ended without being acknowledged, or durable by itself.
-  void ended(uint8_t era, size_t queue = 0) { add(counts_[queue].open[era], -1); }
+  void ended(uint8_t era, size_t queue = 0) { count(counts_[queue].open[era], -1); }
   /// It ended well, and is not durable by itself.
   void acknowledged(uint8_t era, Untold& request, size_t queue = 0);
+  /// What of one request is not told goes to another, or to who will tell it.
+  static void add(Untold& all, Untold& request);
   /// The user hears of the request's end.
   void told(Untold& request, size_t queue = 0);
 
   Ticket begin_flush();
   /// Of a ticket taken earlier, as the flush is submitted.
   Ticket submitted(const Ticket& asked);
-  /// Of a flush behind the request itself: covers it, too, and reports nothing but to it.
-  Ticket begin_flush_of(const Untold& request);
-  /// The server has done the flush; what its user is told: kOk, or kIo once for each loss.
-  base::Errc flushed(const Ticket& ticket);
+  /// Of a flush that ends a request with FUA: reports nothing, as its user hears of that request
+  /// alone.
+  Ticket begin_flush_behind();
+  /// The server has done the flush; what its user is told: kOk, or kIo once for each loss. He hears
+  /// that now, or, of a request, with told().
+  base::Errc flushed(const Ticket& ticket, Untold* request = nullptr);
   /// The server's disk has failed the flush, and its user is told so. True if another flush has to
   /// fail, as this one does not speak for all that may be lost.
-  bool flush_failed(const Ticket& ticket);
+  bool flush_failed(const Ticket& ticket, Untold* request = nullptr);
   /// The server has opened the device with another incarnation. `done_again`: so is all that was on
   /// a wire. True if acknowledged writes may be lost.
   bool restarted(bool done_again = true);
@@ -91,7 +97,7 @@ class DurabilityLedger {
     std::array<Counter, 2> open{};  // on a wire, or acknowledged and not told; by era
   };
   /// One thread writes it. Whoever sees it sees what was counted before.
-  static void add(Counter& counter, int64_t more) {
+  static void count(Counter& counter, int64_t more) {
     const uint64_t now = counter.load(std::memory_order_relaxed);
     counter.store(now + static_cast<uint64_t>(more), std::memory_order_release);
   }
@@ -102,7 +108,8 @@ class DurabilityLedger {
   void lose(uint64_t acknowledged, bool open_too);
   void watch();
   bool all_told();
-  void report(const Ticket& ticket);
+  void report(const Ticket& ticket, Untold* request);
+  void reported(uint32_t losses);
 
   const size_t queues_;
   const bool era_stuck_;

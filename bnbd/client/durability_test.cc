@@ -86,7 +86,7 @@ TEST(DurabilityLedger, a_flush_older_than_a_lost_write_does_not_speak_for_it) {
   EXPECT_EQ(ledger.flushed(ledger.begin_flush()), Errc::kOk);
 }
 
-TEST(DurabilityLedger, a_flush_that_waited_covers_what_was_told_before_its_submission) {
+TEST(DurabilityLedger, a_flush_that_waited_covers_what_was_acknowledged_before_its_submission) {
   DurabilityLedger ledger;
   write(ledger);
   const auto asked = ledger.begin_flush();
@@ -245,15 +245,43 @@ TEST(DurabilityLedger, a_flush_behind_a_request_covers_it_and_reports_to_nobody_
   DurabilityLedger ledger;
   DurabilityLedger::Untold untold{};
   ledger.acknowledged(ledger.sent(), untold);
-  EXPECT_EQ(ledger.flushed(ledger.begin_flush_of(untold)), Errc::kOk);
+  EXPECT_EQ(ledger.flushed(ledger.begin_flush_behind()), Errc::kOk);
   ledger.told(untold);
   EXPECT_EQ(ledger.unflushed(), 0u);
   write(ledger);
   ledger.acknowledged(ledger.sent(), untold);
-  EXPECT_TRUE(ledger.flush_failed(ledger.begin_flush_of(untold)));
+  EXPECT_TRUE(ledger.flush_failed(ledger.begin_flush_behind()));
   ledger.told(untold);
   EXPECT_EQ(ledger.flushed(ledger.begin_flush()), Errc::kIo)
       << "the write's user has heard nothing";
+  EXPECT_EQ(ledger.flushed(ledger.begin_flush()), Errc::kOk);
+}
+
+TEST(DurabilityLedger, a_flush_behind_a_request_reports_no_loss_by_a_restart) {
+  DurabilityLedger ledger;
+  write(ledger);
+  EXPECT_TRUE(ledger.restarted());
+  DurabilityLedger::Untold untold{};
+  ledger.acknowledged(ledger.sent(), untold);
+  EXPECT_EQ(ledger.flushed(ledger.begin_flush_behind(), &untold), Errc::kIo);
+  ledger.told(untold);
+  EXPECT_EQ(ledger.flushed(ledger.begin_flush()), Errc::kIo) << "of the first write";
+  EXPECT_EQ(ledger.flushed(ledger.begin_flush()), Errc::kOk);
+}
+
+TEST(DurabilityLedger, a_report_counts_when_its_user_hears_of_it) {
+  DurabilityLedger ledger;
+  DurabilityLedger::Untold by_restart{}, at_server{};
+  write(ledger);
+  EXPECT_TRUE(ledger.restarted());
+  EXPECT_EQ(ledger.flushed(ledger.begin_flush(), &by_restart), Errc::kIo);
+  EXPECT_EQ(ledger.flushed(ledger.begin_flush()), Errc::kIo) << "and reports it itself";
+  EXPECT_FALSE(ledger.loss_unreported());
+  write(ledger);
+  EXPECT_FALSE(ledger.flush_failed(ledger.begin_flush(), &at_server));
+  ledger.told(by_restart);
+  EXPECT_TRUE(ledger.loss_unreported()) << "that was the loss before";
+  ledger.told(at_server);
   EXPECT_EQ(ledger.flushed(ledger.begin_flush()), Errc::kOk);
 }
 

@@ -306,24 +306,24 @@ void DeviceQueue::stage_ended(Op& op) {
   const BlockRequest& request = *op.request;
   if (op.status != Errc::kOk) {
     const bool behind = op.stage == Stage::kPostflush;
-    if (op.flush_failed) flush_failed(behind ? op.postflush : ticket_of(request));
+    if (op.flush_failed) flush_failed(op, behind ? op.postflush : ticket_of(request));
     return finish(op, op.status);
   }
   switch (op.stage) {
     case Stage::kPreflush:
-      if (const Errc status = judge_flush(ticket_of(request)); status != Errc::kOk) {
+      if (const Errc status = judge_flush(op, ticket_of(request)); status != Errc::kOk) {
         return finish(op, status);
       }
       return go_on(op, Stage::kBody);
     case Stage::kBody:
-      if (request.op == BlockOp::kFlush) return finish(op, judge_flush(ticket_of(request)));
+      if (request.op == BlockOp::kFlush) return finish(op, judge_flush(op, ticket_of(request)));
       if (changes(request.op) && request.force_unit_access && !op.durable) {
-        op.postflush = ledger_.begin_flush_of(op.untold);
+        op.postflush = ledger_.begin_flush_behind();
         return go_on(op, Stage::kPostflush);
       }
       return finish(op, Errc::kOk);
     case Stage::kPostflush:
-      return finish(op, judge_flush(op.postflush));
+      return finish(op, judge_flush(op, op.postflush));
   }
 }
 
@@ -333,9 +333,9 @@ void DeviceQueue::go_on(Op& op, Stage stage) {
   enter(op, stage);
 }
 
-Errc DeviceQueue::judge_flush(const DurabilityLedger::Ticket& ticket) {
+Errc DeviceQueue::judge_flush(Op& op, const DurabilityLedger::Ticket& ticket) {
   const bool planted = reactor_.host().mutant("flush-covers-late");
-  const Errc status = ledger_.flushed(planted ? ledger_.begin_flush() : ticket);
+  const Errc status = ledger_.flushed(planted ? ledger_.begin_flush() : ticket, &op.untold);
   if (status != Errc::kOk) {
     log_.error(
         "{}: this flush fails, because the server's machine restarted, or one failed "
@@ -345,8 +345,9 @@ Errc DeviceQueue::judge_flush(const DurabilityLedger::Ticket& ticket) {
   return status;
 }
 
-void DeviceQueue::flush_failed(const DurabilityLedger::Ticket& ticket) {
-  if (reactor_.host().mutant("failure-stakes-ignored") || !ledger_.flush_failed(ticket)) return;
+void DeviceQueue::flush_failed(Op& op, const DurabilityLedger::Ticket& ticket) {
+  if (reactor_.host().mutant("failure-stakes-ignored")) return;
+  if (!ledger_.flush_failed(ticket, &op.untold)) return;
   log_.error(
       "{}: a flush failed at the server while writes were under way that it does not speak for; "
       "the next flush fails, too",
@@ -356,11 +357,8 @@ void DeviceQueue::flush_failed(const DurabilityLedger::Ticket& ticket) {
 /// Its user hears now of what it has done, or who submitted it says when.
 void DeviceQueue::tell(Op& op) {
   BlockRequest& request = *op.request;
-  if (!request.told_later || reactor_.host().mutant("told-early")) {
-    return ledger_.told(op.untold, index_);
-  }
-  for (size_t era = 0; era < op.untold.size(); ++era)
-    request.untold.words[era] += std::exchange(op.untold[era], 0);
+  if (!request.told_later || told_early_) return ledger_.told(op.untold, index_);
+  DurabilityLedger::add(request.untold.words, op.untold);
 }
 
 void DeviceQueue::finish(Op& op, Errc status) {

@@ -208,10 +208,10 @@ void FuseServer::run(Slot& slot, BlockOp op, uint64_t offset_bytes, uint64_t len
 void FuseServer::operation_done(DeviceOp& operation, Errc status) {
   auto& slot = *static_cast<Slot*>(operation.context);
   FuseServer& self = *slot.server;
-  // Who asks from now on may know of that failure.
+  self.answer(slot, status);
+  // Who asks from now on knows of that failure.
   const bool failed_flush = operation.op == BlockOp::kFlush && status != Errc::kOk;
   if (failed_flush && self.session_ != nullptr) self.quiet_.look(self.device_, self.fuse_fd_);
-  self.answer(slot, status);
   self.pool_->release(slot);
   if (self.pool_->in_use() != 0) return;
   self.completed_.notify_all();

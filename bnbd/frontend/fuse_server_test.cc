@@ -76,12 +76,14 @@ TEST_F(Fuse, WhoAsksAfterAFlushHasFailedKnowsOfIt) {
   });
   send_flush();
   ASSERT_TRUE(threads_.wait_until([&] { return device_->held_count() == 1; }));
-  threads_.on_reactor([&] { device_->release(); });
+  threads_.on_reactor([&] {
+    device_->release();
+    device_->fail_with(base::Errc::kOk);
+    send_flush();  // before the server's next turn
+  });
   EXPECT_TRUE(answered(-EIO));
-  threads_.on_reactor([&] { device_->fail_with(base::Errc::kOk); });
-  send_flush();
   EXPECT_TRUE(answered());
-  EXPECT_EQ(device_->known(), 1U);
+  EXPECT_EQ(device_->failures_known(), 1U);
 }
 
 }  // namespace

@@ -45,6 +45,7 @@ class NbdServer : private base::Poller {
     Connection* connection = nullptr;  // null: its connection has ended
     NbdVerdict verdict;
     uint64_t done_bytes = 0;  // of a range that the device clears part by part
+    bool failed_flush = false;
     NbdAnswerHead head;
     size_t answer_bytes = 0;  // the head and the payload of a good read
     size_t sent_bytes = 0;    // of those
@@ -137,7 +138,7 @@ class NbdServer : private base::Poller {
   void start(Slot& slot);
   uint64_t range_max(BlockOp op) const;
   static void operation_done(DeviceOp& operation, base::Errc status);
-  void look_after_failed_flush(Slot& slot);
+  void look_behind_failed_flush(Connection& connection);
   void answer(Slot& slot, uint32_t error, std::string_view words);
   void release(Slot& slot);
 

@@ -176,6 +176,7 @@ bool NbdServer::begin_request(Connection& connection) {
   base::add_shared(statistics_.requests, 1);
   slot.connection = &connection;
   slot.verdict = verdict;
+  slot.failed_flush = false;
   slot.operation.buffer = buffer_of(slot);
   const bool runs = verdict.kind == NbdVerdict::Kind::kRun;
   if (!runs) base::add_shared(statistics_.refused, 1);
@@ -237,14 +238,12 @@ void NbdServer::operation_done(DeviceOp& operation, Errc status) {
   if (goes_on) return self.ranges_.push_back(slot);
   if (status != Errc::kOk) base::add_shared(self.statistics_.errors, 1);
   if (operation.lent()) base::add_shared(self.statistics_.lent_reads, 1);
-  if (status != Errc::kOk && operation.op == BlockOp::kFlush) self.look_after_failed_flush(slot);
+  slot.failed_flush = status != Errc::kOk && operation.op == BlockOp::kFlush;
   self.answer(slot, nbd_error(status), words_for(status));
 }
 
-/// Who asks from now on may know of that failure.
-void NbdServer::look_after_failed_flush(Slot& slot) {
-  if (slot.connection == nullptr || !slot.connection->socket.valid()) return;
-  Connection& connection = *slot.connection;
+/// Who asks from now on knows of a failure that has just been sent.
+void NbdServer::look_behind_failed_flush(Connection& connection) {
   const bool empty = connection.emptied.look(device_, connection.socket.get());
   if (empty && connection.input.empty()) connection.quiet = connection.emptied;
 }
@@ -305,16 +304,19 @@ bool NbdServer::send(Connection& connection) {
 
 void NbdServer::sent(Connection& connection, size_t bytes) {
   connection.answer_bytes -= bytes;
+  bool failed_flush = false;
   while (bytes > 0) {
     Slot& slot = *connection.answers.front();
     const size_t part = std::min(bytes, slot.answer_bytes - slot.sent_bytes);
     bytes -= part;
     slot.sent_bytes += part;
-    if (slot.sent_bytes < slot.answer_bytes) return;
+    if (slot.sent_bytes < slot.answer_bytes) break;
     slot.unlink();
     --connection.answer_count;
+    failed_flush |= slot.failed_flush;
     release(slot);
   }
+  if (failed_flush) look_behind_failed_flush(connection);
 }
 
 void NbdServer::release(Slot& slot) {

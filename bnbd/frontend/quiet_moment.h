@@ -18,8 +18,8 @@ class QuietMoment {
     note_ = {};
     device.note_flush(note_);
   }
-  /// Looks whether it is now, by a system call: before a flush is answered that failed, as the next
-  /// one shall not fail for what this one has told. True: it is.
+  /// Looks whether it is now, by a system call: when a flush that failed has been answered, as the
+  /// next one shall not fail for what this one has told. True: it is.
   bool look(BlockDevice& device, int source_fd) {
     QuietMoment before;
     before.is_now(device);  // what is told on other reactors meanwhile is not known to all

@@ -53,15 +53,22 @@ class GateDevice : public BlockDevice {
   std::thread::id region_maker() const { return region_maker_; }
   BlockStatistics statistics() const override { return inner_->statistics(); }
 
-  /// In place of what a remote device would note: of how many requests the user had heard then.
+  /// In place of what a remote device would note: of how many changes and failed flushes the user
+  /// had heard then.
   void note_flush(FlushNote& note) override {
-    if (!note.taken) note = {{told_}, true};
+    if (!note.taken) note = {{told_, failures_told_}, true};
   }
-  void note_told(Untold& untold) override { told_ += std::exchange(untold.words[0], 0); }
+  void note_told(Untold& untold) override {
+    told_ += untold.words[0];
+    failures_told_ += untold.words[1];
+    untold = {};
+  }
   void submit(BlockRequest& request) override {
     ++counts[static_cast<size_t>(request.op)];
     if (request.flushes()) {
-      known_ = request.flush_note.taken ? request.flush_note.words[0] : told_;
+      note_flush(request.flush_note);
+      known_ = request.flush_note.words[0];
+      failures_known_ = request.flush_note.words[1];
       request.flush_note.taken = false;
     }
     if (holding_) {
@@ -82,9 +89,10 @@ class GateDevice : public BlockDevice {
   }
   /// From now on every request fails with this; kOk: no more.
   void fail_with(base::Errc status) { failure_ = status; }
-  /// Of how many changes and flushes the user had heard when he asked for the last flush.
+  /// Of how many changes, and failed flushes, the user had heard when he asked for the last flush.
   uint64_t known() const { return known_; }
-  /// Of how many he has heard now.
+  uint64_t failures_known() const { return failures_known_; }
+  /// Of how many changes he has heard now.
   uint64_t told() const { return told_; }
   int held_count() const { return held_count_; }
   uint64_t count(BlockOp op) const { return counts[static_cast<size_t>(op)]; }
@@ -94,11 +102,9 @@ class GateDevice : public BlockDevice {
 
  private:
   void pass(BlockRequest& request) {
-    if (request.told_later && !request.flushes()) {
-      ++request.untold.words[0];
-    } else if (request.op != BlockOp::kRead) {
-      ++told_;
-    }
+    if (request.op != BlockOp::kRead && request.op != BlockOp::kFlush) ++request.untold.words[0];
+    if (request.op == BlockOp::kFlush && failure_ != base::Errc::kOk) ++request.untold.words[1];
+    if (!request.told_later) note_told(request.untold);
     if (failure_ != base::Errc::kOk) return request.done(request, failure_);
     const base::Errc wrong = check(info_, request);
     if (wrong != base::Errc::kOk) return request.done(request, wrong);
@@ -109,8 +115,8 @@ class GateDevice : public BlockDevice {
   std::thread::id region_maker_;
   bool holding_ = false;
   base::Errc failure_ = base::Errc::kOk;
-  uint64_t told_ = 0;
-  std::atomic<uint64_t> known_{0};
+  uint64_t told_ = 0, failures_told_ = 0;
+  std::atomic<uint64_t> known_{0}, failures_known_{0};
   std::atomic<int> held_count_{0};
   base::IntrusiveList<BlockRequest> held_;
 };

@@ -26,6 +26,7 @@ struct engine_options {
   char* poll;
   char* give_up_after;
   char* log;
+  unsigned load_reads;
 };
 
 struct engine {
@@ -39,7 +40,8 @@ struct engine {
   unsigned given;
   unsigned first;
   unsigned depth;
-  bool paced;  // fio pauses between requests
+  bool paced;       // fio pauses between requests
+  bool load_reads;  // see the option
   uint32_t write_flags;
 };
 
@@ -60,6 +62,17 @@ static struct fio_option options[] = {
     STRING_OPTION("poll_budget", poll, "how long to spin before sleeping, 50us; never: no sleep"),
     STRING_OPTION("give_up_after", give_up_after, "how long I/O waits for a server that is away"),
     STRING_OPTION("braid_log", log, "off, error, warning, info or debug"),
+    {
+        .name = "load_reads",
+        .lname = "load what was read",
+        .help = "1: loads a word of each 64 bytes read, as who uses them does; a job that verifies "
+                "nothing leaves them in the server's cache",
+        .category = FIO_OPT_C_ENGINE,
+        .group = FIO_OPT_G_INVALID,
+        .type = FIO_OPT_BOOL,
+        .off1 = offsetof(struct engine_options, load_reads),
+        .def = "0",
+    },
     {.name = NULL},
 };
 
@@ -176,6 +189,7 @@ static int engine_init(struct thread_data* td) {
   td->io_ops_data = e;
   e->depth = td->o.iodepth;
   e->paced = is_paced(&td->o);
+  e->load_reads = ((const struct engine_options*)td->eo)->load_reads != 0;
   e->write_flags = td->o.sync_io != 0 ? BRAID_FUA : 0;
   e->queued = calloc(e->depth, sizeof *e->queued);
   e->completions = calloc(e->depth, sizeof *e->completions);
@@ -283,6 +297,11 @@ static int engine_getevents(struct thread_data* td, unsigned int min, unsigned i
   return (int)(e->given - e->first);
 }
 
+static void load(const struct io_u* io_u) {
+  const volatile uint64_t* const words = io_u->xfer_buf;
+  for (size_t i = 0; i < io_u->xfer_buflen / sizeof *words; i += 64 / sizeof *words) (void)words[i];
+}
+
 static struct io_u* engine_event(struct thread_data* td, int event) {
   struct engine* e = td->io_ops_data;
   const struct braid_completion* completion = &e->completions[e->first + (unsigned)event];
@@ -294,6 +313,8 @@ static struct io_u* engine_event(struct thread_data* td, int event) {
     io_u->error = (unsigned)-completion->result;
     io_u->resid = io_u->xfer_buflen;
     log_err("fio: braid: %s\n", braid_explain(e->device));
+  } else if (e->load_reads && io_u->ddir == DDIR_READ) {
+    load(io_u);
   }
   return io_u;
 }

@@ -6,7 +6,7 @@
 #include "cli/config/config.h"
 #include "cli/hcas.h"
 #include "cli/metrics/options.h"
-#include "cli/verbs/serve_arguments.h"
+#include "cli/serve_arguments.h"
 #include "cli/target.h"
 
 namespace braid::cli {

@@ -12,8 +12,8 @@
 #include "cli/config/config.h"
 #include "cli/foreground.h"
 #include "cli/node.h"
+#include "cli/serve_arguments.h"
 #include "cli/verbs/program.h"
-#include "cli/verbs/serve_arguments.h"
 #include "cli/verbs/verbs.h"
 
 namespace braid::cli {
@@ -91,7 +91,7 @@ int run_braidd(Context& context, int argc, char** argv) {
   app.add_option("--node-name", context.node_name, "its name, for braid --control")
       ->capture_default_str();
   app.add_option("--serve", arguments.root, "export the files beneath this directory");
-  arguments.add_to(app);
+  add_serve_options(app, arguments);
   std::string key;
   app.add_option("--key", key, "file with the key of maps that name none");
   unsigned map_reactors = 1;

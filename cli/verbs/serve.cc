@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/foreground.h"
-#include "cli/verbs/serve_arguments.h"
+#include "cli/serve_arguments.h"
 #include "cli/verbs/verbs.h"
 
 namespace braid::cli {
@@ -28,6 +28,45 @@ void print_serving(const Context& context, const json& status) {
   if (status.value("role", "") != "daemon") print_metrics_url(status);
 }
 
+void add_serve_options(CLI::App& app, ServeArguments& arguments) {
+  app.add_option("--listen", arguments.listen,
+                 "ADDRESS[:PORT] to listen on (default: :1234); port 0 takes a free one. Given, "
+                 "and beyond loopback, it takes other hosts and users by TCP. Several times: "
+                 "clients may have a path by each")
+      ->allow_extra_args(false);
+  app.add_option("--wire", arguments.wire,
+                 "auto: shared memory inside this host, TCP to others; tcp: TCP for all")
+      ->check(CLI::IsMember({"auto", "tcp"}))
+      ->capture_default_str();
+  app.add_option("--memory", arguments.memory,
+                 "NAME=SIZE: also export memory, lost when the server ends");
+  app.add_option("--null", arguments.null,
+                 "NAME=SIZE: also export a disk that forgets writes and reads zeroes");
+  app.add_option("--keys", arguments.keys,
+                 "file of the keys of clients that are let in (braid key new); without it whoever "
+                 "reaches the address is");
+  app.add_flag("--read-only", arguments.read_only, "refuse to open anything for writing");
+  app.add_flag("--block-devices", arguments.block_devices,
+               "also export block devices that lie beneath the root");
+  app.add_option("--reactors", arguments.reactors,
+                 "threads that serve; the connections of clients are spread over them, the disks "
+                 "are the first one's")
+      ->check(CLI::Range(1U, kReactorsMax))
+      ->capture_default_str();
+  app.add_option("--queue-depth", arguments.queue_depth, "requests in flight per client session")
+      ->check(CLI::Range(kQueueDepthMin, kQueueDepthMax))
+      ->capture_default_str();
+  app.add_option("--max-io", arguments.max_io,
+                 "largest request; bigger ones are split by the client")
+      ->capture_default_str();
+  app.add_option("--chunk-guard", arguments.chunk_guard,
+                 "what keeps a client from data that it has sent: open: nothing; windows: its key "
+                 "is taken away, or the data is copied where device or client cannot; copy: always "
+                 "copied")
+      ->check(CLI::IsMember({"open", "windows", "copy"}))
+      ->capture_default_str();
+}
+
 void add_serve(CLI::App& app, Context& context) {
   auto arguments = std::make_shared<ServeArguments>();
   CLI::App* verb =
@@ -37,7 +76,7 @@ void add_serve(CLI::App& app, Context& context) {
                    "/%SESSNAME% at its end each client session has the directory of its "
                    "name, with --keys that of its key's name");
   verb->add_option("--node-name", context.node_name, "this node's name (default: serve.PID)");
-  arguments->add_to(*verb);
+  add_serve_options(*verb, *arguments);
   add_device_option(*verb, context);
   add_poll_option(*verb, context);
   add_metrics_option(*verb, context);

@@ -15,6 +15,8 @@ class Option;
 
 namespace braid::cli {
 
+struct ServeArguments;
+
 /// What all verbs share. Lives as long as the program.
 struct Context {
   std::string control;  // --control: the node to talk to; empty: the daemon, or for other
@@ -53,6 +55,8 @@ void add_nbd(CLI::App& app, Context& context);
 void add_metrics(CLI::App& app, Context& context);
 void add_top(CLI::App& app, Context& context);
 
+/// What to export, for `braid serve` and `braidd`: all but the root.
+void add_serve_options(CLI::App& app, ServeArguments& arguments);
 /// --device, for commands that are a node.
 CLI::Option* add_device_option(CLI::App& app, Context& context);
 /// --poll-budget, for the same.

@@ -12,7 +12,7 @@
 #include "cli/control.h"
 #include "cli/json_rpc.h"
 #include "cli/nbd_arguments.h"
-#include "cli/verbs/serve_arguments.h"
+#include "cli/serve_arguments.h"
 #include "reach/hcas.h"
 #include "reach/target.h"
 #include "tests/fuzz/reached.h"

@@ -237,10 +237,9 @@ bool DeviceRun::refused_by_checksum() {
   return now != std::exchange(mismatches_, now);
 }
 
-/// At home only, where its timers are. A failed preflush is told at once.
+/// At home only, where its timers are.
 bool DeviceRun::hears_later(const Slot& slot, const OpDescription& op) const {
-  const bool change = op.kind == OpKind::kWrite || op.kind == OpKind::kZero;
-  return change && !op.preflush && context_.me().hears_max_ns > 0 && slot.id % 4 == 0;
+  return op.kind != OpKind::kRead && context_.me().hears_max_ns > 0 && slot.id % 4 == 0;
 }
 
 void DeviceRun::done(bnbd::BlockRequest& request, Errc status) {
@@ -248,8 +247,10 @@ void DeviceRun::done(bnbd::BlockRequest& request, Errc status) {
   DeviceRun& run = *slot.run;
   if (run.context_.host.dead()) return;  // destructors of a dead process; nobody hears them
   slot.ended = status;
-  if (!request.told_later || run.stopped_ || status != Errc::kOk) return run.heard(slot);
-  run.judge().done(slot.id);
+  const bool failed_flush = request.flushes() && status == Errc::kIo;
+  if (!request.told_later || run.stopped_ || (status != Errc::kOk && !failed_flush))
+    return run.heard(slot);
+  run.judge().done(slot.id, status == Errc::kOk);
   const uint64_t after_ns = base::sim::SimRandom(slot.id).below(run.context_.me().hears_max_ns);
   run.context_.reactor.schedule_after(slot.hears, after_ns);
 }

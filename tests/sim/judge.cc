@@ -176,7 +176,7 @@ uint64_t Judge::losses_of(size_t client, size_t device) const {
 /// what had failed it does again, and a write with a preflush may have failed for what was done
 /// long before.
 bool Judge::may_be_repeated(const Operation& op) const {
-  if (op.repeated) return true;
+  if (op.repeated || op.done) return op.repeated;
   if (losses_of(op.client, op.device) == op.losses) return false;
   return !shares(op, trs::wire::kFeatureKeptAnswers) ||
          devices_[op.device].server_deaths != op.deaths || op.may_fail || op.may_not_fit ||
@@ -279,16 +279,17 @@ void Judge::end(uint64_t id, Errc status, std::span<const std::byte> read_data) 
                     .repeated = op.repeated});
 }
 
-void Judge::done(uint64_t id) {
+void Judge::done(uint64_t id, bool well) {
   completions_.completed(id);
-  log_.debug("#{} is done", id);
+  log_.debug("#{} {}", id, well ? "is done" : "has failed");
   const auto op = std::find_if(running_.begin(), running_.end(),
                                [id](const Operation& each) { return each.id == id; });
   if (op == running_.end()) return;
   ends_at_device(*op);
-  succeeded(*op);
+  if (well) succeeded(*op);
+  op->repeated = may_be_repeated(*op);
   op->done = true;
-  if (op->in_history) op->history().done(id);
+  if (op->in_history && well && op->changes()) op->history().done(id);
 }
 
 void Judge::ends_at_device(const Operation& op) {

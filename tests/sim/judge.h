@@ -57,8 +57,9 @@ class Judge {
   uint64_t begin(size_t client, size_t device, const OpDescription& op, uint64_t known_sectors);
   /// `read_data`: what a read returned, also one that a checksum has refused for what it returned.
   void end(uint64_t id, base::Errc status, std::span<const std::byte> read_data);
-  /// The device has done a change well; its user hears of that by end(), later.
-  void done(uint64_t id);
+  /// The device has ended it, a change or flush that is done or a flush that failed; its user hears
+  /// of that by end(), later.
+  void done(uint64_t id, bool well);
 
   // --- what happens to servers
   void server_died(size_t server);
@@ -149,7 +150,7 @@ class Judge {
     bool repeated = false;    // see may_be_repeated()
     uint64_t gave_up_ns = 0;  // of an orphan: when its device gave up; 0: it was cancelled
     bool calm = false;
-    bool done = false;            // well, and its user has not heard
+    bool done = false;            // by the device, and its user has not heard
     bool may_fail = false;        // a disk error fell into its time
     bool may_not_fit = false;     // the disk was full in its time
     bool may_be_beyond = false;   // the end of the device

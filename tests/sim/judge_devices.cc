@@ -11,19 +11,19 @@ namespace braid::sim {
 size_t Judge::requests_at(size_t server) const {
   return static_cast<size_t>(std::count_if(
       running_.begin(), running_.end(),
-      [&](const Operation& op) { return plan_.devices[op.device].server == server; }));
+      [&](const Operation& op) { return !op.done && plan_.devices[op.device].server == server; }));
 }
 
 size_t Judge::requests_of(size_t client) const {
   return static_cast<size_t>(
       std::count_if(running_.begin(), running_.end(),
-                    [client](const Operation& op) { return op.client == client; }));
+                    [client](const Operation& op) { return !op.done && op.client == client; }));
 }
 
 size_t Judge::requests_between(size_t client, size_t server) const {
   return static_cast<size_t>(
       std::count_if(running_.begin(), running_.end(), [&](const Operation& op) {
-        return op.client == client && plan_.devices[op.device].server == server;
+        return !op.done && op.client == client && plan_.devices[op.device].server == server;
       }));
 }
 

@@ -325,6 +325,7 @@ TEST_F(Device, AFlushThatFailedBeforeAnybodyHadHeardOfALostWriteDoesNotReportIt)
   history.begin(++ids, {OpKind::kFlush, 0, 0, false, false});
   EXPECT_TRUE(history.may_report_loss(ids));
   history.end(ids, false, {});
+  history.power_loss();  // another, which it has not reported, either
   history.end(write, true, {});
   EXPECT_TRUE(history.owes_report());
   run(OpKind::kFlush, 0, 0, true);

@@ -176,7 +176,7 @@ void DeviceHistory::power_loss() {
     loss_seen();
   }
   for (auto& [id, running] : running_)
-    running.lost = running.done > at_risk_since && !maybe_flushed_since(running.done);
+    running.lost |= running.done > at_risk_since && !maybe_flushed_since(running.done);
   // A long write goes in parts, and the client counts those that were acknowledged, whatever
   // becomes of the others.
   const bool writing = std::any_of(running_.begin(), running_.end(), [](const auto& entry) {

@@ -8,10 +8,6 @@
 #include "base/result.h"
 #include "cli/node.h"
 
-namespace CLI {  // NOLINT(readability-identifier-naming): not ours
-class App;
-}
-
 namespace braid::cli {
 
 /// Exports as a person types them, NAME=SIZE each, for the option of that name. kInvalid says which
@@ -19,6 +15,8 @@ namespace braid::cli {
 base::Result<std::vector<SyntheticExport>> parse_synthetic(const std::vector<std::string>& texts,
                                                            const char* option);
 
+inline constexpr uint32_t kQueueDepthMin = 2;
+inline constexpr uint32_t kQueueDepthMax = 4096;
 /// How many requests of at most that size a session may have in flight: number and size of its
 /// chunks share the 28 bits that name a place in them.
 uint32_t queue_depth_max(uint32_t max_io_bytes);
@@ -37,8 +35,6 @@ struct ServeArguments {
   std::string max_io = "1M";
   std::string chunk_guard = "open";
 
-  /// Adds the options (all but the root) to a command.
-  void add_to(CLI::App& app);
   bool any() const { return !root.empty() || !memory.empty() || !null.empty(); }
   /// `auto`: whether this node uses TCP for addresses of this machine, too.
   bool tcp_within_host() const { return wire == "tcp"; }

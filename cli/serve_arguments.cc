@@ -1,6 +1,5 @@
-#include "cli/verbs/serve_arguments.h"
+#include "cli/serve_arguments.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <bit>
 #include <filesystem>
@@ -19,8 +18,6 @@ namespace {
 
 // A chunk has room for the payload and this for headers, rounded up to a power of two (trs).
 constexpr uint32_t kHeaderBytes = 4096;
-constexpr uint32_t kQueueDepthMin = 2;
-constexpr uint32_t kQueueDepthMax = 4096;
 
 base::Status check_queue_depth(uint32_t queue_depth, uint32_t max_io_bytes) {
   const uint32_t most = queue_depth_max(max_io_bytes);
@@ -55,43 +52,6 @@ Result<std::vector<SyntheticExport>> parse_synthetic(const std::vector<std::stri
     exports.push_back({text.substr(0, equals), *size});
   }
   return exports;
-}
-
-void ServeArguments::add_to(CLI::App& app) {
-  app.add_option("--listen", listen,
-                 "ADDRESS[:PORT] to listen on (default: :1234); port 0 takes a free one. Given, "
-                 "and beyond loopback, it takes other hosts and users by TCP. Several times: "
-                 "clients may have a path by each")
-      ->allow_extra_args(false);
-  app.add_option("--wire", wire,
-                 "auto: shared memory inside this host, TCP to others; tcp: TCP for all")
-      ->check(CLI::IsMember({"auto", "tcp"}))
-      ->capture_default_str();
-  app.add_option("--memory", memory, "NAME=SIZE: also export memory, lost when the server ends");
-  app.add_option("--null", null,
-                 "NAME=SIZE: also export a disk that forgets writes and reads zeroes");
-  app.add_option("--keys", keys,
-                 "file of the keys of clients that are let in (braid key new); without it whoever "
-                 "reaches the address is");
-  app.add_flag("--read-only", read_only, "refuse to open anything for writing");
-  app.add_flag("--block-devices", block_devices,
-               "also export block devices that lie beneath the root");
-  app.add_option("--reactors", reactors,
-                 "threads that serve; the connections of clients are spread over them, the disks "
-                 "are the first one's")
-      ->check(CLI::Range(1U, kReactorsMax))
-      ->capture_default_str();
-  app.add_option("--queue-depth", queue_depth, "requests in flight per client session")
-      ->check(CLI::Range(kQueueDepthMin, kQueueDepthMax))
-      ->capture_default_str();
-  app.add_option("--max-io", max_io, "largest request; bigger ones are split by the client")
-      ->capture_default_str();
-  app.add_option("--chunk-guard", chunk_guard,
-                 "what keeps a client from data that it has sent: open: nothing; windows: its key "
-                 "is taken away, or the data is copied where device or client cannot; copy: always "
-                 "copied")
-      ->check(CLI::IsMember({"open", "windows", "copy"}))
-      ->capture_default_str();
 }
 
 Result<ServeOptions> ServeArguments::options() const {

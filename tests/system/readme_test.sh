@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# The README's way from nothing to a disk, its lines as they are: but for the build, a shorter fio,
+# and a wait for what is ready in place of a guess. Ports and names are the default ones, so it has
+# a network and mounts of its own.
+source "$(dirname "$0")/lib.sh"
+need_root
+need mkfs.ext4 fio unshare ip
+[[ -e /dev/fuse && -e /dev/loop-control ]] || skip "needs /dev/fuse and /dev/loop-control"
+unshare --net --mount true 2>/dev/null || skip "no namespaces can be made here"
+
+sed -n '/^## From nothing to a disk/,/^## How fast/s/^    //p' README.md >"$work/lines"
+for line in './run build' 'build/bin/braid map ' 'mkfs.ext4 ' 'fio --name=' 'umount /mnt'; do
+  grep -qF -- "$line" "$work/lines" || fail "the README has no line \"$line\" any more"
+done
+mkdir "$work/srv" "$work/mnt"
+{
+  cat <<'LINES'
+set -euo pipefail
+ip link set lo up
+mount --bind "$work/srv" /srv
+mount --bind "$work/mnt" /mnt
+ready() {
+  until grep -q '^serving ' "$work/script.log" && "$braid" --control daemon list; do
+    read -rt 0.05 <>"$never" || true
+  done
+} >/dev/null 2>&1
+# What serves and maps ends with the lines.
+at_end() { jobs -p | xargs -r kill && wait; }
+trap at_end EXIT
+LINES
+  sed -E -e '/^\.\/run build/d' -e "s|build/bin/|$BRAID_BIN_DIR/|g" \
+    -e 's/^sleep 1 .*/ready/' -e 's/--size=256M/--size=16M/' -e 's/--runtime=10 /--runtime=1 /' \
+    "$work/lines"
+  # shellcheck disable=SC2016  # for the script
+  echo '[[ $("$braid" --control daemon list) != *disk.img* ]]'
+} >"$work/script"
+export braid work never BRAID_BIN_DIR
+timeout 120 unshare --net --mount --propagation private bash "$work/script" >"$work/script.log" 2>&1 ||
+  fail "the README's lines end with $?"
+grep -q "err= 0" "$work/script.log" || fail "fio did not say that all is well"
