@@ -161,11 +161,12 @@ class BlockDevice {
   /// fail for them. A note of an earlier moment than that is right, too, but makes a further flush
   /// fail that need not. On the reactor of submit(); does nothing to a note that is taken.
   virtual void note_flush(FlushNote& note) { (void)note; }
-  /// The user hears now, or never, of the end of requests that were `told_later`: who asks for a
-  /// flush from now on may speak for them, and knows of what failed. On the reactor of their
-  /// submit(), before the device is destroyed; empties `untold`. What is never handed over makes
-  /// every flush behind a loss fail.
-  virtual void note_told(Untold& untold) { untold = {}; }
+  /// The user hears now of the end of requests that were `told_later`: who asks for a flush from
+  /// now on may speak for them, and knows of what failed. `heard` false: he never will, so that
+  /// another flush has to tell what this one was to. On the reactor of their submit(), before the
+  /// device is destroyed; empties `untold`. What is never handed over makes every flush behind a
+  /// loss fail.
+  virtual void note_told(Untold& untold, bool heard) { (void)heard, untold = {}; }
   /// Any thread, while the device lives: memory of tens of MiB takes its time.
   virtual base::Result<std::unique_ptr<Region>> create_region(size_t size_bytes) = 0;
   /// The memory that `lent` points into; empty if the device never lends.

@@ -201,7 +201,7 @@ TEST_F(FlushLoss, of_a_write_of_which_its_user_hears_later_is_told) {
   restart_machine();
   EXPECT_EQ(flush(*client, device), Errc::kIo);
   EXPECT_EQ(flush(*client, device), Errc::kIo) << "he has not heard yet";
-  device.note_told(write.request.untold);
+  device.note_told(write.request.untold, true);
   EXPECT_FALSE(write.request.untold.any());
   expect_told_once_more(device);
 }
@@ -214,7 +214,7 @@ TEST_F(FlushLoss, is_told_by_each_flush_until_the_user_of_one_hears_of_it) {
   first.request.told_later = second.request.told_later = true;
   EXPECT_EQ(run(*client, device, first), Errc::kIo);
   EXPECT_EQ(run(*client, device, second), Errc::kIo);
-  device.note_told(second.request.untold);
+  device.note_told(second.request.untold, true);
   EXPECT_EQ(flush(*client, device), Errc::kOk);
   EXPECT_EQ(write(*client, device, 0, 4096, 2), Errc::kOk);
   Io at_disk(BlockOp::kFlush);
@@ -222,9 +222,21 @@ TEST_F(FlushLoss, is_told_by_each_flush_until_the_user_of_one_hears_of_it) {
   disk_fails(true);
   EXPECT_EQ(run(*client, device, at_disk), Errc::kIo);
   disk_fails(false);
-  device.note_told(first.request.untold);
+  device.note_told(first.request.untold, true);
   EXPECT_EQ(flush(*client, device), Errc::kIo) << "that was of the loss before";
-  device.note_told(at_disk.request.untold);
+  device.note_told(at_disk.request.untold, true);
+  EXPECT_EQ(flush(*client, device), Errc::kOk);
+}
+
+TEST_F(FlushLoss, is_told_by_another_flush_if_the_user_of_the_first_never_hears) {
+  RemoteDevice& device = open(*client);
+  EXPECT_EQ(write(*client, device, 0, 4096, 1), Errc::kOk);
+  restart_machine();
+  Io unheard(BlockOp::kFlush);
+  unheard.request.told_later = true;
+  EXPECT_EQ(run(*client, device, unheard), Errc::kIo);
+  device.note_told(unheard.request.untold, false);
+  EXPECT_EQ(flush(*client, device), Errc::kIo);
   EXPECT_EQ(flush(*client, device), Errc::kOk);
 }
 
@@ -235,7 +247,7 @@ TEST_F(FlushLoss, is_none_of_a_write_that_was_flushed_before_its_user_hears_of_i
   EXPECT_EQ(run(*client, device, write), Errc::kOk);
   EXPECT_EQ(flush(*client, device), Errc::kOk);
   restart_machine();
-  device.note_told(write.request.untold);
+  device.note_told(write.request.untold, true);
   EXPECT_EQ(flush(*client, device), Errc::kOk);
 }
 
@@ -257,7 +269,7 @@ TEST_F(FlushLoss, of_a_write_of_which_its_user_hears_later_is_told_through_filte
   restart_machine();
   EXPECT_EQ(flush(*client, top), Errc::kIo);
   EXPECT_EQ(flush(*client, top), Errc::kIo) << "he has not heard yet";
-  top.note_told(write.request.untold);
+  top.note_told(write.request.untold, true);
   EXPECT_EQ(flush(*client, top), Errc::kIo);
   EXPECT_EQ(flush(*client, top), Errc::kOk);
   await(*client, (*filters)->let_go());

@@ -19,7 +19,7 @@ using Flood = std::tuple<BlockOp, uint32_t>;  // operation, bytes of a request
 /// disk.img is the honest client's, other.img that of who floods.
 class NoisyFiles : public test::NoisyLoad, public ::testing::WithParamInterface<Flood> {
  protected:
-  NoisyFiles() { other = &server_machine.add_disk("/exports/other.img", {.size_bytes = 64 << 20}); }
+  NoisyFiles() { other = &server_machine.add_disk("/exports/other.img", {.size_bytes = 16 << 20}); }
   static LoadShape flood() {
     const auto [op, bytes] = GetParam();
     return {.depth = kQueueDepth, .bytes = bytes, .op = op};

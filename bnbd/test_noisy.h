@@ -34,7 +34,7 @@ inline constexpr uint32_t kQueueDepth = 32;
 inline constexpr uint32_t kMaxIoBytes = 1 << 20;
 inline constexpr uint64_t kPartBytes = 32 << 10;  // in which the server does what is long
 inline constexpr uint64_t kSentBytes = 16 << 10;  // in which it sends it
-inline constexpr uint64_t kMemoryBytes = 64 << 20;
+inline constexpr uint64_t kMemoryBytes = 16 << 20;
 
 /// Of a test for (operation, bytes of a request).
 inline std::string size_name(const testing::TestParamInfo<std::tuple<BlockOp, uint32_t>>& info) {

@@ -19,10 +19,10 @@ class CountingDevice final : public bnbd::BlockDevice {
   const bnbd::BlockInfo& info() const override { return info_; }
   void submit(bnbd::BlockRequest& request) override {
     ++request.untold.words[0];
-    if (!request.told_later) note_told(request.untold);
+    if (!request.told_later) note_told(request.untold, true);
     below_.submit(request);
   }
-  void note_told(bnbd::Untold& untold) override { told += std::exchange(untold.words[0], 0); }
+  void note_told(bnbd::Untold& untold, bool) override { told += std::exchange(untold.words[0], 0); }
   base::Result<std::unique_ptr<bnbd::Region>> create_region(size_t size_bytes) override {
     return below_.create_region(size_bytes);
   }

@@ -55,9 +55,8 @@ void ChannelEnd::send(std::vector<std::byte> message) {
   if (!open() || process_.dead()) return;
   // Not the bytes: they hold addresses of memory, which differ from run to run.
   fabric_.world().note(message.size());
-  pending_.push_back({next_sequence_++,
-                      std::make_shared<const std::vector<std::byte>>(std::move(message)), 0,
-                      process_.next_send()});
+  pending_.push_back(
+      {next_sequence_++, fabric_.rooms().share(std::move(message)), 0, process_.next_send()});
   transmit(pending_.back());
   arm_timer();
 }
@@ -216,8 +215,7 @@ void ChannelEnd::execute(const SharedBytes& message) {
   handler_->request(*message, answer);
   fabric_.world().note(answer.size());
   if (!open()) return;
-  kept_answers_.push_back(
-      {sequence, std::make_shared<const std::vector<std::byte>>(std::move(answer))});
+  kept_answers_.push_back({sequence, fabric_.rooms().share(std::move(answer))});
   send_answer(sequence, kept_answers_.back().answer);
 }
 

@@ -20,8 +20,6 @@
 
 namespace braid::base::sim {
 
-using SharedBytes = std::shared_ptr<const std::vector<std::byte>>;
-
 class ChannelEnd : public std::enable_shared_from_this<ChannelEnd> {
  public:
   ChannelEnd(FabricImpl& fabric, SimHost& process, FabricPort& port, FabricAddress local,
@@ -29,6 +27,7 @@ class ChannelEnd : public std::enable_shared_from_this<ChannelEnd> {
 
   /// Starts a channel: sends the first message to the listener at the peer address.
   void connect(FabricPort* to_port, std::vector<std::byte> first_message);
+  std::vector<std::byte> room(size_t bytes) { return fabric_.rooms().take(bytes); }
   void send(std::vector<std::byte> message);
   void set_handler(ChannelHandler* handler);
   void set_retry_budget(RetryBudget budget);
@@ -110,6 +109,7 @@ class ChannelImpl final : public Channel {
  public:
   explicit ChannelImpl(std::shared_ptr<ChannelEnd> end) : end_(std::move(end)) {}
   ~ChannelImpl() override { end_->close(false); }
+  std::vector<std::byte> room(size_t bytes) override { return end_->room(bytes); }
   void send(std::vector<std::byte> message) override { end_->send(std::move(message)); }
   void set_handler(ChannelHandler* handler) override { end_->set_handler(handler); }
   void set_retry_budget(RetryBudget budget) override { end_->set_retry_budget(budget); }

@@ -74,6 +74,9 @@ class ChannelHandler {
 class Channel {
  public:
   virtual ~Channel() = default;
+  /// An empty message with room for so many bytes, for send() or as an answer: where many are
+  /// large, what others have left.
+  virtual std::vector<std::byte> room(size_t bytes) = 0;
   /// Takes a request. Nothing happens on a broken channel. Any number may be under way.
   virtual void send(std::vector<std::byte> message) = 0;
   /// The handler must outlive the channel or be replaced before it goes. Requests that arrive

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/sim/fabric.h"
+#include "base/sim/rooms.h"
 
 namespace braid::base::sim {
 
@@ -83,6 +84,7 @@ class FabricImpl final : public SimFabric {
 
   // --- for channel ends
   SimWorld& world() { return world_; }
+  MessageRooms& rooms() { return *rooms_; }
   FabricFaults& count() { return faults_; }
   /// When something sent now from one port reaches the other; nothing if it is lost on the way.
   std::optional<uint64_t> carry(FabricPort& from, FabricPort& to, size_t size_bytes);
@@ -121,6 +123,7 @@ class FabricImpl final : public SimFabric {
   static void set_up(FabricPort& port, bool up);
 
   SimWorld& world_;
+  const std::shared_ptr<MessageRooms> rooms_ = std::make_shared<MessageRooms>();
   FabricFaults faults_;
   std::function<void(const FabricAddress&)> connect_hook_;
   std::vector<std::unique_ptr<FabricPort>> ports_;

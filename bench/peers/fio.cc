@@ -71,7 +71,8 @@ class FioJob : public Candidate {
     const uint64_t store_bytes = block_workload(bench.options).store_bytes;
     Command command{
         .arguments = {"fio", "--name=job", fmt::format("--size={}", store_bytes),
-                      "--group_reporting", "--output-format=json", "--output=" + result(bench)},
+                      "--group_reporting", "--verify_state_save=0", "--output-format=json",
+                      "--output=" + result(bench)},
         .environment = target_->environment(),
         .cpu = bench.cpus.client,
         .output_file = bench.scratch.path("fio.out")};

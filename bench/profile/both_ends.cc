@@ -32,6 +32,10 @@ BothEnds::BothEnds(const Wrap& wrap)
   remote_ = must(run(session_->open_device(device)));
 }
 
+bnbd::BlockStatistics BothEnds::store_statistics() const {
+  return exports_->exports().at(0).statistics;
+}
+
 BothEnds::~BothEnds() {
   run(remote_->close());
   run(session_->close());

@@ -28,6 +28,8 @@ class BothEnds {
   BothEnds& operator=(const BothEnds&) = delete;
 
   bnbd::RemoteDevice& remote() { return *remote_; }
+  /// The server's.
+  bnbd::BlockStatistics store_statistics() const;
   void turn() {
     client_.reactor->turn();
     server_.reactor->turn();

@@ -28,7 +28,7 @@ class DeviceImpl final : public RemoteDevice {
   const BlockInfo& info() const override { return info_; }
   void submit(BlockRequest& request) override { queues_.front()->submit(request); }
   void note_flush(FlushNote& note) override { queues_.front()->note_flush(note); }
-  void note_told(Untold& untold) override { queues_.front()->note_told(untold); }
+  void note_told(Untold& untold, bool heard) override { queues_.front()->note_told(untold, heard); }
   base::Result<std::unique_ptr<Region>> create_region(size_t size_bytes) override {
     return session_.create_region(size_bytes);
   }

@@ -55,7 +55,7 @@ class DeviceQueue final : public BlockDevice,
   const BlockInfo& info() const override { return view_.info; }
   void submit(BlockRequest& request) override;
   void note_flush(FlushNote& note) override;
-  void note_told(Untold& untold) override { ledger_.told(untold.words, index_); }
+  void note_told(Untold& untold, bool heard) override;
   base::Result<std::unique_ptr<Region>> create_region(size_t size_bytes) override;
   BlockStatistics statistics() const override { return statistics_.read(); }  // any thread
 
@@ -99,6 +99,7 @@ class DeviceQueue final : public BlockDevice,
     base::Errc status = base::Errc::kOk;
     bool flush_failed = false;  // a flush of it, at the server
     DurabilityLedger::Untold untold{};
+    uint32_t losses_before = 0;  // with FUA: of the device, when it began
     DurabilityLedger::Ticket postflush;
   };
   /// Why a part was taken back from the transport before it was on the wire.

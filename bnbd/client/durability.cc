@@ -72,10 +72,9 @@ DurabilityLedger::Ticket DurabilityLedger::submitted(const Ticket& asked) {
   return ticket;
 }
 
-DurabilityLedger::Ticket DurabilityLedger::begin_flush_behind() {
-  Ticket ticket{acknowledged_by_all(), 0, losses_reported_, 0};
-  ticket.may_report = ticket.losses_reported;
-  return ticket;
+DurabilityLedger::Ticket DurabilityLedger::begin_flush_behind(uint32_t losses_before) {
+  constexpr uint32_t kNone = UINT32_MAX;
+  return {acknowledged_by_all(), 0, losses_before, kNone};
 }
 
 base::Errc DurabilityLedger::flushed(const Ticket& ticket, Untold* request) {

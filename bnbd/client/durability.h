@@ -70,9 +70,9 @@ class DurabilityLedger {
   Ticket begin_flush();
   /// Of a ticket taken earlier, as the flush is submitted.
   Ticket submitted(const Ticket& asked);
-  /// Of a flush that ends a request with FUA: reports nothing, as its user hears of that request
-  /// alone.
-  Ticket begin_flush_behind();
+  /// Of a flush that ends a request with FUA, which began after so many losses: it fails for later
+  /// ones, and reports nothing, as its user hears of that request alone.
+  Ticket begin_flush_behind(uint32_t losses_before);
   /// The server has done the flush; what its user is told: kOk, or kIo once for each loss. He hears
   /// that now, or, of a request, with told().
   base::Errc flushed(const Ticket& ticket, Untold* request = nullptr);

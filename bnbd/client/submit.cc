@@ -50,6 +50,11 @@ void DeviceQueue::note_flush(FlushNote& note) {
   note.taken = true;
 }
 
+void DeviceQueue::note_told(Untold& untold, bool heard) {
+  if (!heard) untold.words[DurabilityLedger::kReports] = 0;
+  ledger_.told(untold.words, index_);
+}
+
 void DeviceQueue::submit(BlockRequest& request) {
   request.lent = nullptr;
   // What a flush covers is fixed here, however long it waits; what its user knew, here or before.
@@ -80,6 +85,7 @@ void DeviceQueue::begin(Op& op, BlockRequest& request) {
   op.parts = 0;
   op.durable = true;
   op.flush_failed = false;
+  if (request.force_unit_access) op.losses_before = ledger_.losses();
   op.foreign = transfers(request.op) && !session_.takes(request);
   // A preflush is a flush of its own: the body must not reach the disk if it fails.
   const bool preflush = request.preflush && request.op != BlockOp::kFlush &&
@@ -318,7 +324,7 @@ void DeviceQueue::stage_ended(Op& op) {
     case Stage::kBody:
       if (request.op == BlockOp::kFlush) return finish(op, judge_flush(op, ticket_of(request)));
       if (changes(request.op) && request.force_unit_access && !op.durable) {
-        op.postflush = ledger_.begin_flush_behind();
+        op.postflush = ledger_.begin_flush_behind(op.losses_before);
         return go_on(op, Stage::kPostflush);
       }
       return finish(op, Errc::kOk);

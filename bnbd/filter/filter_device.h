@@ -27,7 +27,7 @@ class FilterQueue : public BlockDevice {
   // --- BlockDevice
   const BlockInfo& info() const override { return below_.info(); }
   void note_flush(FlushNote& note) override { below_.note_flush(note); }
-  void note_told(Untold& untold) override { below_.note_told(untold); }
+  void note_told(Untold& untold, bool heard) override { below_.note_told(untold, heard); }
   base::Result<std::unique_ptr<Region>> create_region(size_t size_bytes) override {
     return below_.create_region(size_bytes);
   }
@@ -69,7 +69,7 @@ class FilterDevice : public Filter {
   const BlockInfo& info() const override { return queues_.front()->info(); }
   void submit(BlockRequest& request) override { queues_.front()->submit(request); }
   void note_flush(FlushNote& note) override { below_.note_flush(note); }
-  void note_told(Untold& untold) override { below_.note_told(untold); }
+  void note_told(Untold& untold, bool heard) override { below_.note_told(untold, heard); }
   base::Result<std::unique_ptr<Region>> create_region(size_t size_bytes) override {
     return below_.create_region(size_bytes);
   }

@@ -25,18 +25,18 @@ struct DeviceOp {
   BufferRef buffer;  // read, write: all of length_bytes
   /// Flush: of the moment at which its user asked for it, if that was before start().
   FlushNote flush_note;
-  /// A change whose user hears of its end after `done`: who started it says when, by told(). It may
-  /// be started again meanwhile for what follows.
+  /// Its user hears of its end after `done`: who started it says when, by told(). It may be started
+  /// again meanwhile for what follows.
   bool told_later = false;
   /// Runs once; it may run inside start(), and may start the same DeviceOp again.
   void (*done)(DeviceOp& operation, base::Errc status) = nullptr;
   void* context = nullptr;
 
   void start(BlockDevice& device);
-  /// Of a `told_later` one, also if its user will never hear. On the device's reactor, before the
+  /// Of a `told_later` one; `heard` false: its user never will. On the device's reactor, before the
   /// device is destroyed.
-  void told() {
-    if (request_.untold.any()) device_->note_told(request_.untold);
+  void told(bool heard = true) {
+    if (request_.untold.any()) device_->note_told(request_.untold, heard);
   }
   /// After a read: where its bytes are. The device's own memory (`lent`) or `buffer`.
   std::byte* data() const { return lent_ != nullptr ? lent_ : buffer.address; }

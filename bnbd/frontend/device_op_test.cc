@@ -40,7 +40,7 @@ class RecordingDevice : public BlockDevice {
     return base::make_error(Errc::kNotSupported, "not needed");
   }
   BlockStatistics statistics() const override { return {}; }
-  void note_told(Untold& untold) override { told += std::exchange(untold.words[0], 0); }
+  void note_told(Untold& untold, bool) override { told += std::exchange(untold.words[0], 0); }
   void answer_one() {
     BlockRequest* const request = held.pop_front();
     ASSERT_NE(request, nullptr);

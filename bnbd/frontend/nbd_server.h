@@ -140,7 +140,8 @@ class NbdServer : private base::Poller {
   static void operation_done(DeviceOp& operation, base::Errc status);
   void look_behind_failed_flush(Connection& connection);
   void answer(Slot& slot, uint32_t error, std::string_view words);
-  void release(Slot& slot);
+  /// `heard`: its client has its answer.
+  void release(Slot& slot, bool heard = false);
 
   base::Reactor& reactor_;
   BlockDevice& device_;

@@ -213,6 +213,24 @@ TEST_F(Nbd, NobodyHasHeardOfAWriteWhoseAnswerWaitsToBeSent) {
   EXPECT_EQ(device_->known(), 1U);
 }
 
+TEST_F(Nbd, NobodyHasHeardOfAFailedFlushWhoseConnectionHasEnded) {
+  start(8, 2);
+  for (uint64_t i = 0; i < 4; ++i) send(request(NbdCommand::kRead, 0, kServedMiB, i));
+  ASSERT_TRUE(threads_.wait_until([&] { return device_->count(BlockOp::kRead) == 4; }));
+  threads_.on_reactor([&] { device_->fail_with(Errc::kIo); });
+  send(request(NbdCommand::kFlush, 0, 0, 4));
+  ASSERT_TRUE(threads_.wait_until([&] { return device_->count(BlockOp::kFlush) == 1; }));
+  threads_.on_reactor([&] { device_->fail_with(Errc::kOk); });
+  clients_[0] = UniqueFd();
+  ASSERT_TRUE(threads_.wait_until([&] { return server_->connections() == 1; }));
+  for (int i = 0; i < 100; ++i) {
+    send(request(NbdCommand::kFlush, 0, 0), 1);
+    uint64_t cookie = 0;
+    EXPECT_EQ(receive_reply(cookie, 1), 0U);
+    EXPECT_EQ(device_->failures_known(), 0U);
+  }
+}
+
 /// A range that goes on in parts; its connection is closed meanwhile, by either side.
 TEST_F(Nbd, NothingStaysUntoldOfRangesThatAreGivenUp) {
   for (const bool by_server : {false, true}) {

@@ -314,13 +314,13 @@ void NbdServer::sent(Connection& connection, size_t bytes) {
     slot.unlink();
     --connection.answer_count;
     failed_flush |= slot.failed_flush;
-    release(slot);
+    release(slot, true);
   }
   if (failed_flush) look_behind_failed_flush(connection);
 }
 
-void NbdServer::release(Slot& slot) {
-  slot.operation.told();
+void NbdServer::release(Slot& slot, bool heard) {
+  slot.operation.told(heard);
   if (Connection* const connection = std::exchange(slot.connection, nullptr)) {
     shares_.give_back(--connection->slots);
   }

@@ -58,9 +58,9 @@ class GateDevice : public BlockDevice {
   void note_flush(FlushNote& note) override {
     if (!note.taken) note = {{told_, failures_told_}, true};
   }
-  void note_told(Untold& untold) override {
+  void note_told(Untold& untold, bool heard) override {
     told_ += untold.words[0];
-    failures_told_ += untold.words[1];
+    if (heard) failures_told_ += untold.words[1];
     untold = {};
   }
   void submit(BlockRequest& request) override {
@@ -104,7 +104,7 @@ class GateDevice : public BlockDevice {
   void pass(BlockRequest& request) {
     if (request.op != BlockOp::kRead && request.op != BlockOp::kFlush) ++request.untold.words[0];
     if (request.op == BlockOp::kFlush && failure_ != base::Errc::kOk) ++request.untold.words[1];
-    if (!request.told_later) note_told(request.untold);
+    if (!request.told_later) note_told(request.untold, true);
     if (failure_ != base::Errc::kOk) return request.done(request, failure_);
     const base::Errc wrong = check(info_, request);
     if (wrong != base::Errc::kOk) return request.done(request, wrong);

@@ -263,7 +263,7 @@ void DeviceRun::hears_of(base::Timer& timer) {
 void DeviceRun::heard(Slot& slot) {
   bnbd::BlockRequest& request = slot.request;
   const Errc status = slot.ended;
-  if (request.untold.any()) top().note_told(request.untold);
+  if (request.untold.any()) top().note_told(request.untold, true);
   std::span<const std::byte> data;
   const bool refused = refused_by_checksum() && status == Errc::kIo;
   if (request.op == BlockOp::kRead && (status == Errc::kOk || refused))

@@ -289,7 +289,7 @@ void Judge::done(uint64_t id, bool well) {
   if (well) succeeded(*op);
   op->repeated = may_be_repeated(*op);
   op->done = true;
-  if (op->in_history && well && op->changes()) op->history().done(id);
+  if (op->in_history && well) op->history().done(id);
 }
 
 void Judge::ends_at_device(const Operation& op) {

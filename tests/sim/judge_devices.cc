@@ -97,7 +97,7 @@ void Judge::disk_may_fail(size_t device, bool on) {
   if (!on) return;
   blemish(device);
   for (Operation& op : running_)
-    if (op.device == device) op.may_fail = true;
+    if (op.device == device && !op.done) op.may_fail = true;
 }
 
 void Judge::disk_may_fill(size_t device, bool on) {
@@ -107,7 +107,7 @@ void Judge::disk_may_fill(size_t device, bool on) {
   if (!on) return;
   blemish(device);
   for (Operation& op : running_)
-    if (op.device == device) op.may_not_fit = true;
+    if (op.device == device && !op.done) op.may_not_fit = true;
 }
 
 void Judge::disk_may_lie(size_t device, bool on) {
@@ -115,7 +115,7 @@ void Judge::disk_may_lie(size_t device, bool on) {
   if (!on) return;
   blemish(device);
   for (const Operation& op : running_)
-    if (op.device == device && op.in_history) op.history().lied_to(op.id);
+    if (op.device == device && op.in_history && !op.done) op.history().lied_to(op.id);
 }
 
 void Judge::blemish(size_t device) {

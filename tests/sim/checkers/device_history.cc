@@ -41,7 +41,10 @@ void DeviceHistory::begin(uint64_t id, const OpDescription& op) {
 
 void DeviceHistory::done(uint64_t id) {
   const auto found = running_.find(id);
-  if (found != running_.end()) found->second.done = ++clock_;
+  if (found == running_.end()) return;
+  Running& running = found->second;
+  if (running.flushes()) maybe_flushed_ = std::max(maybe_flushed_, running.begin);
+  if (running.op.kind != OpKind::kFlush) running.done = ++clock_;
 }
 
 void DeviceHistory::end(uint64_t id, bool succeeded, std::span<const std::byte> read_data,

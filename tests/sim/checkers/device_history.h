@@ -48,8 +48,8 @@ class DeviceHistory {
 
   /// `id` is unique among all operations of the world, from 1; a write's stamps bear it as version.
   void begin(uint64_t id, const OpDescription& op);
-  /// The device has done this change well, and its user has not heard yet: flushes that begin from
-  /// now on cover it.
+  /// The device has done this change or flush well, and its user has not heard yet: flushes that
+  /// begin from now on cover the change, and what the flush covers is no loss that must be told.
   void done(uint64_t id);
   struct Doubts {
     /// Of what failed: there was a reason besides a power loss, of which the client may still owe

@@ -16,11 +16,10 @@ void append(std::vector<std::byte>& message, const void* bytes, size_t count) {
 
 /// A message of a header, with room for `extra` bytes that the caller appends.
 template <typename Header>
-std::vector<std::byte> message_of(const Header& header, size_t extra) {
-  std::vector<std::byte> message;
+void begin_message(std::vector<std::byte>& message, const Header& header, size_t extra) {
+  message.clear();
   message.reserve(sizeof(header) + extra);
   append(message, &header, sizeof(header));
-  return message;
 }
 
 template <typename Header>
@@ -44,7 +43,8 @@ std::vector<std::byte> encode_cm(Kind kind, uint32_t qp_number,
   header.kind = static_cast<uint8_t>(kind);
   header.reason = static_cast<uint8_t>(reason);
   header.qp_number = qp_number;
-  std::vector<std::byte> message = message_of(header, private_data.size());
+  std::vector<std::byte> message;
+  begin_message(message, header, private_data.size());
   append(message, private_data.data(), private_data.size());
   return message;
 }
@@ -59,7 +59,11 @@ std::optional<Cm> parse_cm(std::span<const std::byte> message) {
             message.subspan(sizeof(CmHeader))};
 }
 
-std::vector<std::byte> encode_operation(const Request& request) {
+size_t operation_bytes(const Request& request) {
+  return sizeof(OperationHeader) + bytes_behind_header(request.opcode, request.length);
+}
+
+void encode_operation(const Request& request, std::vector<std::byte>& out) {
   OperationHeader header;
   header.kind = static_cast<uint8_t>(Kind::kOperation);
   header.opcode = static_cast<uint8_t>(request.opcode);
@@ -69,18 +73,16 @@ std::vector<std::byte> encode_operation(const Request& request) {
   header.length = request.length;
   header.remote_address = request.remote_address;
   header.sequence = request.sequence;
-  std::vector<std::byte> message =
-      message_of(header, bytes_behind_header(request.opcode, request.length));
+  begin_message(out, header, bytes_behind_header(request.opcode, request.length));
   if (is_atomic(request.opcode)) {
     AtomicOperands operands;
     operands.compare_add = request.compare_add;
     operands.swap = request.swap;
-    append(message, &operands, sizeof(operands));
+    append(out, &operands, sizeof(operands));
   }
-  if (returns_data(request.opcode)) return message;
+  if (returns_data(request.opcode)) return;
   for (const Piece& piece : request.pieces)
-    if (piece.length > 0) append(message, piece.address, piece.length);
-  return message;
+    if (piece.length > 0) append(out, piece.address, piece.length);
 }
 
 std::optional<Operation> parse_operation(std::span<const std::byte> message) {
@@ -118,7 +120,7 @@ void encode_answer(Fate fate, const Answer& answer, std::span<const std::byte> r
   header.fate = static_cast<uint8_t>(fate);
   header.rnr_timer = answer.rnr_timer;
   header.status = static_cast<uint8_t>(answer.status);
-  out = message_of(header, read_result.size());
+  begin_message(out, header, read_result.size());
   append(out, read_result.data(), read_result.size());
 }
 

@@ -74,14 +74,16 @@ struct Cm {
 /// Nothing if the message breaks a rule.
 std::optional<Cm> parse_cm(std::span<const std::byte> message);
 
-/// Gathers the data of a SEND or WRITE from the request's pieces.
-std::vector<std::byte> encode_operation(const Request& request);
+size_t operation_bytes(const Request& request);
+/// Gathers the data of a SEND or WRITE from the request's pieces, into `out`.
+void encode_operation(const Request& request, std::vector<std::byte>& out);
 struct Operation {
   Request request;                     // without pieces
   std::span<const std::byte> payload;  // into the message
 };
 std::optional<Operation> parse_operation(std::span<const std::byte> message);
 
+/// Into `out`.
 void encode_answer(Fate fate, const Answer& answer, std::span<const std::byte> read_result,
                    std::vector<std::byte>& out);
 struct ParsedAnswer {

@@ -119,7 +119,9 @@ void SimEnd::set_phase(Phase phase) {
 
 void SimEnd::send_operation(const Request& request) {
   if (channel_ == nullptr) return;
-  channel_->send(encode_operation(request));
+  std::vector<std::byte> message = channel_->room(operation_bytes(request));
+  encode_operation(request, message);
+  channel_->send(std::move(message));
   sent_.push_back({.operation = true, .sequence = request.sequence});
 }
 
@@ -191,6 +193,7 @@ void SimEnd::respond(std::span<const std::byte> message, std::vector<std::byte>&
       fate = Fate::kOutOfSequence;
       break;
   }
+  if (channel_ != nullptr) answer = channel_->room(sizeof(AnswerHeader) + read_result.size());
   encode_answer(fate, verdict, read_result, answer);
 }
 
