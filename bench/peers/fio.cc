@@ -69,13 +69,12 @@ class FioJob : public Candidate {
 
   base::Status run_fio(Bench& bench, const std::vector<std::string>& workload, int timeout_ms) {
     const uint64_t store_bytes = block_workload(bench.options).store_bytes;
-    Command command{
-        .arguments = {"fio", "--name=job", fmt::format("--size={}", store_bytes),
-                      "--group_reporting", "--verify_state_save=0", "--output-format=json",
-                      "--output=" + result(bench)},
-        .environment = target_->environment(),
-        .cpu = bench.cpus.client,
-        .output_file = bench.scratch.path("fio.out")};
+    Command command{.arguments = {"fio", "--name=job", fmt::format("--size={}", store_bytes),
+                                  "--group_reporting", "--verify_state_save=0",
+                                  "--output-format=json", "--output=" + result(bench)},
+                    .environment = target_->environment(),
+                    .cpu = bench.cpus.client,
+                    .output_file = bench.scratch.path("fio.out")};
     for (const auto& more : {target_->engine(), workload}) {
       command.arguments.insert(command.arguments.end(), more.begin(), more.end());
     }
