@@ -100,6 +100,17 @@ class Nbd : public testing::Test {
     }
     return data;
   }
+  /// Reads of the first client, more than a socket holds: answers that follow wait behind them.
+  void fill_socket() {
+    for (uint64_t i = 0; i < 4; ++i) send(request(NbdCommand::kRead, 0, kServedMiB, i));
+    ASSERT_TRUE(threads_.wait_until([&] { return device_->count(BlockOp::kRead) == 4; }));
+  }
+  void empty_socket() {
+    for (int i = 0; i < 4; ++i) {
+      EXPECT_EQ(receive_reply(), 0U);
+      receive_data(kServedMiB);
+    }
+  }
   bool closed_by_server(unsigned client = 0) {
     char byte = 0;
     return ::recv(clients_[client].get(), &byte, 1, 0) == 0;
@@ -169,9 +180,7 @@ TEST_F(Nbd, WhoAsksAfterAFlushHasFailedKnowsOfIt) {
 
 TEST_F(Nbd, NobodyHasHeardOfAFailedFlushWhoseAnswerWaitsToBeSent) {
   start();
-  // More than a socket holds: the flush's answer waits behind it.
-  for (uint64_t i = 0; i < 4; ++i) send(request(NbdCommand::kRead, 0, kServedMiB, i));
-  ASSERT_TRUE(threads_.wait_until([&] { return device_->count(BlockOp::kRead) == 4; }));
+  fill_socket();
   threads_.on_reactor([&] { device_->fail_with(Errc::kIo); });
   send(request(NbdCommand::kFlush, 0, 0, 4));
   ASSERT_TRUE(threads_.wait_until([&] { return device_->count(BlockOp::kFlush) == 1; }));
@@ -179,19 +188,14 @@ TEST_F(Nbd, NobodyHasHeardOfAFailedFlushWhoseAnswerWaitsToBeSent) {
   send(request(NbdCommand::kFlush, 0, 0, 5));
   ASSERT_TRUE(threads_.wait_until([&] { return device_->count(BlockOp::kFlush) == 2; }));
   EXPECT_EQ(device_->failures_known(), 0U);
-  for (uint64_t i = 0; i < 4; ++i) {
-    receive_reply();
-    receive_data(kServedMiB);
-  }
+  empty_socket();
   EXPECT_EQ(receive_reply(), 5U);
   EXPECT_EQ(receive_reply(), 0U);
 }
 
 TEST_F(Nbd, NobodyHasHeardOfAWriteWhoseAnswerWaitsToBeSent) {
   start(8, 2);
-  // More than a socket holds: the write's answer waits behind it.
-  for (uint64_t i = 0; i < 4; ++i) send(request(NbdCommand::kRead, 0, kServedMiB, i));
-  ASSERT_TRUE(threads_.wait_until([&] { return device_->count(BlockOp::kRead) == 4; }));
+  fill_socket();
   send(request(NbdCommand::kWrite, 0, 512, 4));
   send_bytes(std::string(512, 'w').data(), 512);
   ASSERT_TRUE(threads_.wait_until([&] { return device_->count(BlockOp::kWrite) == 1; }));
@@ -201,10 +205,7 @@ TEST_F(Nbd, NobodyHasHeardOfAWriteWhoseAnswerWaitsToBeSent) {
     EXPECT_EQ(receive_reply(cookie, 1), 0U);
     EXPECT_EQ(device_->known(), 0U);
   }
-  for (uint64_t i = 0; i < 4; ++i) {
-    EXPECT_EQ(receive_reply(cookie), 0U);
-    receive_data(kServedMiB);
-  }
+  empty_socket();
   EXPECT_EQ(receive_reply(cookie), 0U);
   for (int i = 0; device_->known() == 0 && i < 10'000; ++i) {
     send(request(NbdCommand::kFlush, 0, 0), 1);
@@ -215,8 +216,7 @@ TEST_F(Nbd, NobodyHasHeardOfAWriteWhoseAnswerWaitsToBeSent) {
 
 TEST_F(Nbd, NobodyHasHeardOfAFailedFlushWhoseConnectionHasEnded) {
   start(8, 2);
-  for (uint64_t i = 0; i < 4; ++i) send(request(NbdCommand::kRead, 0, kServedMiB, i));
-  ASSERT_TRUE(threads_.wait_until([&] { return device_->count(BlockOp::kRead) == 4; }));
+  fill_socket();
   threads_.on_reactor([&] { device_->fail_with(Errc::kIo); });
   send(request(NbdCommand::kFlush, 0, 0, 4));
   ASSERT_TRUE(threads_.wait_until([&] { return device_->count(BlockOp::kFlush) == 1; }));
