@@ -35,7 +35,7 @@ class NoisyConnects : public test::NoisyLoad {
       return (crowd->begun - std::exchange(connects_charged, crowd->begun)) * test::kConnectNs;
     });
     meanwhile = act;
-    run(5 * kWindowNs, act);  // so many may come at once
+    run(10 * kWindowNs, act);  // so many may come at once
   }
   /// As soon as its port is there, before anything has passed it.
   ClientNode& add_far_client(const std::string& name) {
@@ -70,7 +70,7 @@ TEST_F(NoisyConnects, without_a_proof_keep_out_nobody_who_is_far_away) {
 }
 
 TEST_F(NoisyConnects, leave_who_is_far_away_its_throughput) {
-  window_ns = 50 * kWindowNs;
+  window_ns = 100 * kWindowNs;
   ClientNode& far = add_far_client("far");
   const LoadShape shape = {.depth = test::kQueueDepth};
   loads.push_back(std::make_unique<Load>(far, open(far, "other.img"), shape));

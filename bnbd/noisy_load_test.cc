@@ -114,7 +114,7 @@ TEST_F(NoisyLoad, two_who_clear_get_half_each_whatever_their_depth) {
 
 TEST_F(NoisyLoad, who_waits_for_a_slow_disk_has_its_share_beside_clears) {
   disk->faults.slow_factor = 150;  // about 10 ms a request: seldom there to be seen
-  window_ns = 20 * kWindowNs;
+  window_ns = 40 * kWindowNs;
   begin_honest(40);
   add_load("noisy", "memory",
            {.depth = kQueueDepth, .bytes = kMaxIoBytes, .op = BlockOp::kWriteZeroes});
@@ -184,7 +184,7 @@ TEST_P(NoisySessions, have_one_part_together) {
   const uint64_t its_before = its.done(), all_before = done_by_all();
   run(kWindowNs, {});
   const uint64_t done = its.done() - its_before, by_all = done_by_all() - all_before;
-  EXPECT_GT(by_all, 100u);
+  EXPECT_GT(by_all, 50u);
   EXPECT_GE(done * 100, by_all * 45);
 }
 
@@ -313,7 +313,7 @@ TEST_F(NoisyLoad, who_connects_without_end_leaves_others_theirs) {
     return (crowd->begun - std::exchange(connects_charged, crowd->begun)) * kConnectNs;
   });
   const auto act = [&] { crowd->go_on(); };
-  run(5 * kWindowNs, act);  // so many may come at once
+  run(10 * kWindowNs, act);  // so many may come at once
   const uint64_t before = crowd->begun;
   expect_its_share(act);
   EXPECT_GT(crowd->begun - before, 500u) << "it was no flood";

@@ -149,7 +149,7 @@ class NoisyLoad : public Rig {
   }
   void run(uint64_t for_ns, const std::function<void()>& act) { run_acting(world, for_ns, act); }
   /// An honest client with two requests at a time on a file of its own, and what it does alone.
-  void begin_honest(uint64_t done_at_least = 300) {
+  void begin_honest(uint64_t done_at_least = 150) {
     honest = &add_load("honest", "disk.img", {});
     alone = measure(*honest);
     EXPECT_GT(alone, done_at_least);
@@ -193,7 +193,7 @@ class NoisyLoad : public Rig {
     return *raw;
   }
 
-  static constexpr uint64_t kWindowNs = 20 * base::kMillisecond;
+  static constexpr uint64_t kWindowNs = 10 * base::kMillisecond;
   uint64_t window_ns = kWindowNs;
   uint64_t worked_ns = 0;
   std::vector<std::unique_ptr<Load>> loads;

@@ -2,13 +2,10 @@
 
 include(BraidUnity)
 
-# Compile time, most of what `./run test` takes: what is not in the data path is not optimized, and
-# test bodies, which run once, do without the two checks made at each use of `this`.
+# Compile time, half of what `./run test` takes: what is not in the data path is not optimized, nor
+# are test bodies, which run once.
 set(braid_unoptimized $<$<CONFIG:Debug>:-O0>)
 set(braid_test_body -O0)
-if(BRAID_SANITIZE MATCHES "undefined")
-  list(APPEND braid_test_body -fno-sanitize=null,alignment)
-endif()
 
 # What most tests read anyway, read once for all programs: a quarter of their compile time with g++.
 # With clang each file stands alone, so that `./run lint` sees an include that is missing.
@@ -17,15 +14,15 @@ set(braid_test_headers
     <mutex> <optional> <span> <string> <string_view> <thread> <utility> <variant> <vector>
     <fmt/format.h> <gtest/gtest.h>)
 
-# braid_layer(NAME [UNOPTIMIZED] [DIR dir] [LOCK name] [FIRST n] [TIMEOUT s] [TOGETHER n]
+# braid_layer(NAME [UNOPTIMIZED] [DIR dir] [LOCK name] [LANES n] [FIRST n] [TIMEOUT s] [TOGETHER n]
 #             [DEPENDS layer...] [LIBS target...] [PLAIN stem...])
 #   dir/**/*.cc but *_test.cc and *_main.cc -> library braid_NAME (dir defaults to NAME)
 #   dir/**/*_test.cc                        -> program NAME_test, each test a test of ctest; or,
-#                                              with TOGETHER, up to n tests of a suite
+#                                              with TOGETHER, up to n in one process
 #   dir/*_test.sh                           -> a test NAME:script each; exit code 77 means skipped
 # TIMEOUT: of each test, 300 without it.
-# LOCK: while one of its tests runs, no other one with the same lock does. FIRST: those with the
-#   largest n begin first, as the longest that only one at a time may run would be last alone.
+# LOCK: while one of its tests runs, no other one with the same lock does; with LANES, n scripts at
+#   a time. FIRST: those with the largest n begin first, as the longest chain would be last alone.
 # UNOPTIMIZED: nothing of it is in the data path. A Debug build leaves it so: optimized, it takes
 #   the compiler twice to three times as long under the sanitizers.
 # PLAIN: STEM.cc and STEM_test.cc also make a program of their own without sanitizers, which would
@@ -33,7 +30,7 @@ set(braid_test_headers
 #   part of NAME_test.
 # A folder without sources, tests/system say, has no code; it still passes its dependencies on.
 function(braid_layer name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "UNOPTIMIZED" "DIR;LOCK;FIRST;TIMEOUT;TOGETHER"
+  cmake_parse_arguments(PARSE_ARGV 1 arg "UNOPTIMIZED" "DIR;LOCK;LANES;FIRST;TIMEOUT;TOGETHER"
                         "DEPENDS;LIBS;PLAIN")
   if(NOT arg_DIR)
     set(arg_DIR ${name})
@@ -79,10 +76,15 @@ function(braid_layer name)
     list(APPEND properties RESOURCE_LOCK ${arg_LOCK})
   endif()
   file(GLOB scripts CONFIGURE_DEPENDS ${dir}/*_test.sh)
+  set(lane 0)
   foreach(script IN LISTS scripts)
     get_filename_component(test ${script} NAME_WE)
     add_test(NAME ${name}:${test} COMMAND ${script} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
     set_tests_properties(${name}:${test} PROPERTIES ${properties} SKIP_RETURN_CODE 77)
+    if(arg_LANES)
+      set_tests_properties(${name}:${test} PROPERTIES RESOURCE_LOCK ${arg_LOCK}_${lane})
+      math(EXPR lane "(${lane} + 1) % ${arg_LANES}")
+    endif()
   endforeach()
   set(programs)
   if(tests)

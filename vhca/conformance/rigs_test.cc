@@ -141,9 +141,19 @@ class ProcessRig : public Rig {
     }
     return true;
   }
+  /// Where this thread moves all that there is, it is over when nothing has moved for a while.
   void settle() override {
     const uint64_t until_ns = host_->now_ns() + settle_ns_;
-    while (host_->now_ns() < until_ns) turn();
+    uint64_t idle_since_ns = host_->now_ns();
+    int idle_turns = 0;
+    for (uint64_t now_ns = idle_since_ns; now_ns < until_ns; now_ns = host_->now_ns()) {
+      if (turn()) {
+        idle_since_ns = host_->now_ns();
+        idle_turns = 0;
+      } else if (++idle_turns >= kIdleTurns && now_ns - idle_since_ns >= idle_ns_) {
+        return;
+      }
+    }
   }
   uint64_t now_ns() override { return host_->now_ns(); }
   bool prepare_for_rtr(Qp& qp) override { return give_silent_link(qp); }
@@ -153,8 +163,14 @@ class ProcessRig : public Rig {
   }
 
  protected:
-  ProcessRig(std::unique_ptr<base::Host> host, std::string server_ip, uint64_t settle_ns)
-      : host_(std::move(host)), server_ip_(std::move(server_ip)), settle_ns_(settle_ns) {
+  /// Settles for `settle_ns`, or until nothing has moved for `idle_ns`.
+  ProcessRig(std::unique_ptr<base::Host> host, std::string server_ip,
+             uint64_t settle_ns = 30 * base::kMillisecond,
+             uint64_t idle_ns = 5 * base::kMillisecond)
+      : host_(std::move(host)),
+        server_ip_(std::move(server_ip)),
+        settle_ns_(settle_ns),
+        idle_ns_(idle_ns) {
     base::Reactor::Options options;
     options.poll_budget_ns = 0;
     for (auto& reactor : reactors_) reactor = std::move(*base::Reactor::create(*host_, options));
@@ -179,19 +195,22 @@ class ProcessRig : public Rig {
   std::unique_ptr<base::Reactor> reactors_[2];
 
  private:
-  void turn() {
+  static constexpr int kIdleTurns = 100;
+
+  bool turn() {
     bool worked = false;
     for (int side = 0; side < 2; ++side) {
       enter(side);
       worked |= reactors_[side]->turn();
     }
-    if (worked) return;
+    if (worked) return true;
     // What an idle reactor does before it sleeps; the next turn is its wake-up.
     for (int side = 0; side < 2; ++side) {
       enter(side);
       reactors_[side]->prepare_sleep();
     }
     host_->yield();
+    return false;
   }
   /// A port at which somebody listened a moment ago, so that nobody does now.
   uint16_t free_port() {
@@ -199,7 +218,7 @@ class ProcessRig : public Rig {
   }
 
   const std::string server_ip_;
-  const uint64_t settle_ns_;
+  const uint64_t settle_ns_, idle_ns_;
   std::unique_ptr<Device> devices_[2];
   std::vector<std::unique_ptr<base::Segment>> segments_;
 };
@@ -210,8 +229,7 @@ class InHostRig final : public ProcessRig {
  public:
   enum class Memory { kSegments, kForeign };
   explicit InHostRig(Memory memory)
-      : ProcessRig(make_host(memory == Memory::kForeign), "127.0.0.1", 30 * base::kMillisecond),
-        memory_(memory) {
+      : ProcessRig(make_host(memory == Memory::kForeign), "127.0.0.1"), memory_(memory) {
     for (int side = 0; side < 2; ++side) {
       set_device(side, create_soft_device(*host_, *reactors_[side]));
     }
@@ -230,7 +248,7 @@ class InHostRig final : public ProcessRig {
 /// On the TCP wire, over loopback.
 class TcpRig final : public ProcessRig {
  public:
-  TcpRig() : ProcessRig(make_host(false), "127.0.0.1", 30 * base::kMillisecond) {
+  TcpRig() : ProcessRig(make_host(false), "127.0.0.1") {
     for (int side = 0; side < 2; ++side) {
       set_device(side, create_tcp_device(*host_, *reactors_[side],
                                          {.ip = "127.0.0.1", .port_faults = true}));
@@ -242,8 +260,7 @@ class TcpRig final : public ProcessRig {
 class NetworksRig final : public ProcessRig {
  public:
   explicit NetworksRig(const base::TwoNetworks& networks)
-      : ProcessRig(make_host(false), networks.kIp[kServer], 30 * base::kMillisecond),
-        networks_(networks) {
+      : ProcessRig(make_host(false), networks.kIp[kServer]), networks_(networks) {
     for (int side = 0; side < 2; ++side) {
       enter(side);
       set_device(side, create_tcp_device(*host_, *reactors_[side],
@@ -262,8 +279,7 @@ class NetworksRig final : public ProcessRig {
 class HostRig final : public ProcessRig {
  public:
   enum class Peers { kInHost, kTcp };
-  explicit HostRig(Peers peers)
-      : ProcessRig(make_host(false), "127.0.0.1", 30 * base::kMillisecond) {
+  explicit HostRig(Peers peers) : ProcessRig(make_host(false), "127.0.0.1") {
     const bool tcp = peers == Peers::kTcp;
     for (int side = 0; side < 2; ++side) {
       set_device(side, create_host_device(
@@ -278,7 +294,7 @@ class HostRig final : public ProcessRig {
 class IbvRig final : public ProcessRig {
  public:
   IbvRig(std::string client, std::string server)
-      : ProcessRig(make_host(false), address_of(server), 150 * base::kMillisecond) {
+      : ProcessRig(make_host(false), address_of(server), kWireSettleNs, kWireSettleNs) {
     IbvOptions options;
     options.rxe_windows = rxe_windows();
     set_device(kClient, create_ibv_device(*host_, *reactors_[kClient], client, options));
@@ -287,6 +303,7 @@ class IbvRig final : public ProcessRig {
   bool prepare_for_rtr(Qp&) override { return false; }
 
  private:
+  static constexpr uint64_t kWireSettleNs = 150 * base::kMillisecond;  // the kernel moves things
   static bool rxe_windows() {
     const char* const asked = std::getenv("BRAID_TEST_RXE_WINDOWS");
     return asked != nullptr && std::string_view(asked) == "1";
