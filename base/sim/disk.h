@@ -25,6 +25,7 @@
 #include "base/host.h"
 #include "base/sim/medium.h"
 #include "base/sim/random.h"
+#include "base/sim/zeroed_bytes.h"
 
 namespace braid::base::sim {
 
@@ -157,9 +158,9 @@ class SimDisk {
   SimDiskOptions options_;
   uint32_t id_ = 0;
   SimRandom random_;
-  std::vector<std::byte> current_;
-  std::vector<std::byte> durable_;
-  std::vector<std::byte> earlier_;       // reverting: durable_ as it was at some flush
+  ZeroedBytes current_;
+  ZeroedBytes durable_;
+  ZeroedBytes earlier_;                  // reverting: durable_ as it was at some flush
   std::vector<bool> dirty_;              // by sector
   std::vector<uint32_t> dirty_sectors_;  // those set in dirty_ (some may be clean again)
   std::vector<uint64_t> stored_as_;      // by sector: the number of the last write
