@@ -14,13 +14,14 @@ set(braid_test_headers
     <mutex> <optional> <span> <string> <string_view> <thread> <utility> <variant> <vector>
     <fmt/format.h> <gtest/gtest.h>)
 
-# braid_layer(NAME [UNOPTIMIZED] [DIR dir] [LOCK name] [LANES n] [FIRST n] [TIMEOUT s] [TOGETHER n]
-#             [DEPENDS layer...] [LIBS target...] [PLAIN stem...])
+# braid_layer(NAME [UNOPTIMIZED] [DIR dir] [LOCK name] [LANES n] [FIRST n] [TIMEOUT s]
+#             [TOGETHER n [ALONE regex]] [DEPENDS layer...] [LIBS target...] [PLAIN stem...])
 #   dir/**/*.cc but *_test.cc and *_main.cc -> library braid_NAME (dir defaults to NAME)
 #   dir/**/*_test.cc                        -> program NAME_test, each test a test of ctest; or,
-#                                              with TOGETHER, up to n in one process
+#                                              with TOGETHER, up to n in one process, but those
+#                                              whose suite matches ALONE
 #   dir/*_test.sh                           -> a test NAME:script each; exit code 77 means skipped
-# TIMEOUT: of each test, 300 without it.
+# TIMEOUT: of each process, 300 without it; four times that under the thread sanitizer.
 # LOCK: while one of its tests runs, no other one with the same lock does; with LANES, n scripts at
 #   a time. FIRST: those with the largest n begin first, as the longest chain would be last alone.
 # UNOPTIMIZED: nothing of it is in the data path. A Debug build leaves it so: optimized, it takes
@@ -30,7 +31,7 @@ set(braid_test_headers
 #   part of NAME_test.
 # A folder without sources, tests/system say, has no code; it still passes its dependencies on.
 function(braid_layer name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "UNOPTIMIZED" "DIR;LOCK;LANES;FIRST;TIMEOUT;TOGETHER"
+  cmake_parse_arguments(PARSE_ARGV 1 arg "UNOPTIMIZED" "DIR;LOCK;LANES;FIRST;TIMEOUT;TOGETHER;ALONE"
                         "DEPENDS;LIBS;PLAIN")
   if(NOT arg_DIR)
     set(arg_DIR ${name})
@@ -66,6 +67,9 @@ function(braid_layer name)
   set(timeout_s 300)
   if(arg_TIMEOUT)
     set(timeout_s ${arg_TIMEOUT})
+  endif()
+  if(BRAID_SANITIZE MATCHES "thread")
+    math(EXPR timeout_s "4 * ${timeout_s}")
   endif()
   set(properties TIMEOUT ${timeout_s} LABELS ${name}
                  ENVIRONMENT BRAID_BIN_DIR=${BRAID_BIN_DIR})
@@ -109,7 +113,7 @@ function(braid_layer name)
   endforeach()
   foreach(program IN LISTS programs)
     if(arg_TOGETHER)
-      braid_suites(${program} ${name}: ${arg_TOGETHER} "${properties}")
+      braid_suites(${program} ${name}: ${arg_TOGETHER} "${arg_ALONE}" "${properties}")
       continue()
     endif()
     # Listed when ctest starts, not after each link; a test that was not built is reported as such.
@@ -119,12 +123,14 @@ function(braid_layer name)
   endforeach()
 endfunction()
 
-# braid_suites(PROGRAM PREFIX N PROPERTIES): tests of ctest are parts of suites, N tests at most.
-function(braid_suites program prefix at_most properties)
+# braid_suites(PROGRAM PREFIX N ALONE PROPERTIES): tests of ctest are parts of suites, or several
+# suites, N tests at most.
+function(braid_suites program prefix at_most alone properties)
   set(file ${CMAKE_CURRENT_BINARY_DIR}/${program}_suites.cmake)
   file(GENERATE OUTPUT ${file} CONTENT "set(program $<TARGET_FILE:${program}>)
 set(prefix ${prefix})
 set(at_most ${at_most})
+set(alone \"${alone}\")
 set(folder ${CMAKE_SOURCE_DIR})
 set(results ${CMAKE_BINARY_DIR}/Testing/suites)
 set(properties ${properties})

@@ -1,8 +1,9 @@
-# Read by ctest when it starts, with `program`, `prefix`, `at_most`, `folder`, `results` and
-# `properties` set: the suites of a GoogleTest program as tests of ctest, at most `at_most` tests in
-# one process: parts of a suite, or several suites, named by the first and the last of them. What
-# became of each test is in `results`, a file for each process; tests/results.py reads it. Starting
-# a process under a sanitizer takes longer than most tests do. One suite, or one test of it:
+# Read by ctest when it starts, with `program`, `prefix`, `at_most`, `alone`, `folder`, `results`
+# and `properties` set: the suites of a GoogleTest program as tests of ctest, at most `at_most`
+# tests in one process: parts of a suite, or several suites, named by the first and the last of
+# them. A suite whose name matches `alone` has a process for each test. What became of each test is
+# in `results`, a file for each process; tests/results.py reads it. Starting a process under a
+# sanitizer takes longer than most tests do. One suite, or one test of it:
 # `build/PRESET/LAYER_test --gtest_filter=SUITE.*`.
 
 execute_process(COMMAND ${program} --gtest_list_tests OUTPUT_VARIABLE listing
@@ -51,12 +52,16 @@ endmacro()
 
 # add_suite(SUITE COUNT)
 macro(add_suite suite count)
+  set(most ${at_most})
+  if(alone AND "${suite}" MATCHES "${alone}")
+    set(most 1)
+  endif()
   math(EXPR together "${held_count} + ${count}")
   if(together GREATER at_most)
     add_held()
   endif()
-  if(${count} GREATER at_most)
-    math(EXPR parts "(${count} + ${at_most} - 1) / ${at_most}")
+  if(${count} GREATER most OR most EQUAL 1)
+    math(EXPR parts "(${count} + ${most} - 1) / ${most}")
     set(filter "${suite}.*")
     add_entry(${suite} ${parts})
   else()

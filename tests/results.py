@@ -6,6 +6,7 @@ results.py single RESULTS.xml FOLDER   replaces each suite that ran in one proce
 results.py skipped RESULTS.xml   which tests did not run here, and why
 results.py sum RESULTS.xml [AGAIN.xml]   how many passed, failed and were skipped in the end
 results.py again RESULTS.xml     why the failed tests may not run again; exit code 0: they may
+results.py unproven RESULTS.xml AGAIN.xml   which of the failed have not passed the second time
 """
 
 import pathlib
@@ -112,6 +113,17 @@ def print_final(path):
     return 1 if final else 0
 
 
+def print_unproven(path, again):
+    passed = {
+        case.get("name").split("  # ")[0]
+        for case in tree.parse(again).getroot().iter("testcase")
+        if case.get("status") == "run"
+    }
+    for name, _ in cases(path, "failure"):
+        if name not in passed:
+            print(name)
+
+
 def print_sum(path, again=None):
     status = {
         case.get("name"): case.get("status")
@@ -126,6 +138,8 @@ if sys.argv[1] == "single":
     make_single(sys.argv[2], sys.argv[3])
 elif sys.argv[1] == "skipped":
     print_skipped(sys.argv[2])
+elif sys.argv[1] == "unproven":
+    print_unproven(*sys.argv[2:])
 elif sys.argv[1] == "sum":
     print_sum(*sys.argv[2:])
 else:

@@ -50,14 +50,14 @@ class ConformanceFaults : public Pair {
     parameters.ack_timeout = GetParam().virtual_time ? 18 : 23;
     return parameters;
   }
-  /// Of 0.27 s in all.
+  /// Of 0.13 s in all.
   static ConnectParameters impatient() {
     ConnectParameters parameters;
-    parameters.ack_timeout = 15;
+    parameters.ack_timeout = 14;
     parameters.retry_count = 1;
     return parameters;
   }
-  static constexpr uint64_t kImpatientNs = (4096ull << 15) * 2;
+  static constexpr uint64_t kImpatientNs = (4096ull << 14) * 2;
 
   /// Gives the client's QP another time-out than that of its connection.
   void change_time_out(uint8_t timeout, uint8_t retry_cnt) {
@@ -215,7 +215,7 @@ TEST_P(ConformanceFaults, ATimeOutThatIsChangedInSqdHolds) {
   parameters.ack_timeout = 23;  // four minutes
   begin(parameters);
   if (!fail(kClient, {})) GTEST_SKIP() << "no faults can be made on this rig";
-  change_time_out(15, 1);
+  change_time_out(14, 1);
   ASSERT_TRUE(fail(kClient, {.lose_sent = true, .lose_received = true}));
   const uint64_t began_ns = rig->now_ns();
   ASSERT_EQ(post_send(client, work(client, server, IBV_WR_RDMA_WRITE, 1, 0, kBytes)), 0);
@@ -296,7 +296,7 @@ TEST_P(ConformanceFaults, AConnectionThatIsIdleSurvivesAnyFault) {
     SCOPED_TRACE(fault.name);
     begin(impatient());
     if (!fail(fault.side, fault.faults)) GTEST_SKIP() << "no faults can be made on this rig";
-    const uint64_t until_ns = rig->now_ns() + kImpatientNs * 5 / 4;
+    const uint64_t until_ns = rig->now_ns() + 2 * kImpatientNs;
     ASSERT_TRUE(run_until([&] { return rig->now_ns() >= until_ns; }));
     EXPECT_EQ(state_of(client), IBV_QPS_RTS);
     EXPECT_EQ(state_of(server), IBV_QPS_RTS);

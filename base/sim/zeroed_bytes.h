@@ -5,10 +5,12 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <span>
+#include <utility>
 
 #include "base/result.h"
 
@@ -24,8 +26,13 @@ class ZeroedBytes {
     copy(other);
     return *this;
   }
-  ZeroedBytes(ZeroedBytes&&) = default;
-  ZeroedBytes& operator=(ZeroedBytes&&) = default;
+  ZeroedBytes(ZeroedBytes&& other) noexcept
+      : bytes_(std::move(other.bytes_)), size_(std::exchange(other.size_, 0)) {}
+  ZeroedBytes& operator=(ZeroedBytes&& other) noexcept {
+    bytes_ = std::move(other.bytes_);
+    size_ = std::exchange(other.size_, 0);
+    return *this;
+  }
   ~ZeroedBytes() = default;
 
   std::byte* data() { return bytes_.get(); }
@@ -36,7 +43,7 @@ class ZeroedBytes {
   /// What it grows by is zero.
   void resize(size_t size) {
     ZeroedBytes resized(size);
-    std::memcpy(resized.data(), data(), std::min(size, size_));
+    if (size_ > 0) std::memcpy(resized.data(), data(), std::min(size, size_));
     *this = std::move(resized);
   }
 
@@ -49,9 +56,11 @@ class ZeroedBytes {
     BRAID_ASSERT(bytes != nullptr);
     return static_cast<std::byte*>(bytes);
   }
-  void copy(const ZeroedBytes& other) { std::memcpy(data(), other.data(), size_); }
+  void copy(const ZeroedBytes& other) {
+    if (size_ > 0) std::memcpy(data(), other.data(), size_);
+  }
 
-  std::unique_ptr<std::byte, Free> bytes_;  // and one more, so that it is never null
+  std::unique_ptr<std::byte, Free> bytes_;  // and one more, so that no size gives null
   size_t size_ = 0;
 };
 

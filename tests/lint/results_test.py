@@ -78,6 +78,14 @@ class Results(unittest.TestCase):
         self.assertEqual(self.tell("again").strip(), "")
         self.assertEqual(self.tell("sum").strip(), "2 passed, 1 failed, 1 skipped")
 
+    def test_proven_by_the_second_run_is_only_what_failed_and_then_passed(self):
+        self.single(SUITES)
+        again = self.path / "again.xml"
+        again.write_text("""<testsuite><testcase name="layer:Bad.breaks" status="run"/>
+<testcase name="layer:Crashed" status="notrun"><skipped/></testcase>
+<testcase name="layer:A.other" status="notrun"><skipped/></testcase></testsuite>""")
+        self.assertEqual(self.tell("unproven", again).split(), ["layer:Crashed", "layer:Leaks"])
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -15,7 +15,7 @@ left_of() {
     [[ "${words[*]} " == *" demo.$1"[\ -]* || "${words[*]}" == *"$work/braid-demo."* ]] &&
       echo "process ${words[*]}"
   done
-  grep -lF "demo.$1" /sys/block/*/{loop/backing_file,backend} 2>/dev/null
+  grep -lwF "demo.$1" /sys/block/*/{loop/backing_file,backend} 2>/dev/null
   grep -F "@braid" /proc/net/unix | grep -wF "demo.$1"
   grep -F "$work" /proc/self/mounts
   ls -d "/run/netns/braid-demo-$1" 2>/dev/null

@@ -141,7 +141,7 @@ class ProcessRig : public Rig {
     }
     return true;
   }
-  /// Where this thread moves all that there is, it is over when nothing has moved for a while.
+  /// It is over early when nothing has moved for a while.
   void settle() override {
     const uint64_t until_ns = host_->now_ns() + settle_ns_;
     uint64_t idle_since_ns = host_->now_ns();
@@ -163,10 +163,12 @@ class ProcessRig : public Rig {
   }
 
  protected:
+  static constexpr uint64_t kSettleNs = 30 * base::kMillisecond;
+  static constexpr uint64_t kIdleNs = 15 * base::kMillisecond;    // the kernel moves things, too
+  static constexpr uint64_t kOwnIdleNs = 5 * base::kMillisecond;  // this thread moves all there is
   /// Settles for `settle_ns`, or until nothing has moved for `idle_ns`.
   ProcessRig(std::unique_ptr<base::Host> host, std::string server_ip,
-             uint64_t settle_ns = 30 * base::kMillisecond,
-             uint64_t idle_ns = 5 * base::kMillisecond)
+             uint64_t settle_ns = kSettleNs, uint64_t idle_ns = kIdleNs)
       : host_(std::move(host)),
         server_ip_(std::move(server_ip)),
         settle_ns_(settle_ns),
@@ -229,7 +231,8 @@ class InHostRig final : public ProcessRig {
  public:
   enum class Memory { kSegments, kForeign };
   explicit InHostRig(Memory memory)
-      : ProcessRig(make_host(memory == Memory::kForeign), "127.0.0.1"), memory_(memory) {
+      : ProcessRig(make_host(memory == Memory::kForeign), "127.0.0.1", kSettleNs, kOwnIdleNs),
+        memory_(memory) {
     for (int side = 0; side < 2; ++side) {
       set_device(side, create_soft_device(*host_, *reactors_[side]));
     }
