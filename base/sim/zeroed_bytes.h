@@ -6,61 +6,45 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <span>
 #include <utility>
 
-#include "base/result.h"
+#include "base/lazy_array.h"
 
 namespace braid::base::sim {
 
 class ZeroedBytes {
  public:
-  explicit ZeroedBytes(size_t size = 0) : bytes_(allocate(size)), size_(size) {}
-  ZeroedBytes(const ZeroedBytes& other) : ZeroedBytes(other.size_) { copy(other); }
+  explicit ZeroedBytes(size_t size = 0)
+      : bytes_(std::make_unique<ZeroedArray<std::byte>>(size)), size_(size) {}
+  ZeroedBytes(const ZeroedBytes& other) : ZeroedBytes(other.size_) { copy(other, size_); }
   ZeroedBytes& operator=(const ZeroedBytes& other) {
     if (this == &other) return *this;
-    if (size_ != other.size_) *this = ZeroedBytes(other.size_);
-    copy(other);
-    return *this;
-  }
-  ZeroedBytes(ZeroedBytes&& other) noexcept
-      : bytes_(std::move(other.bytes_)), size_(std::exchange(other.size_, 0)) {}
-  ZeroedBytes& operator=(ZeroedBytes&& other) noexcept {
-    bytes_ = std::move(other.bytes_);
-    size_ = std::exchange(other.size_, 0);
+    if (size_ != other.size_) resize(other.size_);
+    copy(other, size_);
     return *this;
   }
   ~ZeroedBytes() = default;
 
-  std::byte* data() { return bytes_.get(); }
-  const std::byte* data() const { return bytes_.get(); }
+  std::byte* data() { return &(*bytes_)[0]; }
+  const std::byte* data() const { return &(*bytes_)[0]; }
   size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
   operator std::span<const std::byte>() const { return {data(), size_}; }
   /// What it grows by is zero.
   void resize(size_t size) {
     ZeroedBytes resized(size);
-    if (size_ > 0) std::memcpy(resized.data(), data(), std::min(size, size_));
-    *this = std::move(resized);
+    resized.copy(*this, std::min(size, size_));
+    std::swap(bytes_, resized.bytes_);
+    size_ = size;
   }
 
  private:
-  struct Free {
-    void operator()(std::byte* bytes) const { std::free(bytes); }
-  };
-  static std::byte* allocate(size_t size) {
-    void* const bytes = std::calloc(size + 1, 1);
-    BRAID_ASSERT(bytes != nullptr);
-    return static_cast<std::byte*>(bytes);
-  }
-  void copy(const ZeroedBytes& other) {
-    if (size_ > 0) std::memcpy(data(), other.data(), size_);
-  }
+  void copy(const ZeroedBytes& other, size_t size) { std::memcpy(data(), other.data(), size); }
 
-  std::unique_ptr<std::byte, Free> bytes_;  // and one more, so that no size gives null
+  std::unique_ptr<ZeroedArray<std::byte>> bytes_;
   size_t size_ = 0;
 };
 
