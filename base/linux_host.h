@@ -25,6 +25,10 @@ struct LinuxHostOptions {
   /// security module would forbid it (prctl PR_SET_PTRACER). In-host peers need it for registered
   /// memory that is not in a Segment, and for nothing else.
   bool allow_peer_copy = false;
+  /// Reactors of this host sleep as soon as they have nothing to do. Then a heavy fence for each
+  /// sleep, which interrupts the processor of a peer at work, costs more than a full fence in each
+  /// message: has_heavy_fence() is false.
+  bool sleeps_at_once = false;
 };
 
 /// Fails if the kernel lacks what Braid cannot do without: io_uring (5.11 or newer), openat2,

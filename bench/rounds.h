@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,7 @@ struct Options {
   bool quick = false;   // one short round without a gate and without a verdict
   bool brief = false;   // runs of a few tenths of a second
   std::string filter;   // rows whose name contains it; empty: all
+  std::set<std::string> left_out = {};  // but these
   double minutes = 5;   // the longest time that one row takes, waiting for a quiet machine included
   GateOptions gate;
 };

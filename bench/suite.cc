@@ -13,7 +13,8 @@ base::Result<std::vector<RowPlan>> suite_named(const std::string& name) {
 base::Result<SuiteResult> run_suite(const std::string& name, Bench& bench) {
   BRAID_TRY(std::vector<RowPlan> plans, suite_named(name));
   std::erase_if(plans, [&](const RowPlan& plan) {
-    return plan.name.find(bench.options.filter) == std::string::npos;
+    return plan.name.find(bench.options.filter) == std::string::npos ||
+           bench.options.left_out.contains(plan.name);
   });
   if (plans.empty()) {
     return base::make_error(base::Errc::kNotFound, "no row of \"{}\" has \"{}\" in its name", name,

@@ -3,16 +3,20 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <set>
+
 namespace braid::bench {
 namespace {
 
 class SuiteTest : public testing::TestWithParam<std::string> {
  protected:
-  base::Result<SuiteResult> quick_run(const std::string& filter) {
+  base::Result<SuiteResult> quick_run(const std::string& filter,
+                                      const std::set<std::string>& left_out = {}) {
     Bench bench{.interrupts = interrupts_,
                 .scratch = scratch_,
                 .cpus = choose_cpus(),
-                .options = {.quick = true, .filter = filter},
+                .options = {.quick = true, .filter = filter, .left_out = left_out},
                 .progress = [](const std::string&) {}};
     return run_suite(GetParam(), bench);
   }
@@ -20,8 +24,27 @@ class SuiteTest : public testing::TestWithParam<std::string> {
   ScratchFolder scratch_;
 };
 
-TEST_P(SuiteTest, AQuickRunFillsEveryRow) {
-  const auto result = quick_run("");
+/// Rows of the same two sides differ in how much is asked for at once: "4 KiB random read, depth 1,
+/// NBD, memory". All but the first and the last of them.
+std::set<std::string> between(const std::vector<RowPlan>& plans) {
+  std::map<std::string, std::vector<std::string>> kinds;
+  for (const RowPlan& plan : plans) {
+    const size_t depth = plan.name.find(", depth ");
+    if (depth == std::string::npos) continue;
+    const size_t sides = plan.name.find(", ", depth + 1);
+    if (sides != std::string::npos) kinds[plan.name.substr(sides)].push_back(plan.name);
+  }
+  std::set<std::string> names;
+  for (const auto& [kind, rows] : kinds) {
+    if (rows.size() > 2) names.insert(rows.begin() + 1, rows.end() - 1);
+  }
+  return names;
+}
+
+TEST_P(SuiteTest, AQuickRunFillsTheRows) {
+  auto plans = suite_named(GetParam());
+  ASSERT_TRUE(plans.ok()) << plans.error().message();
+  const auto result = quick_run("", between(plans.value()));
   ASSERT_TRUE(result.ok()) << result.error().message();
   EXPECT_FALSE(result.value().rows.empty());
   for (const Row& row : result.value().rows) {

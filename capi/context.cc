@@ -55,6 +55,7 @@ Status braid_context::begin() {
     }
     braid::base::LinuxHostOptions host;
     host.log_level = settings_.log;
+    host.sleeps_at_once = settings_.poll_budget_ns == 0;
     if (settings_.log == braid::base::LogLevel::kOff) host.log_sink = braid::base::make_null_sink();
     BRAID_TRY(engine.host, braid::base::create_linux_host(host));
     if (settings_.name.empty()) settings_.name = default_name(*engine.host);

@@ -181,6 +181,7 @@ class NodeImpl final : public Node {
     if (options.io_process) io_process = bnbd::become_io_process();
     base::LinuxHostOptions host_options;
     host_options.log_name = options.name;
+    host_options.sleeps_at_once = options.poll_budget_ns == 0;
     BRAID_TRY(host_, base::create_linux_host(host_options));
     poll_budget_ns_ = options.poll_budget_ns;
     if (options.processors == 0) options.processors = processors_allowed();

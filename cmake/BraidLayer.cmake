@@ -23,7 +23,9 @@ set(braid_test_headers
 #   dir/*_test.sh                           -> a test NAME:script each; exit code 77 means skipped
 # TIMEOUT: of each process, 300 without it; four times that under the thread sanitizer.
 # LOCK: while one of its tests runs, no other one with the same lock does; with LANES, n scripts at
-#   a time. FIRST: those with the largest n begin first, as the longest chain would be last alone.
+#   a time, which wait as much as they compute. PROCESSORS are in halves: ./run test has one more
+#   than there are, so that such a script runs beside as many others as there are cores.
+# FIRST: those with the largest n begin first, as the longest chain would be last alone.
 # UNOPTIMIZED: nothing of it is in the data path. A Debug build leaves it so: optimized, it takes
 #   the compiler twice to three times as long under the sanitizers.
 # PLAIN: STEM.cc and STEM_test.cc also make a program of their own without sanitizers, which would
@@ -71,7 +73,7 @@ function(braid_layer name)
   if(BRAID_SANITIZE MATCHES "thread")
     math(EXPR timeout_s "4 * ${timeout_s}")
   endif()
-  set(properties TIMEOUT ${timeout_s} LABELS ${name}
+  set(properties TIMEOUT ${timeout_s} LABELS ${name} PROCESSORS 2
                  ENVIRONMENT BRAID_BIN_DIR=${BRAID_BIN_DIR})
   if(arg_FIRST)
     list(APPEND properties COST ${arg_FIRST})
@@ -86,7 +88,8 @@ function(braid_layer name)
     add_test(NAME ${name}:${test} COMMAND ${script} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
     set_tests_properties(${name}:${test} PROPERTIES ${properties} SKIP_RETURN_CODE 77)
     if(arg_LANES)
-      set_tests_properties(${name}:${test} PROPERTIES RESOURCE_LOCK ${arg_LOCK}_${lane})
+      set_tests_properties(${name}:${test} PROPERTIES RESOURCE_LOCK ${arg_LOCK}_${lane}
+                           PROCESSORS 1)
       math(EXPR lane "(${lane} + 1) % ${arg_LANES}")
     endif()
   endforeach()
@@ -106,7 +109,7 @@ function(braid_layer name)
   foreach(stem IN LISTS arg_PLAIN)
     get_filename_component(program ${stem}_plain_test NAME)
     add_executable(${program} ${dir}/${stem}.cc ${dir}/${stem}_test.cc)
-    target_compile_options(${program} PRIVATE -fno-sanitize=all)
+    target_compile_options(${program} PRIVATE -fno-sanitize=all -U__SANITIZE_ADDRESS__)
     target_link_options(${program} PRIVATE -fno-sanitize=all)
     target_link_libraries(${program} PRIVATE fmt::fmt GTest::gtest_main)
     list(APPEND programs ${program})

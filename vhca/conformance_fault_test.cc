@@ -296,7 +296,7 @@ TEST_P(ConformanceFaults, AConnectionThatIsIdleSurvivesAnyFault) {
     SCOPED_TRACE(fault.name);
     begin(impatient());
     if (!fail(fault.side, fault.faults)) GTEST_SKIP() << "no faults can be made on this rig";
-    const uint64_t until_ns = rig->now_ns() + 2 * kImpatientNs;
+    const uint64_t until_ns = rig->now_ns() + kImpatientNs * 5 / 4;
     ASSERT_TRUE(run_until([&] { return rig->now_ns() >= until_ns; }));
     EXPECT_EQ(state_of(client), IBV_QPS_RTS);
     EXPECT_EQ(state_of(server), IBV_QPS_RTS);

@@ -253,7 +253,7 @@ TEST_P(ConformanceData, AChainStopsAtItsFirstBadRequest) {
 TEST_P(ConformanceData, OpcodesThatAreNotThereAreRefused) {
   connect();
   EXPECT_EQ(post_send(client, work(client, server, IBV_WR_TSO, 1, 0, 8)), EOPNOTSUPP);
-  const auto unknown = static_cast<ibv_wr_opcode>(31);
+  const auto unknown = static_cast<ibv_wr_opcode>(13);  // between those there are
   EXPECT_EQ(post_send(client, work(client, server, unknown, 1, 0, 8)), EINVAL);
 }
 

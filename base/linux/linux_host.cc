@@ -60,9 +60,10 @@ class LinuxHost : public Host {
  public:
   explicit LinuxHost(const LinuxHostOptions& options)
       : logger_(without_waiting(options.log_sink), options.log_name, options.log_level),
-        heavy_fence_(membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED)),
+        heavy_fence_(!options.sleeps_at_once &&
+                     membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED)),
         executor_(options.workers_max, logger_) {
-    if (!heavy_fence_) {
+    if (!heavy_fence_ && !options.sleeps_at_once) {
       logger_.warning(
           "the kernel refuses membarrier: fences between processes cost more in every message");
     }

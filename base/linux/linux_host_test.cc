@@ -36,6 +36,15 @@ TEST_F(LinuxHostTest, TimeGoesOnAndEntropyDiffers) {
   EXPECT_EQ(host->process_id(), ::getpid());
 }
 
+TEST_F(LinuxHostTest, WhoSleepsAtOnceHasNoHeavyFenceForItsPeersToRelyOn) {
+  LinuxHostOptions options;
+  options.log_sink = make_null_sink();
+  options.sleeps_at_once = true;
+  const auto host = std::move(create_linux_host(options)).value();
+  EXPECT_FALSE(host->has_heavy_fence());
+  host->heavy_fence();  // still a fence
+}
+
 TEST_F(LinuxHostTest, WorkersRunBlockingWorkSideBySide) {
   static constexpr int kWorkers = 100;  // more than devices that hang
   std::latch together(kWorkers);        // passes only when all run at once

@@ -22,6 +22,7 @@ constexpr uint64_t kTagMask = 3;
 constexpr uint64_t kTagFile = 0;
 constexpr uint64_t kTagWatch = 1;  // | slot << 2 | life << 32
 constexpr uint64_t kTagWake = 2;
+constexpr uint64_t kTimer = kTagWake | 4;
 constexpr uint64_t kTagNone = 3;  // nobody cares how it ended
 static_assert(alignof(IoOp) > kTagMask);
 
@@ -185,7 +186,11 @@ bool UringQueue::dispatch(const io_uring_cqe& cqe) {
     case kTagWatch:
       return watch_done(cqe.user_data, cqe);
     case kTagWake:
-      wake_armed_ = (cqe.flags & IORING_CQE_F_MORE) != 0;
+      if (cqe.user_data == kTimer) {
+        timer_ns_ = kNever;
+      } else {
+        wake_armed_ = (cqe.flags & IORING_CQE_F_MORE) != 0;
+      }
       return false;
     default:
       return false;
@@ -203,23 +208,33 @@ void UringQueue::arm_wake() {
   wake_armed_ = true;
 }
 
+/// One timer, which stays: who sleeps and is woken for each message would else set a timer of the
+/// kernel's and cancel it each time. One that is too early ends a sleep for nothing, once.
+void UringQueue::arm_timer(uint64_t deadline_ns) {
+  if (deadline_ns >= timer_ns_) return;
+  io_uring_sqe* const sqe = next_sqe();
+  timer_.tv_sec = static_cast<int64_t>(deadline_ns / kSecond);
+  timer_.tv_nsec = static_cast<int64_t>(deadline_ns % kSecond);
+  if (timer_ns_ == kNever) {
+    io_uring_prep_timeout(sqe, &timer_, 0, IORING_TIMEOUT_ABS);
+    io_uring_sqe_set_data64(sqe, kTimer);
+  } else {
+    // If that one has just ended, its completion ends the sleep, and the next one arms it anew.
+    io_uring_prep_timeout_update(sqe, &timer_, kTimer, IORING_TIMEOUT_ABS);
+    io_uring_sqe_set_data64(sqe, kTagNone);
+  }
+  timer_ns_ = deadline_ns;
+}
+
 void UringQueue::wait(uint64_t deadline_ns) {
   if (!refused_.empty()) return;
   prepare_pending();
   arm_wake();
+  arm_timer(deadline_ns);
   WakeState awake = WakeState::kAwake;
   if (wake_state_.compare_exchange_strong(awake, WakeState::kSleeping)) {
-    io_uring_cqe* cqe = nullptr;
-    __kernel_timespec limit{};
-    if (deadline_ns != kNever) {
-      const uint64_t now_ns = host_.now_ns();
-      const uint64_t left_ns = deadline_ns > now_ns ? deadline_ns - now_ns : 0;
-      limit.tv_sec = static_cast<int64_t>(left_ns / kSecond);
-      limit.tv_nsec = static_cast<int64_t>(left_ns % kSecond);
-    }
     // Whatever ends the wait, the reactor looks at everything anyway.
-    check_enter(io_uring_submit_and_wait_timeout(
-        &ring_, &cqe, 1, deadline_ns == kNever ? nullptr : &limit, nullptr));
+    check_enter(io_uring_submit_and_wait(&ring_, 1));
   }
   wake_state_.exchange(WakeState::kAwake);
 }

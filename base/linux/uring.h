@@ -68,6 +68,7 @@ class UringQueue : public IoQueue {
   void file_done(IoOp& op, int result);
   bool watch_done(uint64_t user_data, const io_uring_cqe& cqe);
   void arm_wake();
+  void arm_timer(uint64_t deadline_ns);
   void arm_watch(uint32_t index);
   void add_watch(int fd, bool repeating, bool writable, Watch& watch);
 
@@ -83,6 +84,8 @@ class UringQueue : public IoQueue {
 
   const Fd wake_event_;
   bool wake_armed_ = false;
+  __kernel_timespec timer_{};   // read by the kernel when it takes what was submitted
+  uint64_t timer_ns_ = kNever;  // when the timer ends that the kernel has; kNever: it has none
   alignas(64) std::atomic<WakeState> wake_state_{WakeState::kAwake};
 };
 

@@ -377,5 +377,22 @@ TEST_F(UringTest, WaitEndsAtItsDeadlineAndAtOnceAfterAWake) {
   reactor->io().wait(kNever);  // ended by the wake before it: else the test hangs
 }
 
+TEST_F(UringTest, ADeadlineMayComeBeforeThatOfTheSleepBefore) {
+  const uint64_t begun_ns = host->now_ns();
+  reactor->io().wake();
+  reactor->io().wait(begun_ns + 3600 * kSecond);  // ended by the wake
+  reactor->io().poll();
+  for (const uint64_t after_ms : {20, 5, 5, 30}) {
+    const uint64_t deadline_ns = host->now_ns() + after_ms * kMillisecond;
+    unsigned sleeps = 0;
+    while (host->now_ns() < deadline_ns) {
+      reactor->io().wait(deadline_ns);
+      reactor->io().poll();
+      ++sleeps;
+    }
+    EXPECT_LE(sleeps, 3u) << "it does not sleep";
+  }
+}
+
 }  // namespace
 }  // namespace braid::base

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <fstream>
 
 #include "bench/block/braid_program.h"
 
@@ -19,20 +18,9 @@ std::filesystem::path engine_file() {
 
 /// fio is built without the sanitizers of this build, which want to be loaded first.
 std::vector<std::string> sanitizer_environment() {
-#ifdef __SANITIZE_ADDRESS__
-  std::string libraries;
-  for (const char* name : {"/libasan.", "/libubsan."}) {  // in this order
-    std::ifstream maps("/proc/self/maps");
-    for (std::string line; std::getline(maps, line);) {
-      if (line.find(name) == std::string::npos) continue;
-      libraries += (libraries.empty() ? "" : ":") + line.substr(line.find('/'));
-      break;
-    }
-  }
-  return {"LD_PRELOAD=" + libraries, "ASAN_OPTIONS=detect_leaks=0"};
-#else
-  return {};
-#endif
+  const std::string runtimes = BRAID_SANITIZER_RUNTIMES;
+  if (runtimes.empty()) return {};
+  return {"LD_PRELOAD=" + runtimes, "ASAN_OPTIONS=detect_leaks=0"};
 }
 
 class BraidEngine : public FioTarget {

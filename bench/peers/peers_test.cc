@@ -7,8 +7,9 @@ namespace braid::bench {
 namespace {
 
 constexpr const char* kFio =
-    R"({"jobs": [{"error": 0, "usr_cpu": 20.0, "sys_cpu": 30.0, "read": {"iops": 25000, "clat_ns":
-  {"percentile": {"50.000000": 36000, "99.000000": 60000, "99.900000": 90000}}}}]})";
+    R"({"jobs": [{"jobname": "fill", "error": 0},
+  {"jobname": "timed", "error": 0, "usr_cpu": 20.0, "sys_cpu": 30.0, "read": {"iops": 25000,
+   "clat_ns": {"percentile": {"50.000000": 36000, "99.000000": 60000, "99.900000": 90000}}}}]})";
 
 TEST(ParseFio, TakesIopsAndPercentiles) {
   const auto sample = parse_fio(kFio, {});
@@ -36,7 +37,10 @@ TEST(ParseFio, SkipsWarningsInFront) {
 TEST(ParseFio, RefusesAFailedJobAndOtherText) {
   std::string failed = kFio;
   failed.replace(failed.find("\"error\": 0"), 10, "\"error\": 5");
-  EXPECT_FALSE(parse_fio(failed, {}).ok());
+  EXPECT_FALSE(parse_fio(failed, {}).ok()) << "the fill has failed";
+  std::string other = kFio;
+  other.replace(other.find("timed"), 5, "other");
+  EXPECT_FALSE(parse_fio(other, {}).ok());
   EXPECT_FALSE(parse_fio("", {}).ok());
   EXPECT_FALSE(parse_fio("{}", {}).ok());
 }

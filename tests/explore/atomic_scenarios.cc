@@ -15,25 +15,25 @@ namespace {
 using soft::Execution;
 using soft::Outcome;
 
-constexpr uint32_t kEntries = 2;
-constexpr uint32_t kPd = 1;
-constexpr uint32_t kQp = 9;  // of the owner
-constexpr uint64_t kAddress = 1 << 20;
+constexpr uint32_t kAdditionEntries = 2;
+constexpr uint32_t kAdditionPd = 1;
+constexpr uint32_t kAdditionQp = 9;  // of the owner
+constexpr uint64_t kAdditionAddress = 1 << 20;
 
 /// Two peers (parties 0 and 1) add to a word, and its owner deregisters it.
 class Additions {
  public:
   explicit Additions(World& world)
-      : world_(world), first_(world), second_(world), table_(host_, kEntries, published()) {
-    world.share(entries_, sizeof(soft::MrEntry) * kEntries);
+      : world_(world), first_(world), second_(world), table_(host_, kAdditionEntries, published()) {
+    world.share(entries_, sizeof(soft::MrEntry) * kAdditionEntries);
     constexpr inhost::Gate kOpen{
-        .state = inhost::EndState::kOpen, .access = IBV_ACCESS_REMOTE_ATOMIC, .pd = kPd};
+        .state = inhost::EndState::kOpen, .access = IBV_ACCESS_REMOTE_ATOMIC, .pd = kAdditionPd};
     first_.inbound.set_gate(kOpen);
     second_.inbound.set_gate(kOpen);
     soft::MrView view;
     view.access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
-    view.pd = kPd;
-    view.address = kAddress;
+    view.pd = kAdditionPd;
+    view.address = kAdditionAddress;
     view.length = sizeof(word_);
     key_ = *table_.add(view);
     world.add_party([this] { add(0, first_.outbound); });
@@ -87,8 +87,9 @@ class Additions {
   };
 
   std::span<soft::MrEntry> published() {
-    entries_ = reinterpret_cast<soft::MrEntry*>(fresh_area<sizeof(soft::MrEntry) * kEntries>());
-    return {entries_, kEntries};
+    entries_ =
+        reinterpret_cast<soft::MrEntry*>(fresh_area<sizeof(soft::MrEntry) * kAdditionEntries>());
+    return {entries_, kAdditionEntries};
   }
   bool free() const { return holder_ == kNobody || world_.dead(holder_); }
 
@@ -96,7 +97,7 @@ class Additions {
     soft::Request request;
     request.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
     request.rkey = key_;
-    request.remote_address = kAddress;
+    request.remote_address = kAdditionAddress;
     request.length = soft::kAtomicBytes;
     request.compare_add = 1;
     for (;;) {
@@ -104,7 +105,7 @@ class Additions {
       (void)inhost::visit(ring, key_, [&](const inhost::Gate& gate) {
         soft::MrView mr;
         const soft::MrEntry& entry = entries_[table_.index_of(key_)];
-        if (inhost::look_up(entry, request, gate.pd, kQp, mr) != IBV_WC_SUCCESS) return;
+        if (inhost::look_up(entry, request, gate.pd, kAdditionQp, mr) != IBV_WC_SUCCESS) return;
         ForeignWord word(*this, party);
         uint64_t before = 0;
         execution = inhost::change_claimed(request, word, before);

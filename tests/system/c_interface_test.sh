@@ -4,7 +4,8 @@
 # script say, no more.
 source "$(dirname "$0")/lib.sh"
 build=${BRAID_BUILD_DIR:-${BRAID_BIN_DIR%/bin}}
-sanitizers=$(sed -n 's/^BRAID_SANITIZE:[A-Z]*=//p' "$build/CMakeCache.txt")
+of_build() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt"; }
+sanitizers=$(of_build BRAID_SANITIZE)
 need cmake pkg-config nm cc
 root=$PWD
 prefix=$work/prefix
@@ -38,12 +39,14 @@ versioned=${header//$'\n'/@@BRAID_0.1$'\n'}@@BRAID_0.1
 if objdump -T "$library" | grep -E '\.text.*_ZN'; then fail "C++ is exported"; fi
 
 # --- a program of somebody else's
-# A library with a sanitizer needs it in the program, too.
+# A library with a sanitizer needs it in the program, too, and of the same compiler.
 flags=${sanitizers:+-fsanitize=$sanitizers}
+export CC=cc
+[[ ! $sanitizers ]] || CC=$(of_build CMAKE_C_COMPILER)
 export PKG_CONFIG_PATH=$lib/pkgconfig
 [[ $(pkg-config --modversion braid) == 0.1.0 ]] || fail "pkg-config tells another version"
 # shellcheck disable=SC2046,SC2086 # several words each
-cc $flags -std=c11 -Wall -Wextra -Werror -pedantic -Wno-strict-prototypes \
+"$CC" $flags -std=c11 -Wall -Wextra -Werror -pedantic -Wno-strict-prototypes \
   "$root/examples/check.c" $(pkg-config --cflags --libs braid) -Wl,-rpath,"$lib" -o "$work/check"
 cmake -S "$root/examples" -B "$work/cmake" -DCMAKE_PREFIX_PATH="$prefix" \
   -DCMAKE_C_FLAGS="$flags" >"$work/cmake.log" || fail "find_package does not find it"

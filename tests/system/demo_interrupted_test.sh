@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Ctrl-C at any step of the demo leaves nothing behind. Each moment is a demo up to there: here are
-# six that differ in what there is by then; BRAID_DEMO_MOMENTS=all takes all twelve.
+# four that differ in what there is by then; BRAID_DEMO_MOMENTS=all takes all twelve.
 source "$(dirname "$0")/lib.sh"
 need_root
 need mkfs.ext4 fsck.ext4 fio losetup python3 setsid
@@ -23,9 +23,10 @@ left_of() {
   return 0
 }
 
-moments=('^\[1/11\]' '^\[3/11\]' 'the copy waits' '^\[6/11\]' '^\[8/11\]' ' while fio writes')
+moments=('^\[1/11\]' 'the copy waits' '^\[6/11\]' ' while fio writes')
 [[ ${BRAID_DEMO_MOMENTS:-} != all ]] ||
-  moments+=('^\[2/11\]' '^\[4/11\]' '^\[5/11\]' '^\[7/11\]' '^\[9/11\]' '^\[10/11\]')
+  moments+=('^\[2/11\]' '^\[3/11\]' '^\[4/11\]' '^\[5/11\]' '^\[7/11\]' '^\[8/11\]' '^\[9/11\]'
+    '^\[10/11\]')
 for moment in "${moments[@]}"; do
   : >"$work/demo.log"
   # A shell without job control starts background commands deaf to SIGINT: undo that.

@@ -3,17 +3,16 @@
 # by threads, with flushes, FUA and trims; a server that is killed and comes back; and words for
 # what is wrong.
 source "$(dirname "$0")/lib.sh"
-need fio
-build=${BRAID_BIN_DIR%/bin}
-engine=$build/lib/braid-fio.so
-sanitizers=$(sed -n 's/^BRAID_SANITIZE:[A-Z]*=//p' "$build/CMakeCache.txt" 2>/dev/null || true)
+need fio cmake ldd
+build=${BRAID_BUILD_DIR:-${BRAID_BIN_DIR%/bin}}
+engine=${BRAID_BIN_DIR%/bin}/lib/braid-fio.so
 [[ -e $engine ]] || skip "the engine was not built: fio's source is not there (./run setup)"
-[[ $sanitizers != *thread* ]] || skip "fio itself is not built with the thread sanitizer"
-if [[ $sanitizers ]]; then
-  # fio is built without it, and does not free what it has at its end.
-  preload=$(gcc -print-file-name=libasan.so):$(gcc -print-file-name=libubsan.so)
-  export ASAN_OPTIONS=detect_leaks=0
-fi
+of_build() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt" 2>/dev/null || true; }
+[[ $(of_build BRAID_SANITIZE) != *thread* ]] ||
+  skip "fio itself is not built with the thread sanitizer"
+preload=$(of_build BRAID_SANITIZER_RUNTIMES)
+# fio is built without it, and does not free what it has at its end.
+[[ ! $preload ]] || export ASAN_OPTIONS=detect_leaks=0
 job() {
   cd "$work"  # fio leaves notes where it is
   LD_PRELOAD=${preload:-} fio --name=job --ioengine="external:$engine" --output="$work/fio.log" \
@@ -51,6 +50,16 @@ works --rw=randwrite --verify=crc32c --iodepth=4 --name=second --ioengine="exter
   --target="127.0.0.1:$port/other.img" --rw=randwrite --size=4M --bs=4k --verify=crc32c --iodepth=4
 target=file:$work/root/disk.img works --rw=read
 for kind in memory:8M null:8M; do target=$kind works --rw=randwrite --iodepth=8; done
+# As it is installed, with the library beside it. (The lab has programs alone.)
+if [[ -e $build/cmake_install.cmake ]]; then
+  built=$engine
+  cmake --install "$build" --prefix "$work/prefix" >"$work/install.log" || fail "not installed"
+  engine=$(find "$work/prefix" -name braid-fio.so)
+  [[ $(ldd "$engine") == *"$work/prefix/"*libbraid.so* ]] ||
+    fail "the installed engine finds another library: $(ldd "$engine")"
+  works --rw=randwrite --verify=crc32c --iodepth=8
+  engine=$built
+fi
 
 target='' refused "want target=HOST"
 target=127.0.0.1:$port/gone refused gone --rw=read

@@ -97,7 +97,8 @@ told '^ANSWERS'
 grep -qx 'ANSWERS yes' "$work/tells" || fail "it is ready before it answers"
 told '^STATUS=Not mapped yet: late'
 wait_for 30 "the first attempt" state waiting
-ctl why late | grep -F "$work/etc/braid.toml:9:1" >/dev/null || fail "why: $(ctl why late)"
+names_its_place() { [[ $(ctl why late) == *"$work/etc/braid.toml:9:1"* ]]; }
+wait_for 30 "the word where it is configured" names_its_place  # while it tries, it says so
 ctl list | grep -E '^ram ' >/dev/null || fail "list: $(ctl list)"
 told '^WATCHDOG=1'
 
