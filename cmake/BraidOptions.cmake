@@ -3,6 +3,7 @@
 option(BRAID_TESTS "Build the tests" ON)
 option(BRAID_BENCH "Build the benchmark program" ON)
 option(BRAID_FUZZ "Build fuzz targets with libFuzzer (clang only)" OFF)
+option(BRAID_ALL_CHECKS "Undefined behaviour: also the checks at each use of a pointer" OFF)
 option(BRAID_CCACHE "Compile through ccache where it is installed" ON)
 option(BRAID_HARDENED_STL "Check the preconditions of the standard library" OFF)
 set(BRAID_SANITIZE "" CACHE STRING "Sanitizers, as for -fsanitize=")
@@ -45,10 +46,13 @@ if(BRAID_SANITIZE)
   if(BRAID_SANITIZE MATCHES "undefined")
     # Checks at each use of a pointer, a third of the compile time. Much of what they see ends a
     # program of the address sanitizer anyway; not a wrong alignment, nor a null that nothing uses.
-    # The fuzz targets have them. `vptr` wants a C++ runtime, in C programs that load libbraid, too.
+    # The fuzz targets and the preset asan-ubsan-all have them. `vptr` wants a C++ runtime, in C
+    # programs that load libbraid, too.
     set(unchecked null,alignment,object-size,vptr)
     if(BRAID_FUZZ)
       set(unchecked)
+    elseif(BRAID_ALL_CHECKS)
+      set(unchecked vptr)
     endif()
     if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
       # It puts data before each function, which clang 14 cannot do for coroutines.

@@ -150,7 +150,10 @@ class LinuxHost : public Host {
 
   void heavy_fence() override {
     std::atomic_signal_fence(std::memory_order_seq_cst);
-    if (!heavy_fence_) full_fence_.exchange(0, std::memory_order_seq_cst);
+    if (!heavy_fence_) {
+      std::atomic_thread_fence(std::memory_order_seq_cst);
+      full_fence_.exchange(0, std::memory_order_seq_cst);
+    }
     // The peers' fast sides rely on it once has_heavy_fence() was told: what fails for want of
     // memory is done again, never replaced by a fence of this thread alone.
     while (heavy_fence_ && !membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED)) {
@@ -182,7 +185,7 @@ class LinuxHost : public Host {
  private:
   Logger logger_;
   const bool heavy_fence_;
-  // An exchange is a full fence of this thread, and one that the thread sanitizer understands.
+  // The fence is the processor's; the exchange beside it is what the thread sanitizer understands.
   std::atomic<int> full_fence_{0};
   SegmentTable segments_;
   OwnDisks own_disks_;

@@ -22,7 +22,8 @@ constexpr uint64_t kTagMask = 3;
 constexpr uint64_t kTagFile = 0;
 constexpr uint64_t kTagWatch = 1;  // | slot << 2 | life << 32
 constexpr uint64_t kTagWake = 2;
-constexpr uint64_t kTimer = kTagWake | 4;
+constexpr uint64_t kTagTimer = kTagWake | 4;  // | life << 3
+constexpr uint64_t kTimerLife = 8;
 constexpr uint64_t kTagNone = 3;  // nobody cares how it ended
 static_assert(alignof(IoOp) > kTagMask);
 
@@ -44,7 +45,10 @@ Result<std::unique_ptr<IoQueue>> UringQueue::create(Host& host) {
 }
 
 UringQueue::UringQueue(Host& host, Fd wake_event)
-    : host_(host), shares_(kFilePlaces), wake_event_(std::move(wake_event)) {}
+    : host_(host),
+      shares_(kFilePlaces),
+      wake_event_(std::move(wake_event)),
+      timer_tag_(kTagTimer) {}
 
 Status UringQueue::init() {
   io_uring_params parameters{};
@@ -57,9 +61,6 @@ Status UringQueue::init() {
                      "kernel.io_uring_disabled must be 0)");
   }
   ring_valid_ = true;
-  if ((parameters.features & IORING_FEAT_EXT_ARG) == 0) {
-    return make_error(Errc::kNotSupported, "this kernel's io_uring cannot wait with a timeout");
-  }
   // Flushes, and whatever else a file system does not do without waiting, go to worker threads:
   // four for each CPU, unless more are asked for. A hung disk would take them all.
   unsigned workers[] = {kFilePlaces, 0};
@@ -73,9 +74,7 @@ UringQueue::~UringQueue() {
   if (!ring_valid_) return;
   unsigned in_kernel = shares_.in_kernel();
   while (in_kernel > 0) {
-    io_uring_cqe* cqe = nullptr;
-    if (const int result = io_uring_submit_and_wait_timeout(&ring_, &cqe, 1, nullptr, nullptr);
-        result < 0 && result != -EINTR) {
+    if (const int result = io_uring_submit_and_wait(&ring_, 1); result < 0 && result != -EINTR) {
       break;
     }
     for (io_uring_cqe done; next_completion(done);) {
@@ -186,8 +185,8 @@ bool UringQueue::dispatch(const io_uring_cqe& cqe) {
     case kTagWatch:
       return watch_done(cqe.user_data, cqe);
     case kTagWake:
-      if (cqe.user_data == kTimer) {
-        timer_ns_ = kNever;
+      if ((cqe.user_data & kTagTimer) == kTagTimer) {
+        if (cqe.user_data == timer_tag_) timer_ns_ = kNever;
       } else {
         wake_armed_ = (cqe.flags & IORING_CQE_F_MORE) != 0;
       }
@@ -209,30 +208,48 @@ void UringQueue::arm_wake() {
 }
 
 /// One timer, which stays: who sleeps and is woken for each message would else set a timer of the
-/// kernel's and cancel it each time. One that is too early ends a sleep for nothing, once.
+/// kernel's and cancel it each time. One that is too early ends a sleep for nothing, once. It is
+/// relative, as a container's clock may be another than the kernel's, and its thread's: what a
+/// thread has asked for, it hears of in its own system calls.
 void UringQueue::arm_timer(uint64_t deadline_ns) {
-  if (deadline_ns >= timer_ns_) return;
+  const auto thread = std::this_thread::get_id();
+  const bool moved = timer_ns_ != kNever && timer_thread_ != thread;
+  if (deadline_ns >= timer_ns_ && !moved) return;
+  if (moved) {
+    io_uring_sqe* const sqe = next_sqe();
+    io_uring_prep_timeout_remove(sqe, timer_tag_, 0);
+    sqe->flags |= IOSQE_CQE_SKIP_SUCCESS;
+    io_uring_sqe_set_data64(sqe, kTagNone);
+    timer_ns_ = kNever;
+    if (deadline_ns == kNever) return;
+  }
+  const uint64_t now_ns = host_.now_ns();
+  const uint64_t left_ns = deadline_ns > now_ns ? deadline_ns - now_ns : 0;
+  timer_.tv_sec = static_cast<int64_t>(left_ns / kSecond);
+  timer_.tv_nsec = static_cast<int64_t>(left_ns % kSecond);
   io_uring_sqe* const sqe = next_sqe();
-  timer_.tv_sec = static_cast<int64_t>(deadline_ns / kSecond);
-  timer_.tv_nsec = static_cast<int64_t>(deadline_ns % kSecond);
   if (timer_ns_ == kNever) {
-    io_uring_prep_timeout(sqe, &timer_, 0, IORING_TIMEOUT_ABS);
-    io_uring_sqe_set_data64(sqe, kTimer);
+    timer_tag_ += kTimerLife;
+    io_uring_prep_timeout(sqe, &timer_, 0, 0);
+    io_uring_sqe_set_data64(sqe, timer_tag_);
   } else {
-    // If that one has just ended, its completion ends the sleep, and the next one arms it anew.
-    io_uring_prep_timeout_update(sqe, &timer_, kTimer, IORING_TIMEOUT_ABS);
+    // Told of only if that one has just ended; then its completion ends the sleep, too, and the
+    // next one arms it anew.
+    io_uring_prep_timeout_update(sqe, &timer_, timer_tag_, 0);
+    sqe->flags |= IOSQE_CQE_SKIP_SUCCESS;
     io_uring_sqe_set_data64(sqe, kTagNone);
   }
   timer_ns_ = deadline_ns;
+  timer_thread_ = thread;
 }
 
 void UringQueue::wait(uint64_t deadline_ns) {
   if (!refused_.empty()) return;
   prepare_pending();
   arm_wake();
-  arm_timer(deadline_ns);
   WakeState awake = WakeState::kAwake;
   if (wake_state_.compare_exchange_strong(awake, WakeState::kSleeping)) {
+    arm_timer(deadline_ns);  // submitted at once, as the time that is left is counted from then
     // Whatever ends the wait, the reactor looks at everything anyway.
     check_enter(io_uring_submit_and_wait(&ring_, 1));
   }

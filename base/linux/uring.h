@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <thread>
 #include <vector>
 
 #include "base/host.h"
@@ -86,6 +87,8 @@ class UringQueue : public IoQueue {
   bool wake_armed_ = false;
   __kernel_timespec timer_{};   // read by the kernel when it takes what was submitted
   uint64_t timer_ns_ = kNever;  // when the timer ends that the kernel has; kNever: it has none
+  uint64_t timer_tag_;          // of that one, or of the last
+  std::thread::id timer_thread_;
   alignas(64) std::atomic<WakeState> wake_state_{WakeState::kAwake};
 };
 

@@ -51,8 +51,9 @@ class SharedCount {
 
 /// Sends a value once it does what it is there for, and goes on for as long as the process lives.
 /// Its device is kOtherExport, its session of another address than other clients' over TCP.
-/// `count`: of its operations, where it floods.
+/// `judged`: it ends with an error if it has too little to do for long. `count`: of its operations,
+/// where it floods.
 void be_neighbour(Channel& channel, Neighbour neighbour, uint16_t port, Wire wire,
-                  unsigned idle_sessions, SharedCount& count);
+                  unsigned idle_sessions, bool judged, SharedCount& count);
 
 }  // namespace braid::bench

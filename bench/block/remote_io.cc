@@ -52,7 +52,7 @@ class BraidRemoteIo : public Candidate {
     if (io_.beside != Neighbour::kNobody) {
       BRAID_TRY(other, Process::call(bench.interrupts, bench.cpus.client, [&](Channel& channel) {
                   be_neighbour(channel, io_.beside, server_->port, way_.wire, io_.idle_sessions,
-                               count_);
+                               !bench.options.quick, count_);
                 }));
       BRAID_TRY(const auto begun, other->receive(kRemoteStartMs));
     }

@@ -14,13 +14,14 @@ std::unique_ptr<vhca::Device> device_of(const BraidSide& side, const BothEnds::W
 
 }  // namespace
 
-BothEnds::BothEnds(const Wrap& wrap)
+BothEnds::BothEnds(const Wrap& wrap, trs::ChunkGuard guard)
     : server_device_(device_of(server_, wrap)), client_device_(device_of(client_, wrap)) {
   bnbd::ExportServerOptions serve;
   serve.named.push_back(
       {.kind = bnbd::NamedExport::Kind::kMemory, .name = kExport, .size_bytes = kStoreBytes});
   serve.transport.listen = {.ip = "127.0.0.1", .port = 0};
   serve.transport.reactors = {server_.reactor.get()};
+  serve.transport.guard = guard;
   exports_ = must(bnbd::ExportServer::create(*server_device_, serve));
   bnbd::RemoteSessionOptions options;
   options.transport.session_name = "both-ends";

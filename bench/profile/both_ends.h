@@ -22,7 +22,7 @@ class BothEnds {
   /// Puts something before a device; the result owns it.
   using Wrap = std::function<std::unique_ptr<vhca::Device>(std::unique_ptr<vhca::Device>)>;
 
-  explicit BothEnds(const Wrap& wrap = {});
+  explicit BothEnds(const Wrap& wrap = {}, trs::ChunkGuard guard = trs::ChunkGuard::kNone);
   ~BothEnds();
   BothEnds(const BothEnds&) = delete;
   BothEnds& operator=(const BothEnds&) = delete;

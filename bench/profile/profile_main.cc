@@ -11,7 +11,9 @@
 #include <CLI/CLI.hpp>
 #include <cerrno>
 #include <cstdarg>
+#include <map>
 #include <optional>
+#include <string>
 
 #include "bench/profile/both_ends.h"
 #include "bench/profile/stepper.h"
@@ -48,8 +50,8 @@ namespace {
 
 using namespace braid;  // NOLINT: a program's only file
 
-void profile(const bench::BlockWork& work, uint64_t count) {
-  bench::BothEnds ends;
+void profile(const bench::BlockWork& work, trs::ChunkGuard guard, uint64_t count) {
+  bench::BothEnds ends({}, guard);
   bench::BothEndsJob job(ends, work);
   constexpr uint64_t kWarmUp = 1000;
   job.run(kWarmUp);
@@ -60,9 +62,9 @@ void profile(const bench::BlockWork& work, uint64_t count) {
 }
 
 /// Of so many, `depth` at a time. Exit code 3: they take what they should not.
-int tell_steps(const bench::BlockWork& work, uint64_t count) {
+int tell_steps(const bench::BlockWork& work, trs::ChunkGuard guard, uint64_t count) {
   auto steps = bench::count_steps([&](void (*mark)()) {
-    bench::BothEnds ends;
+    bench::BothEnds ends({}, guard);
     bench::BothEndsJob job(ends, work);
     constexpr uint64_t kWarmUp = 1000;
     job.run(kWarmUp);
@@ -89,12 +91,20 @@ int main(int argc, char** argv) {
   app.add_option("--depth", work.depth, "requests at a time")->check(CLI::Range(1, 128));
   app.add_option("--count", count, "requests counted: 10000, or with --steps one")
       ->check(CLI::Range(1, 10'000'000));
+  std::map<std::string, trs::ChunkGuard> guards;
+  for (const auto each :
+       {trs::ChunkGuard::kNone, trs::ChunkGuard::kWindows, trs::ChunkGuard::kCopy}) {
+    guards.emplace(to_string(each), each);
+  }
+  std::string guard = "open";
+  app.add_option("--guard", guard, "of the server's chunks: open, windows or copy")
+      ->check(CLI::IsMember(&guards));
   bool steps = false;
   app.add_flag("--steps", steps, "what they take of kernel, heap and locks; exit code 3 if any");
   CLI11_PARSE(app, argc, argv);
   try {
-    if (steps) return tell_steps(work, count.value_or(1));
-    profile(work, count.value_or(10'000));
+    if (steps) return tell_steps(work, guards.at(guard), count.value_or(1));
+    profile(work, guards.at(guard), count.value_or(10'000));
   } catch (const std::exception& e) {
     fmt::print(stderr, "braid-profile: {}\n", e.what());
     return 1;
