@@ -24,7 +24,8 @@ set(braid_test_headers
 # TIMEOUT: of each process, 300 without it; four times that under the thread sanitizer.
 # LOCK: while one of its tests runs, no other one with the same lock does; with LANES, n scripts at
 #   a time, which wait as much as they compute. PROCESSORS are in halves: ./run test has one more
-#   than there are, so that such a script runs beside as many others as there are cores.
+#   than there are, so that such a script runs beside as many others as there are cores; who has
+#   a lock alone takes one and a half.
 # FIRST: those with the largest n begin first, as the longest chain would be last alone.
 # UNOPTIMIZED: nothing of it is in the data path. A Debug build leaves it so: optimized, it takes
 #   the compiler twice to three times as long under the sanitizers.
@@ -80,6 +81,9 @@ function(braid_layer name)
   endif()
   if(arg_LOCK)
     list(APPEND properties RESOURCE_LOCK ${arg_LOCK})
+  endif()
+  if(arg_LOCK AND NOT arg_LANES)
+    list(APPEND properties PROCESSORS 3)
   endif()
   file(GLOB scripts CONFIGURE_DEPENDS ${dir}/*_test.sh)
   set(lane 0)
