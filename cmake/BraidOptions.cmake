@@ -77,8 +77,8 @@ if(BRAID_SANITIZE)
     endforeach()
     list(JOIN files : BRAID_SANITIZER_RUNTIMES)
   endif()
-  # A program at its place has nothing to relocate: it starts in 240 ms instead of 380, and tests
-  # start some 850, and many of `braid`.
+  # A program at its place has nothing to relocate: of g++ it starts in 240 ms instead of 380, and
+  # tests start some 400, and many of `braid`.
   if(BRAID_SANITIZE MATCHES "address" AND NOT BRAID_FUZZ)
     add_link_options($<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:-no-pie>)
   endif()

@@ -5,7 +5,8 @@
 // hands over all that was submitted since the last poll(). A bounded number of file operations is
 // in the kernel, each with a worker thread to itself if it needs one; IoShares has the rest.
 //
-// Thread: the reactor's, wake() apart. The first poll() or wait() fixes which thread that is.
+// Thread: the reactor's, wake() apart. It may be another one between two calls; what the former one
+// has asked for it hears of by its own system calls, until it ends.
 #pragma once
 
 #include <liburing.h>

@@ -9,6 +9,8 @@
 #include <time.h>
 
 #include <cstring>
+#include <latch>
+#include <thread>
 #include <vector>
 
 #include "base/linux/test_support.h"
@@ -377,21 +379,57 @@ TEST_F(UringTest, WaitEndsAtItsDeadlineAndAtOnceAfterAWake) {
   reactor->io().wait(kNever);  // ended by the wake before it: else the test hangs
 }
 
-TEST_F(UringTest, ADeadlineMayComeBeforeThatOfTheSleepBefore) {
-  const uint64_t begun_ns = host->now_ns();
-  reactor->io().wake();
-  reactor->io().wait(begun_ns + 3600 * kSecond);  // ended by the wake
-  reactor->io().poll();
-  for (const uint64_t after_ms : {20, 5, 5, 30}) {
-    const uint64_t deadline_ns = host->now_ns() + after_ms * kMillisecond;
+/// Sleeps that have a timer in the ring from before, which ends in an hour.
+class UringTimerTest : public UringTest {
+ protected:
+  /// A sleep with that deadline begins, and ends at once, as an event is there.
+  void arm_for_an_hour() {
+    auto event = host->create_event();
+    event->signal();
+    CountingWatch watch;
+    reactor->io().watch(*event, watch);
+    while (watch.count == 0) {
+      reactor->io().wait(host->now_ns() + 3600 * kSecond);
+      reactor->io().poll();
+    }
+    reactor->io().unwatch(watch);
+  }
+  /// Ends in time, or the test runs out of its own.
+  void rest(uint64_t for_ns) {
+    const uint64_t deadline_ns = host->now_ns() + for_ns;
     unsigned sleeps = 0;
-    while (host->now_ns() < deadline_ns) {
+    for (; host->now_ns() < deadline_ns; ++sleeps) {
       reactor->io().wait(deadline_ns);
       reactor->io().poll();
-      ++sleeps;
     }
-    EXPECT_LE(sleeps, 3u) << "it does not sleep";
+    EXPECT_LE(sleeps, 4u) << "it does not sleep";
   }
+};
+
+TEST_F(UringTimerTest, EndsEarlierForAnEarlierDeadline) {
+  for (const uint64_t after_ms : {20, 5, 30}) {
+    arm_for_an_hour();
+    rest(after_ms * kMillisecond);
+  }
+}
+
+TEST_F(UringTimerTest, IsMadeAnewByAnotherThread) {
+  std::latch armed(1), slept(1);
+  std::thread first([&] {
+    arm_for_an_hour();
+    armed.count_down();
+    slept.wait();
+  });
+  armed.wait();
+  rest(20 * kMillisecond);
+  slept.count_down();
+  first.join();
+  rest(5 * kMillisecond);
+}
+
+TEST_F(UringTimerTest, GoesWithTheThreadThatHasArmedIt) {
+  std::thread([&] { arm_for_an_hour(); }).join();
+  rest(20 * kMillisecond);
 }
 
 }  // namespace

@@ -77,14 +77,14 @@ class FioJob : public Candidate {
     const unsigned run_ms = block_workload(bench.options).run_ms, all_ms = run_ms + kRampMs;
     const CpuMeter meter(target_->servers());
     BRAID_CHECK(run_fio(bench, {timed(work_, run_ms, kRampMs)}, static_cast<int>(all_ms) + 30'000));
-    BRAID_TRY(Sample timed, sample(bench));
+    BRAID_TRY(Sample taken, sample(bench));
     // The servers also work during the ramp.
-    const double operations = timed.value / in_unit_of(work_, 1) * all_ms / 1000;
-    *timed.cpu_ns += static_cast<double>(meter.used_ns()) / operations;
-    if (work_.write) return timed;
+    const double operations = taken.value / in_unit_of(work_, 1) * all_ms / 1000;
+    *taken.cpu_ns += static_cast<double>(meter.used_ns()) / operations;
+    if (work_.write) return taken;
     const base::Status same = run_fio(bench, {kCompare}, kFioCompareMs);
     if (!same.ok()) return same.error().with("a compare of what was written before");
-    return timed;
+    return taken;
   }
 
   base::Result<Sample> sample(const Bench& bench) const {

@@ -24,7 +24,6 @@ _COMPILERS = (
     "std::", "__odr_asan", "__gcov", "__llvm_", "__sancov", "DW.ref.", "__asan_",
     "__unnamed_",  # clang's: what it tells the address sanitizer of constants
 )
-_EXPLORER = ("tests", "explore")  # which compiles files of the product with its own
 _FILES_PER_CALL = 100
 
 
@@ -66,8 +65,6 @@ def problems(root, compile_commands):
         if not judged:
             continue
         names = ", ".join(map(str, paths))
-        if any(path.parts[:2] == _EXPLORER for path in paths):
-            continue
         if judged != paths:
             missing.append(f"{names}: compiled together, and only some of them run in simulation")
             continue

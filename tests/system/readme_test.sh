@@ -13,7 +13,12 @@ for line in './run build' 'build/bin/braid map ' 'mkfs.ext4 ' 'fio --name=' 'umo
   grep -qF -- "$line" "$work/lines" || fail "the README has no line \"$line\" any more"
 done
 lib=${BRAID_BIN_DIR%/bin}/lib
-[[ -e $lib/braid-fio.so ]] || skip "fio's engine was not built: fio's source is not there"
+jobs_of_fio=2
+if [[ ! -e $lib/braid-fio.so ]]; then
+  echo "fio's engine is not built (./run setup): its lines are left out"
+  sed -i '/^fio --name=engine/,/[^\\]$/d' "$work/lines"
+  jobs_of_fio=1
+fi
 # fio is built without this build's sanitizers.
 preload=$(sed -n 's/^BRAID_SANITIZER_RUNTIMES:[A-Z]*=//p' \
   "${BRAID_BIN_DIR%/bin}/CMakeCache.txt" 2>/dev/null || true)
@@ -48,4 +53,5 @@ export braid work never BRAID_BIN_DIR
 apart=(unshare --net --mount --propagation private --pid --fork --kill-child --mount-proc)
 timeout -k 10 120 "${apart[@]}" bash "$work/script" >"$work/script.log" 2>&1 ||
   fail "the README's lines end with $?"
-[[ $(grep -c "err= 0" "$work/script.log") == 2 ]] || fail "fio did not say twice that all is well"
+[[ $(grep -c "err= 0" "$work/script.log") == "$jobs_of_fio" ]] ||
+  fail "fio did not say $jobs_of_fio times that all is well"
