@@ -125,9 +125,13 @@ std::vector<int> cpus_to_watch(const Cpus& cpus) {
 }
 
 void pin_to(int cpu) {
+  pin_to({&cpu, 1});
+}
+
+void pin_to(std::span<const int> cpus) {
   cpu_set_t set;
   CPU_ZERO(&set);
-  CPU_SET(cpu, &set);
+  for (const int cpu : cpus) CPU_SET(cpu, &set);
   BRAID_ASSERT(sched_setaffinity(0, sizeof set, &set) == 0);
 }
 

@@ -35,8 +35,10 @@ bool share_a_core(const Cpus& cpus);
 /// `cpus` and their siblings: what must be idle for a measurement.
 std::vector<int> cpus_to_watch(const Cpus& cpus);
 
-/// Binds the calling thread. Aborts on a CPU that choose_cpus() did not give.
+/// Binds the calling thread to one CPU, or to some. Aborts on a CPU that choose_cpus() did not
+/// give.
 void pin_to(int cpu);
+void pin_to(std::span<const int> cpus);
 
 /// Time since boot, in clock ticks, of some CPUs together.
 struct CpuTimes {

@@ -25,11 +25,11 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // What every child does first. The parent may have died before the request took effect.
-void begin_child(const Interrupts& interrupts, pid_t parent, int cpu) {
+void begin_child(const Interrupts& interrupts, pid_t parent, std::span<const int> cpus) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(127);
   interrupts.restore_in_child();
-  pin_to(cpu);
+  pin_to(cpus);
 }
 
 [[noreturn]] void become(const Command& command) {
@@ -123,7 +123,7 @@ base::Result<Process> Process::run(const Interrupts& interrupts, const Command& 
   const pid_t pid = fork();
   if (pid < 0) return base::sys_error(errno, "fork");
   if (pid == 0) {
-    begin_child(interrupts, parent, command.cpu);
+    begin_child(interrupts, parent, command.cpus);
     become(command);
   }
   return Process(interrupts, pid, open_pid(pid), -1);
@@ -139,7 +139,7 @@ base::Result<Process> Process::call(const Interrupts& interrupts, int cpu,
   if (pid < 0) return base::sys_error(errno, "fork");
   if (pid == 0) {
     close(fds[0]);
-    begin_child(interrupts, parent, cpu);
+    begin_child(interrupts, parent, {&cpu, 1});
     run_body(body, fds[1]);
   }
   close(fds[1]);

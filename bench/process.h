@@ -37,8 +37,8 @@ std::string find_program(const std::string& name);
 struct Command {
   std::vector<std::string> arguments;    // the program first
   std::vector<std::string> environment;  // "NAME=value", added to ours
-  int cpu = 0;
-  std::string output_file;  // stdout and stderr
+  std::vector<int> cpus;                 // where it may run
+  std::string output_file;               // stdout and stderr
 };
 
 /// What a called function speaks to its parent by: one JSON value per line.

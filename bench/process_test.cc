@@ -17,7 +17,7 @@ class ProcessTest : public testing::Test {
  protected:
   Command shell(const std::string& script) {
     return {.arguments = {"sh", "-c", script},
-            .cpu = choose_cpus().client,
+            .cpus = {choose_cpus().client},
             .output_file = scratch_.path("out")};
   }
   Interrupts interrupts_;

@@ -33,11 +33,12 @@ nlohmann::json last_object(const std::string& text) {
   return object.is_object() ? object : nlohmann::json();
 }
 
-base::Result<BraidProgram> start_braid(Bench& bench, int cpu, std::vector<std::string> arguments) {
+base::Result<BraidProgram> start_braid(Bench& bench, std::vector<int> cpus,
+                                       std::vector<std::string> arguments) {
   const std::string program = braid_program();
   if (program.empty()) return base::make_error(base::Errc::kNotFound, "braid: not built");
   const std::string output = bench.scratch.path("braid-" + arguments.front() + ".out");
-  Command command{.arguments = {program}, .cpu = cpu, .output_file = output};
+  Command command{.arguments = {program}, .cpus = std::move(cpus), .output_file = output};
   command.arguments.insert(command.arguments.end(), arguments.begin(), arguments.end());
   command.arguments.emplace_back("--json");
   std::filesystem::remove(output);

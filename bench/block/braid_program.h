@@ -30,6 +30,7 @@ struct BraidProgram {
   nlohmann::json ready;
 };
 /// kNotFound: it was not built; kTimedOut with its last lines.
-base::Result<BraidProgram> start_braid(Bench& bench, int cpu, std::vector<std::string> arguments);
+base::Result<BraidProgram> start_braid(Bench& bench, std::vector<int> cpus,
+                                       std::vector<std::string> arguments);
 
 }  // namespace braid::bench

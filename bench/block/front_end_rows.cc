@@ -1,5 +1,7 @@
 #include "bench/block/front_ends.h"
 #include "bench/block/rows.h"
+#include "bench/floor/bare_fuse.h"
+#include "bench/floor/bare_nbd.h"
 #include "bench/peers/nbdkit.h"
 #include "bench/peers/qemu_fuse.h"
 
@@ -19,13 +21,15 @@ constexpr BlockWork kColumns[] = {
 };
 
 RowPlan row_of(const BlockWork& work, std::string_view front_end, double target,
-               std::unique_ptr<FioTarget> ours, std::unique_ptr<FioTarget> peer) {
+               std::unique_ptr<FioTarget> ours, std::unique_ptr<FioTarget> peer,
+               std::unique_ptr<FioTarget> floor) {
   RowPlan row{.name = fmt::format("{}, {}", to_string(work), front_end),
               .unit = unit_of(work),
               .better = Better::kHigher,
               .target = target};
   row.ours = fio_job(std::move(ours), work);
   row.peer = fio_job(std::move(peer), work);
+  row.floor = fio_job(std::move(floor), work);
   return row;
 }
 
@@ -33,15 +37,17 @@ RowPlan row_of(const BlockWork& work, std::string_view front_end, double target,
 
 void add_front_end_rows(std::vector<RowPlan>& plans) {
   for (const BlockWork& work : kColumns) {
-    plans.push_back(
-        row_of(work, "NBD, memory", 1.5, braid_nbd_memory(), nbdkit_memory(Socket::kUnix)));
+    plans.push_back(row_of(work, "NBD, memory", 1.5, braid_nbd_memory(),
+                           nbdkit_memory(Socket::kUnix), bare_nbd(Socket::kUnix)));
+  }
+  for (const BlockWork& work : kColumns) {
+    plans.push_back(row_of(work, "NBD, remote device", 0.8, braid_nbd_remote(),
+                           nbdkit_memory(Socket::kUnix), bare_nbd(Socket::kUnix)));
   }
   for (const BlockWork& work : kColumns) {
     plans.push_back(
-        row_of(work, "NBD, remote device", 0.8, braid_nbd_remote(), nbdkit_memory(Socket::kUnix)));
+        row_of(work, "FUSE + loop", 1.5, braid_fuse_loop(), qemu_fuse_loop(), bare_fuse_loop()));
   }
-  for (const BlockWork& work : kColumns)
-    plans.push_back(row_of(work, "FUSE + loop", 1.5, braid_fuse_loop(), qemu_fuse_loop()));
 }
 
 }  // namespace braid::bench

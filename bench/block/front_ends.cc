@@ -6,6 +6,11 @@
 namespace braid::bench {
 namespace {
 
+/// A front end of a remote device is a third process: where it runs is the kernel's choice.
+std::vector<int> both_cpus(const Bench& bench) {
+  return {bench.cpus.client, bench.cpus.server};
+}
+
 class BraidNbdMemory : public FioTarget {
  public:
   std::string name() const override {
@@ -17,7 +22,7 @@ class BraidNbdMemory : public FioTarget {
   base::Status start(Bench& bench, uint64_t store_bytes) override {
     socket_ = bench.scratch.path("braid-nbd.sock");
     BRAID_TRY(program_,
-              start_braid(bench, bench.cpus.server,
+              start_braid(bench, {bench.cpus.server},
                           {"nbd", fmt::format("bench=memory:{}", store_bytes), "--unix", socket_}));
     return base::ok_status();
   }
@@ -59,8 +64,8 @@ class BraidNbdRemote : public OnRemoteDevice {
     return "fio nbd engine on braid nbd, unix socket, remote device in-host";
   }
   std::string threads() const override {
-    return "fio's job sleeps; the reactors of braid nbd (fio's CPU) and of the server spin while "
-           "there is work";
+    return "fio's job sleeps; the reactors of braid nbd (on either CPU) and of the server spin "
+           "while there is work";
   }
   std::vector<std::string> engine() const override {
     return {"--ioengine=nbd", "--uri=nbd+unix:///bench?socket=" + socket_};
@@ -70,7 +75,7 @@ class BraidNbdRemote : public OnRemoteDevice {
   base::Status start_front_end(Bench& bench, const std::string& target) override {
     socket_ = bench.scratch.path("braid-nbd.sock");
     BRAID_TRY(program_,
-              start_braid(bench, bench.cpus.client, {"nbd", "bench=" + target, "--unix", socket_}));
+              start_braid(bench, both_cpus(bench), {"nbd", "bench=" + target, "--unix", socket_}));
     return base::ok_status();
   }
   std::string socket_;
@@ -80,8 +85,8 @@ class BraidFuseLoop : public OnRemoteDevice {
  public:
   std::string name() const override { return "fio io_uring on loop on braid's FUSE file"; }
   std::string threads() const override {
-    return "the kernel's workers sleep; the reactors of braid map (fio's CPU) and of the server "
-           "spin while there is work";
+    return "the kernel's workers sleep; the reactors of braid map (on either CPU) and of the "
+           "server spin while there is work";
   }
   std::vector<std::string> engine() const override {
     return {"--ioengine=io_uring", "--direct=1", "--filename=" + device_};
@@ -89,7 +94,7 @@ class BraidFuseLoop : public OnRemoteDevice {
 
  private:
   base::Status start_front_end(Bench& bench, const std::string& target) override {
-    BRAID_TRY(program_, start_braid(bench, bench.cpus.client,
+    BRAID_TRY(program_, start_braid(bench, both_cpus(bench),
                                     {"map", "--foreground", "--front-end", "fuse", target}));
     device_ = program_->ready.at("device");
     return base::ok_status();

@@ -15,6 +15,9 @@ namespace {
 
 constexpr int kGrowthStartMs = 120'000;
 constexpr uint64_t kGrowthStoreBytes = 16 << 20;
+// A server with less to do than this, of a look, is at rest.
+constexpr int kRestLookMs = 50;
+constexpr uint64_t kRestNs = base::kMillisecond;
 
 /// All that one client has mapped.
 class Mapped {
@@ -67,6 +70,18 @@ double memory_mib(pid_t pid) {
   throw std::runtime_error(fmt::format("/proc/{}/smaps_rollup tells no Pss", pid));
 }
 
+/// A server takes what a client had down after that has gone, which takes from whoever is measured
+/// next on its CPU.
+base::Status rest(const Bench& bench, pid_t server) {
+  for (int waited_ms = 0; waited_ms < kGrowthStartMs; waited_ms += kRestLookMs) {
+    const CpuMeter meter({server});
+    BRAID_CHECK(bench.interrupts.pause_ms(kRestLookMs));
+    if (meter.used_ns() < kRestNs) return base::ok_status();
+  }
+  return base::make_error(base::Errc::kTimedOut, "a server is busy {} s after its client has gone",
+                          kGrowthStartMs / 1000);
+}
+
 /// A server with an export for each, and `measure` in a client of it.
 class GrowthCandidate : public Candidate {
  public:
@@ -97,6 +112,8 @@ class GrowthCandidate : public Candidate {
               measure_(mapped, count_, server_->process.pid(), block_workload(bench.options))));
         }));
     BRAID_TRY(const auto message, client.receive(kGrowthStartMs));
+    BRAID_CHECK(client.wait(kGrowthStartMs));
+    BRAID_CHECK(rest(bench, server_->process.pid()));
     return sample_from_json(message);
   }
 

@@ -101,7 +101,7 @@ class FioJob : public Candidate {
         .arguments = {"fio", fmt::format("--size={}", store_bytes), "--verify_state_save=0",
                       "--output-format=json", "--output=" + result(bench)},
         .environment = target_->environment(),
-        .cpu = bench.cpus.client,
+        .cpus = {bench.cpus.client},
         .output_file = bench.scratch.path("fio.out")};
     const auto add = [&](const Words& words) {
       command.arguments.insert(command.arguments.end(), words.begin(), words.end());

@@ -35,7 +35,7 @@ class NbdkitMemory : public FioTarget {
     const std::string ready = bench.scratch.path("nbdkit.pid");
     std::filesystem::remove(ready);
     Command command{.arguments = {"nbdkit", "-f", "-P", ready},
-                    .cpu = bench.cpus.server,
+                    .cpus = {bench.cpus.server},
                     .output_file = bench.scratch.path("nbdkit.out")};
     const auto add = [&](std::initializer_list<std::string> more) {
       command.arguments.insert(command.arguments.end(), more);

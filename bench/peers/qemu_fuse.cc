@@ -23,7 +23,7 @@ std::string first_line(const std::string& file) {
 /// A program's first line of output, once it has ended well.
 base::Result<std::string> line_of(Bench& bench, std::vector<std::string> arguments) {
   const Command command{.arguments = std::move(arguments),
-                        .cpu = bench.cpus.server,
+                        .cpus = {bench.cpus.server},
                         .output_file = bench.scratch.path("losetup.out")};
   // A program's output is appended, and what another one said is not this one's.
   std::error_code error;
@@ -77,7 +77,7 @@ class QemuFuseLoop : public FioTarget {
         .arguments = {"qemu-storage-daemon", "--blockdev",
                       "driver=file,node-name=image,filename=" + image_, "--export",
                       "type=fuse,id=image,node-name=image,mountpoint=" + file_ + ",writable=on"},
-        .cpu = bench.cpus.server,
+        .cpus = {bench.cpus.server},
         .output_file = bench.scratch.path("qemu.out")};
     BRAID_TRY(daemon_, Process::run(bench.interrupts, command));
     // It is there once the file has the image's size.

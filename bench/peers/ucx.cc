@@ -85,7 +85,7 @@ class UcxActiveMessage : public Candidate {
                       "-n", std::to_string(job.messages), "-w", std::to_string(job.warm_up()), "-R",
                       std::to_string(job.percentile)},
         .environment = {"UCX_TLS=posix,cma,self"},
-        .cpu = bench.cpus.server,
+        .cpus = {bench.cpus.server},
         .output_file = bench.scratch.path("ucx-server.out")};
     BRAID_TRY(Process serving, Process::run(bench.interrupts, server));
     for (int waited_ms = 0; !somebody_listens(port); waited_ms += 5) {
@@ -97,7 +97,7 @@ class UcxActiveMessage : public Candidate {
     }
     Command client = server;
     client.arguments.insert(client.arguments.end(), {"-f", "-v", "127.0.0.1"});
-    client.cpu = bench.cpus.client;
+    client.cpus = {bench.cpus.client};
     client.output_file = bench.scratch.path(fmt::format("ucx-{}.out", port));
     BRAID_TRY(Process asking, Process::run(bench.interrupts, client));
     for (Process* side : {&asking, &serving}) {

@@ -1,0 +1,229 @@
+#include "bench/floor/bare_nbd.h"
+
+#include <endian.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <span>
+#include <stdexcept>
+
+#include "bench/floor/shared_pages.h"
+
+namespace braid::bench {
+namespace {
+
+constexpr uint32_t kReplyMagic = 0x67446698;
+constexpr uint16_t kCommandRead = 0, kCommandWrite = 1, kCommandDisconnect = 2;
+// As many answers go together as Braid's server sends: with more fio's engine idles for a while.
+constexpr size_t kAnswersTogether = 4;
+// After a longer write only a header is received: its data goes from the socket to the store.
+constexpr uint32_t kLongBytes = 32 << 10;
+constexpr int kNbdStartMs = 30'000;
+
+// As on the wire.
+struct __attribute__((packed)) NbdAsk {
+  uint32_t magic;
+  uint16_t flags, command;
+  uint64_t cookie, offset;
+  uint32_t length;
+};
+struct __attribute__((packed)) NbdReply {
+  uint32_t magic = htobe32(kReplyMagic);
+  uint32_t error = 0;
+  uint64_t cookie = 0;
+};
+struct __attribute__((packed)) Greeting {
+  std::array<char, 8> magic = {'N', 'B', 'D', 'M', 'A', 'G', 'I', 'C'};
+  uint64_t old_style = htobe64(0x00420281861253);
+  uint64_t size_bytes = 0;
+  uint32_t flags = htobe32(1 | 4);  // there are flags, and flushes
+  std::array<char, 124> zeroes = {};
+};
+static_assert(sizeof(NbdAsk) == 28 && sizeof(NbdReply) == 16 && sizeof(Greeting) == 152);
+
+[[noreturn]] void give_up(const char* call) {
+  throw std::runtime_error(base::sys_error(errno, call).message());
+}
+
+/// Requests of one connection, and their answers.
+class Transmission {
+ public:
+  Transmission(int socket, std::span<std::byte> store) : socket_(socket), store_(store) {}
+  /// Until the client goes.
+  void run() {
+    while (receive()) {
+      size_t at = 0;
+      while (have_ - at >= sizeof(NbdAsk)) {
+        NbdAsk request;
+        std::memcpy(&request, input_.data() + at, sizeof request);
+        at += sizeof request;
+        if (!execute(request, at)) return;
+      }
+      std::memmove(input_.data(), input_.data() + at, have_ - at);
+      have_ -= at;
+      send_answers();
+    }
+  }
+
+ private:
+  bool receive() {
+    const size_t room = long_ ? sizeof(NbdAsk) - have_ : input_.size() - have_;
+    const ssize_t got = receive_some(input_.data() + have_, room);
+    if (got > 0) have_ += static_cast<size_t>(got);
+    return got > 0;
+  }
+  /// At least a byte, without a sleep; 0 or less: the client has gone.
+  ssize_t receive_some(std::byte* to, size_t bytes) const {
+    for (;;) {
+      const ssize_t got = recv(socket_, to, bytes, MSG_DONTWAIT);
+      if (got >= 0 || errno != EAGAIN) return got;
+    }
+  }
+
+  bool execute(const NbdAsk& request, size_t& at) {
+    const uint32_t length = be32toh(request.length);
+    const uint16_t command = be16toh(request.command);
+    std::byte* const place = store_.data() + be64toh(request.offset);
+    if (command == kCommandDisconnect) return false;
+    long_ = command == kCommandWrite && length > kLongBytes;
+    if (command == kCommandWrite && !take_payload(place, length, at)) return false;
+    NbdReply& reply = replies_[answers_++];
+    reply.cookie = request.cookie;
+    add_piece(&reply, sizeof reply);
+    if (command == kCommandRead) add_piece(place, length);
+    if (answers_ == kAnswersTogether) send_answers();
+    return true;
+  }
+  bool take_payload(std::byte* place, size_t length, size_t& at) {
+    const size_t here = std::min(length, have_ - at);
+    std::memcpy(place, input_.data() + at, here);
+    at += here;
+    for (size_t done = here; done < length;) {
+      const ssize_t got = receive_some(place + done, length - done);
+      if (got <= 0) return false;
+      done += static_cast<size_t>(got);
+    }
+    return true;
+  }
+
+  void add_piece(void* from, size_t bytes) { pieces_[pieces_count_++] = {from, bytes}; }
+  void send_answers() {
+    std::span<iovec> left = std::span(pieces_).first(pieces_count_);
+    while (!left.empty()) {
+      msghdr message{};
+      message.msg_iov = left.data();
+      message.msg_iovlen = left.size();
+      const ssize_t sent = sendmsg(socket_, &message, MSG_NOSIGNAL);
+      if (sent < 0) break;  // the client has gone, as the next receive finds
+      auto bytes = static_cast<size_t>(sent);
+      while (!left.empty() && bytes >= left.front().iov_len) {
+        bytes -= left.front().iov_len;
+        left = left.subspan(1);
+      }
+      if (left.empty()) break;
+      left.front().iov_base = static_cast<std::byte*>(left.front().iov_base) + bytes;
+      left.front().iov_len -= bytes;
+    }
+    pieces_count_ = answers_ = 0;
+  }
+
+  const int socket_;
+  const std::span<std::byte> store_;
+  std::array<std::byte, 256 << 10> input_;  // as far as have_
+  size_t have_ = 0;
+  bool long_ = false;
+  std::array<NbdReply, kAnswersTogether> replies_;
+  size_t answers_ = 0;
+  std::array<iovec, 2 * kAnswersTogether> pieces_;  // as far as pieces_count_
+  size_t pieces_count_ = 0;
+};
+
+/// A socket that listens: at `path`, or at a port of the kernel's choice.
+int listen_at(Socket kind, const std::string& path) {
+  const int family = kind == Socket::kUnix ? AF_UNIX : AF_INET;
+  const int listener = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (listener < 0) give_up("socket");
+  sockaddr_un named{.sun_family = AF_UNIX, .sun_path = {}};
+  path.copy(named.sun_path, sizeof named.sun_path - 1);
+  sockaddr_in ip{};
+  ip.sin_family = AF_INET;
+  ip.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const auto* const address = kind == Socket::kUnix ? reinterpret_cast<const sockaddr*>(&named)
+                                                    : reinterpret_cast<const sockaddr*>(&ip);
+  const socklen_t length = kind == Socket::kUnix ? sizeof named : sizeof ip;
+  if (bind(listener, address, length) != 0) give_up("bind");
+  if (listen(listener, 4) != 0) give_up("listen");
+  return listener;
+}
+
+uint16_t port_of(int listener) {
+  sockaddr_in ip{};
+  socklen_t length = sizeof ip;
+  if (getsockname(listener, reinterpret_cast<sockaddr*>(&ip), &length) != 0) give_up("getsockname");
+  return ntohs(ip.sin_port);
+}
+
+/// One client after the other, for as long as the process lives.
+void serve_each(int listener, Socket kind, std::span<std::byte> store) {
+  for (;;) {
+    const int client = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
+    if (client < 0) give_up("accept");
+    const int one = 1;
+    if (kind == Socket::kTcp) setsockopt(client, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    Greeting greeting;
+    greeting.size_bytes = htobe64(store.size());
+    if (send(client, &greeting, sizeof greeting, MSG_NOSIGNAL) == sizeof greeting)
+      Transmission(client, store).run();
+    close(client);
+  }
+}
+
+class BareNbd : public FioTarget {
+ public:
+  explicit BareNbd(Socket kind) : kind_(kind) {}
+  std::string name() const override {
+    return std::string("fio nbd engine on a bare server, ") +
+           (kind_ == Socket::kUnix ? "unix socket" : "TCP loopback");
+  }
+  std::string threads() const override { return "fio's job sleeps; the server spins, no yield"; }
+
+  base::Status start(Bench& bench, uint64_t store_bytes) override {
+    const std::string path = bench.scratch.path("bare-nbd.sock");
+    unlink(path.c_str());
+    BRAID_TRY(server_, Process::call(bench.interrupts, bench.cpus.server, [&](Channel& channel) {
+                const SharedPages store(store_bytes);
+                store.populate();
+                const int listener = listen_at(kind_, path);
+                channel.send({{"port", kind_ == Socket::kTcp ? port_of(listener) : 0}});
+                serve_each(listener, kind_, {store.data(), store.size()});
+              }));
+    BRAID_TRY(const auto ready, server_->receive(kNbdStartMs));
+    uri_ = kind_ == Socket::kUnix
+               ? "nbd+unix:///?socket=" + path
+               : fmt::format("nbd://127.0.0.1:{}/", ready.at("port").template get<unsigned>());
+    return base::ok_status();
+  }
+  std::vector<std::string> engine() const override { return {"--ioengine=nbd", "--uri=" + uri_}; }
+  std::vector<pid_t> servers() const override { return {server_->pid()}; }
+
+ private:
+  const Socket kind_;
+  std::string uri_;
+  std::optional<Process> server_;
+};
+
+}  // namespace
+
+std::unique_ptr<FioTarget> bare_nbd(Socket socket) {
+  return std::make_unique<BareNbd>(socket);
+}
+
+}  // namespace braid::bench
