@@ -210,6 +210,13 @@ bool Connection::post_imm(uint32_t imm) {
   return post(wr);
 }
 
+bool Connection::post_heartbeat(uint32_t imm, uint64_t polled_ns) {
+  const uint64_t before_ns = active_ns_;
+  const bool posted = post_imm(imm);
+  active_ns_ = std::max(before_ns, active_ns_ - std::min(active_ns_, kSilentNs) + polled_ns);
+  return posted;
+}
+
 bool Connection::post_probe() {
   vhca::SendWr wr{};
   wr.opcode = IBV_WR_RDMA_WRITE;
@@ -225,7 +232,10 @@ size_t Connection::poll(size_t most) {
     fail(make_error(Errc::kIo, "a completion queue was overrun"));
     return 1;
   }
-  if (count > 0) wake();
+  if (count > 0) {
+    active_before_ns_ = active_ns_;
+    wake();
+  }
   for (int i = 0; i < count; ++i) complete(burst[static_cast<size_t>(i)]);
   const bool repost = receives_used_ >= kRepostThreshold && state_ == State::kOpen;
   if (repost && !repost_receives()) fail(make_error(Errc::kIo, "receives cannot be posted"));
@@ -305,7 +315,7 @@ bool Connection::falls_asleep() {
 }
 
 void Connection::wake() {
-  armed_ = false;
+  if (std::exchange(armed_, false)) cq_->disarm();
   active_ns_ = reactor_.now_ns();
   if (std::exchange(asleep_, false)) user_.woken(*this);
 }

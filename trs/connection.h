@@ -108,6 +108,13 @@ class Connection : private base::TurnEnd {
   bool post_local(vhca::SendWr& wr);
   /// An RDMA WRITE_WITH_IMM without data.
   bool post_imm(uint32_t imm);
+  /// The same for what only shows that we live. A connection that was silent is so still: it sleeps
+  /// again soon, if an answer is asked for when that may have come.
+  bool ask_heartbeat(uint32_t imm) { return post_heartbeat(imm, kHeartbeatAnswerNs); }
+  bool answer_heartbeat(uint32_t imm) { return post_heartbeat(imm, 0); }
+  /// What is being taken is a heartbeat, or an answer to one: likewise. From the user's
+  /// received_imm().
+  void heard_heartbeat() { active_ns_ = active_before_ns_; }
   /// An RDMA WRITE without data, which the peer's program never sees: if nobody is there to
   /// acknowledge it, the connection fails.
   bool post_probe();
@@ -118,12 +125,19 @@ class Connection : private base::TurnEnd {
   /// How long a connection may be silent and is polled all the same: arming it costs as much as
   /// many polls.
   static constexpr uint64_t kSilentNs = base::kMillisecond;
+  /// How long the answer to a heartbeat is polled for. One that comes later wakes it.
+  static constexpr uint64_t kHeartbeatAnswerNs = 100 * base::kMicrosecond;
   /// Before its reactor sleeps, or it does: Reactor::fence(), and a poll, have to follow.
   void arm();
   /// After a poll() that found nothing: arms it if it was silent for long. True: it was armed, and
   /// the reactor's fence came, before that poll; it sleeps from now on.
   bool falls_asleep();
   bool asleep() const { return asleep_; }
+  /// It is silent, and waits for the reactor's fence: it is looked at in every sixteenth turn only.
+  /// Counts its calls.
+  bool rests() {
+    return armed_ && reactor_.fences() < armed_from_ && ++turns_at_rest_ % kTurnsAtRest != 0;
+  }
   /// Wakes those of a channel's connections that have an event: whoever watches the channel calls
   /// it, and again while CompChannel::more().
   static void take_events(vhca::CompChannel& channel);
@@ -151,6 +165,7 @@ class Connection : private base::TurnEnd {
   base::Status prepare_buffers();
   void give_buffers(uint32_t count);
   bool give(vhca::SendWr& first);
+  bool post_heartbeat(uint32_t imm, uint64_t polled_ns);
   void completed_send(const vhca::Wc& wc);
   void complete(const vhca::Wc& wc);
   void completed_receive(const vhca::Wc& wc);
@@ -165,12 +180,14 @@ class Connection : private base::TurnEnd {
   bool failed_ = false;
   bool holds_posts_ = false;  // they go at the end of the turn
   unsigned markers_due_ = 0;
-  // Nothing was polled or posted since arm(). After a post the CQ itself is armed still: what comes
-  // first gives an event, which is one too many.
+  // Nothing was polled or posted since arm().
   bool armed_ = false;
   uint64_t armed_from_ = 0;  // Reactor::fences()
+  static constexpr unsigned kTurnsAtRest = 16;
+  unsigned turns_at_rest_ = 0;
   bool asleep_ = false;
-  uint64_t active_ns_ = 0;  // when something was polled or posted last
+  uint64_t active_ns_ = 0;         // when something but heartbeats was polled or posted last
+  uint64_t active_before_ns_ = 0;  // what that was as the present poll began
 
   // Counts of WRs: 0 <= posted_ - completed_ <= send_depth.
   uint64_t posted_ = 0;

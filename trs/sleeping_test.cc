@@ -101,6 +101,46 @@ TEST_P(Sleeping, ANoticeWakesTheClient) {
   expect_soon([&] { return client->notice_calls == 1; });
 }
 
+/// Heartbeats, each 20 ms, while other work keeps both reactors awake.
+class SleepingHeartbeats : public testing::SessionRig, public ::testing::WithParamInterface<bool> {
+ protected:
+  static constexpr uint64_t kIntervalNs = 20 * kMillisecond;
+  void SetUp() override {
+    process_size.tcp = GetParam();
+    world.timing().late_per_million = 0;
+    adjust_server = [](ServerOptions& options) { options.heartbeat.interval_ns = kIntervalNs; };
+    connect([](ClientOptions& options) { options.heartbeat.interval_ns = kIntervalNs; });
+    server->home().add(server_busy);
+    client->home().add(client_busy);
+    world.run_for(3 * kMillisecond);
+  }
+  void TearDown() override {
+    server_busy.unlink();
+    client_busy.unlink();
+  }
+  uint64_t polls_in(uint64_t duration_ns) {
+    const uint64_t before = server->server->statistics().polls;
+    world.run_for(duration_ns);
+    return server->server->statistics().polls - before;
+  }
+  Busy server_busy, client_busy;
+};
+
+INSTANTIATE_TEST_SUITE_P(Wires, SleepingHeartbeats, ::testing::Bool(), [](const auto& each) {
+  return std::string(each.param ? "Tcp" : "Messages");
+});
+
+TEST_P(SleepingHeartbeats, KeepNobodyAwake) {
+  const auto io = client->make_io(Direction::kRead, 0, 4096);
+  client->submit(*io);
+  const uint64_t of_a_request = polls_in(3 * kMillisecond);
+  ASSERT_TRUE(io->done);
+  constexpr unsigned kIntervals = 10;
+  const uint64_t of_heartbeats = polls_in(kIntervals * kIntervalNs);
+  EXPECT_GT(of_heartbeats, kIntervals) << "there are none";
+  EXPECT_LT(of_heartbeats, kIntervals * of_a_request / 2);
+}
+
 /// The same in shared memory, between threads.
 class SleepingThreads : public ::testing::Test, protected testing::ThreadsRig {
  protected:

@@ -45,6 +45,26 @@ TEST_P(ConformanceEvents, AnArmedCqTellsOfItsNextCompletionOnce) {
   EXPECT_EQ(server.channel->next_event(), nullptr);
 }
 
+TEST_P(ConformanceEvents, WhoTakesAnArmingBackIsToldNothingAndMayArmAgain) {
+  connect({}, {.with_channel = true});
+  for (uint64_t i = 0; i < 4; ++i) ASSERT_EQ(post_recv(server, i, 0, 64), 0);
+  const auto send = [&] {
+    ASSERT_EQ(post_send(client, work(client, server, IBV_WR_SEND, 1, 0, 8)), 0);
+  };
+  for (uint64_t i = 0; i < 4; i += 2) {
+    server.recv_cq->arm();
+    server.recv_cq->disarm();
+    send();
+    rig->settle();
+    EXPECT_EQ(server.channel->next_event(), nullptr);
+    EXPECT_EQ(next_received(server).wr_id, i);
+    server.recv_cq->arm();
+    send();
+    EXPECT_EQ(wait_event(*rig, *server.channel), server.recv_cq.get());
+    EXPECT_EQ(next_received(server).wr_id, i + 1);
+  }
+}
+
 TEST_P(ConformanceEvents, ALocalCompletionTellsToo) {
   connect({.with_channel = true}, {});
   client.send_cq->arm();

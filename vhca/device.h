@@ -78,6 +78,9 @@ class Cq {
     arm(solicited_only);
     return false;
   }
+  /// Who polls again needs no event any more: of what it was armed for none comes, where the device
+  /// can take that back. One may be under way.
+  virtual void disarm() {}
   virtual void ack_events(unsigned count) = 0;
   virtual int capacity() const = 0;
   /// ibv_resize_cq: room for at least `capacity` completions, those that wait stay. kInvalid if

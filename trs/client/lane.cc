@@ -50,7 +50,7 @@ Heartbeat::Signs Lane::listen() {
 
 void Lane::send_heartbeat() {
   if (!connection_->open() || !connection_->can_send()) return;
-  connection_->post_imm(encode_imm({ImmType::kHeartbeat, 0}));
+  connection_->ask_heartbeat(encode_imm({ImmType::kHeartbeat, 0}));
 }
 
 void Lane::peer_silent(uint64_t silent_ns) {
@@ -105,7 +105,7 @@ void Lane::failed(Connection&, base::Error why) {
 }
 
 bool Lane::poll() {
-  if (!connection_ || connection_->asleep()) return false;
+  if (!connection_ || connection_->asleep() || connection_->rests()) return false;
   const bool did = connection_->poll() > 0;
   if (fencing_ && connection_->drained()) {
     fenced();
@@ -145,10 +145,12 @@ void Lane::received_imm(Connection& connection, uint32_t value, uint32_t bytes) 
       return;
     case ImmType::kHeartbeat:
       if (connection.open() && connection.can_send()) {
-        connection.post_imm(encode_imm({ImmType::kHeartbeatAck, 0}));
+        connection.answer_heartbeat(encode_imm({ImmType::kHeartbeatAck, 0}));
       }
+      connection.heard_heartbeat();
       return;
     case ImmType::kHeartbeatAck:
+      connection.heard_heartbeat();
       return;  // counted, which is all it is for
     case ImmType::kNotice:
       // Connection 0, whose reactor is the home reactor.

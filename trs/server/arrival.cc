@@ -24,10 +24,12 @@ void Queue::received_imm(Connection& connection, uint32_t value, uint32_t) {
       return;
     case ImmType::kHeartbeat:
       if (connection.open() && room(1)) {
-        connection.post_imm(encode_imm({ImmType::kHeartbeatAck, 0}));
+        connection.answer_heartbeat(encode_imm({ImmType::kHeartbeatAck, 0}));
       }
+      connection.heard_heartbeat();
       return;
     case ImmType::kHeartbeatAck:
+      connection.heard_heartbeat();
       return;
     case ImmType::kAnswer:
     case ImmType::kAnswerInvalidated:

@@ -156,7 +156,7 @@ Heartbeat::Signs Queue::listen() {
 
 void Queue::send_heartbeat() {
   if (!connection_->open() || !room(1)) return;
-  connection_->post_imm(encode_imm({ImmType::kHeartbeat, 0}));
+  connection_->ask_heartbeat(encode_imm({ImmType::kHeartbeat, 0}));
 }
 
 void Queue::peer_silent(uint64_t silent_ns) {
@@ -220,7 +220,7 @@ void Queue::report_quiet() {
 }
 
 size_t Queue::poll(size_t most) {
-  if (!connection_) return 0;
+  if (!connection_ || connection_->rests()) return 0;
   const size_t did = connection_->poll(most);
   if (closing_) {
     report_quiet();

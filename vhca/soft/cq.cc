@@ -205,6 +205,15 @@ bool SoftCq::begin_arm(bool solicited_only) {
   return arm_links(true, armed_solicited_only());
 }
 
+void SoftCq::disarm() {
+  {
+    const std::lock_guard guard(ring_lock_);
+    armed_.store(Armed::kNo, std::memory_order_relaxed);
+  }
+  const std::lock_guard guard(members_lock_);
+  if (links_armed_.load(std::memory_order_relaxed)) arm_links(false, false);
+}
+
 bool SoftCq::arm_links(bool armed, bool solicited_only) {
   bool any = false;
   const auto order = armed ? std::memory_order_seq_cst : std::memory_order_relaxed;

@@ -66,6 +66,7 @@ class SoftCq final : public Cq, public base::ListNode {
   int poll(std::span<Wc> out) override;
   void arm(bool solicited_only) override;
   bool begin_arm(bool solicited_only) override;
+  void disarm() override;
   /// Counts for nothing here: an unacknowledged event does not delay destruction.
   void ack_events(unsigned count) override { (void)count; }
   int capacity() const override;
