@@ -124,6 +124,11 @@ std::vector<int> cpus_to_watch(const Cpus& cpus) {
   return watched;
 }
 
+std::vector<int> cpus_of(const Cpus& cpus, Placement placement) {
+  if (placement == Placement::kServer) return {cpus.server};
+  return {cpus.client, cpus.server};
+}
+
 void pin_to(int cpu) {
   pin_to({&cpu, 1});
 }

@@ -40,6 +40,10 @@ std::vector<int> cpus_to_watch(const Cpus& cpus);
 void pin_to(int cpu);
 void pin_to(std::span<const int> cpus);
 
+/// Where a program that answers runs: on the server's CPU, or on either, as the kernel chooses.
+enum class Placement : uint8_t { kServer, kEither };
+std::vector<int> cpus_of(const Cpus& cpus, Placement placement);
+
 /// Time since boot, in clock ticks, of some CPUs together.
 struct CpuTimes {
   uint64_t idle = 0;

@@ -172,6 +172,11 @@ std::string Connection::peer_text() const {
 }
 
 bool Connection::post(std::span<vhca::SendWr> chain) {
+  active_ns_ = reactor_.now_ns();
+  return send(chain);
+}
+
+bool Connection::send(std::span<vhca::SendWr> chain) {
   for (size_t i = 0; i < chain.size(); ++i, ++posted_) {
     vhca::SendWr& wr = chain[i];
     wr.wr_id = wr_id(Kind::kSend, posted_);
@@ -185,6 +190,7 @@ bool Connection::post(std::span<vhca::SendWr> chain) {
 }
 
 bool Connection::post_local(vhca::SendWr& wr) {
+  active_ns_ = reactor_.now_ns();
   wr.wr_id = wr_id(Kind::kLocal, posted_++);
   wr.next = nullptr;
   wr.send_flags |= IBV_SEND_SIGNALED;
@@ -203,18 +209,23 @@ bool Connection::give(vhca::SendWr& first) {
   return false;
 }
 
-bool Connection::post_imm(uint32_t imm) {
+vhca::SendWr Connection::imm_alone(uint32_t imm) {
   vhca::SendWr wr{};
   wr.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
   wr.imm_data = to_network(imm);
+  return wr;
+}
+
+bool Connection::post_imm(uint32_t imm) {
+  vhca::SendWr wr = imm_alone(imm);
   return post(wr);
 }
 
 bool Connection::post_heartbeat(uint32_t imm, uint64_t polled_ns) {
-  const uint64_t before_ns = active_ns_;
-  const bool posted = post_imm(imm);
-  active_ns_ = std::max(before_ns, active_ns_ - std::min(active_ns_, kSilentNs) + polled_ns);
-  return posted;
+  const uint64_t now_ns = reactor_.now_ns();
+  active_ns_ = std::max(active_ns_, now_ns - std::min(now_ns, kSilentNs) + polled_ns);
+  vhca::SendWr wr = imm_alone(imm);
+  return send({&wr, 1});
 }
 
 bool Connection::post_probe() {
@@ -232,11 +243,9 @@ size_t Connection::poll(size_t most) {
     fail(make_error(Errc::kIo, "a completion queue was overrun"));
     return 1;
   }
-  if (count > 0) {
-    active_before_ns_ = active_ns_;
-    wake();
-  }
+  if (count > 0) wake();
   for (int i = 0; i < count; ++i) complete(burst[static_cast<size_t>(i)]);
+  if (std::exchange(received_now_, 0) > 0) active_ns_ = reactor_.now_ns();
   const bool repost = receives_used_ >= kRepostThreshold && state_ == State::kOpen;
   if (repost && !repost_receives()) fail(make_error(Errc::kIo, "receives cannot be posted"));
   return static_cast<size_t>(count);
@@ -266,6 +275,7 @@ void Connection::complete(const vhca::Wc& wc) {
 }
 
 void Connection::completed_receive(const vhca::Wc& wc) {
+  ++received_now_;
   if (kind_of(wc.wr_id) == Kind::kMessage) {
     const std::span<std::byte> message = message_of_[count_of(wc.wr_id)];
     if (wc.opcode != IBV_WC_RECV || wc.byte_len > message.size()) {
@@ -316,7 +326,6 @@ bool Connection::falls_asleep() {
 
 void Connection::wake() {
   if (std::exchange(armed_, false)) cq_->disarm();
-  active_ns_ = reactor_.now_ns();
   if (std::exchange(asleep_, false)) user_.woken(*this);
 }
 

@@ -112,9 +112,9 @@ class Connection : private base::TurnEnd {
   /// again soon, if an answer is asked for when that may have come.
   bool ask_heartbeat(uint32_t imm) { return post_heartbeat(imm, kHeartbeatAnswerNs); }
   bool answer_heartbeat(uint32_t imm) { return post_heartbeat(imm, 0); }
-  /// What is being taken is a heartbeat, or an answer to one: likewise. From the user's
+  /// What is being taken is a heartbeat, or an answer to one: likewise. Once, from the user's
   /// received_imm().
-  void heard_heartbeat() { active_ns_ = active_before_ns_; }
+  void heard_heartbeat() { --received_now_; }
   /// An RDMA WRITE without data, which the peer's program never sees: if nobody is there to
   /// acknowledge it, the connection fails.
   bool post_probe();
@@ -133,10 +133,10 @@ class Connection : private base::TurnEnd {
   /// the reactor's fence came, before that poll; it sleeps from now on.
   bool falls_asleep();
   bool asleep() const { return asleep_; }
-  /// It is silent, and waits for the reactor's fence: it is looked at in every sixteenth turn only.
-  /// Counts its calls.
-  bool rests() {
-    return armed_ && reactor_.fences() < armed_from_ && ++turns_at_rest_ % kTurnsAtRest != 0;
+  /// Once a turn, before poll(). True: it is silent and waits for the reactor's fence, and is to be
+  /// polled in every sixteenth turn only, of which this is none.
+  bool skips_turn() {
+    return armed_ && reactor_.fences() < armed_from_ && ++turns_skipped_ % kTurnsAPoll != 0;
   }
   /// Wakes those of a channel's connections that have an event: whoever watches the channel calls
   /// it, and again while CompChannel::more().
@@ -164,7 +164,9 @@ class Connection : private base::TurnEnd {
   base::Status post_message_receives(std::span<const uint32_t> message_bytes);
   base::Status prepare_buffers();
   void give_buffers(uint32_t count);
+  bool send(std::span<vhca::SendWr> chain);
   bool give(vhca::SendWr& first);
+  static vhca::SendWr imm_alone(uint32_t imm);
   bool post_heartbeat(uint32_t imm, uint64_t polled_ns);
   void completed_send(const vhca::Wc& wc);
   void complete(const vhca::Wc& wc);
@@ -180,14 +182,15 @@ class Connection : private base::TurnEnd {
   bool failed_ = false;
   bool holds_posts_ = false;  // they go at the end of the turn
   unsigned markers_due_ = 0;
-  // Nothing was polled or posted since arm().
+  // Nothing was polled or posted since arm(). Where a CQ cannot be disarmed, what comes first after
+  // a post gives an event, which is one too many.
   bool armed_ = false;
   uint64_t armed_from_ = 0;  // Reactor::fences()
-  static constexpr unsigned kTurnsAtRest = 16;
-  unsigned turns_at_rest_ = 0;
+  static constexpr unsigned kTurnsAPoll = 16;
+  unsigned turns_skipped_ = 0;
   bool asleep_ = false;
-  uint64_t active_ns_ = 0;         // when something but heartbeats was polled or posted last
-  uint64_t active_before_ns_ = 0;  // what that was as the present poll began
+  uint64_t active_ns_ = 0;     // when something but a heartbeat was received or posted last
+  unsigned received_now_ = 0;  // of those, in the present poll
 
   // Counts of WRs: 0 <= posted_ - completed_ <= send_depth.
   uint64_t posted_ = 0;

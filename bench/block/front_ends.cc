@@ -6,11 +6,6 @@
 namespace braid::bench {
 namespace {
 
-/// A front end of a remote device is a third process: where it runs is the kernel's choice.
-std::vector<int> both_cpus(const Bench& bench) {
-  return {bench.cpus.client, bench.cpus.server};
-}
-
 class BraidNbdMemory : public FioTarget {
  public:
   std::string name() const override {
@@ -74,8 +69,8 @@ class BraidNbdRemote : public OnRemoteDevice {
  private:
   base::Status start_front_end(Bench& bench, const std::string& target) override {
     socket_ = bench.scratch.path("braid-nbd.sock");
-    BRAID_TRY(program_,
-              start_braid(bench, both_cpus(bench), {"nbd", "bench=" + target, "--unix", socket_}));
+    BRAID_TRY(program_, start_braid(bench, cpus_of(bench.cpus, Placement::kEither),
+                                    {"nbd", "bench=" + target, "--unix", socket_}));
     return base::ok_status();
   }
   std::string socket_;
@@ -94,7 +89,7 @@ class BraidFuseLoop : public OnRemoteDevice {
 
  private:
   base::Status start_front_end(Bench& bench, const std::string& target) override {
-    BRAID_TRY(program_, start_braid(bench, both_cpus(bench),
+    BRAID_TRY(program_, start_braid(bench, cpus_of(bench.cpus, Placement::kEither),
                                     {"map", "--foreground", "--front-end", "fuse", target}));
     device_ = program_->ready.at("device");
     return base::ok_status();

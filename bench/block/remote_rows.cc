@@ -1,6 +1,5 @@
 #include "bench/block/braid_fio.h"
 #include "bench/block/rows.h"
-#include "bench/floor/bare_nbd.h"
 #include "bench/floor/floor.h"
 #include "bench/peers/fio_file.h"
 #include "bench/peers/nbdkit.h"
@@ -34,7 +33,6 @@ RowPlan tcp_row(const BlockWork& work, double target) {
   RowPlan row = plan(work, "memory, TCP loopback", target);
   row.ours = fio_job(braid_engine({.wire = Wire::kTcp}), work);
   row.peer = fio_job(nbdkit_memory(Socket::kTcp), work);
-  row.floor = fio_job(bare_nbd(Socket::kTcp), work);
   return row;
 }
 

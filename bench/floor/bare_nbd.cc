@@ -1,8 +1,6 @@
 #include "bench/floor/bare_nbd.h"
 
 #include <endian.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <sys/un.h>
@@ -26,6 +24,7 @@ constexpr uint16_t kCommandRead = 0, kCommandWrite = 1, kCommandDisconnect = 2;
 constexpr size_t kAnswersTogether = 4;
 // After a longer write only a header is received: its data goes from the socket to the store.
 constexpr uint32_t kLongBytes = 32 << 10;
+constexpr int kSendBufferBytes = 1 << 20;  // an answer is one call
 constexpr int kNbdStartMs = 30'000;
 
 // As on the wire.
@@ -121,7 +120,8 @@ class Transmission {
       msghdr message{};
       message.msg_iov = left.data();
       message.msg_iovlen = left.size();
-      const ssize_t sent = sendmsg(socket_, &message, MSG_NOSIGNAL);
+      const ssize_t sent = sendmsg(socket_, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+      if (sent < 0 && errno == EAGAIN) continue;
       if (sent < 0) break;  // the client has gone, as the next receive finds
       auto bytes = static_cast<size_t>(sent);
       while (!left.empty() && bytes >= left.front().iov_len) {
@@ -146,38 +146,26 @@ class Transmission {
   size_t pieces_count_ = 0;
 };
 
-/// A socket that listens: at `path`, or at a port of the kernel's choice.
-int listen_at(Socket kind, const std::string& path) {
-  const int family = kind == Socket::kUnix ? AF_UNIX : AF_INET;
-  const int listener = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+/// A socket that listens.
+int listen_at(const std::string& path) {
+  const int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (listener < 0) give_up("socket");
-  sockaddr_un named{.sun_family = AF_UNIX, .sun_path = {}};
-  path.copy(named.sun_path, sizeof named.sun_path - 1);
-  sockaddr_in ip{};
-  ip.sin_family = AF_INET;
-  ip.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  const auto* const address = kind == Socket::kUnix ? reinterpret_cast<const sockaddr*>(&named)
-                                                    : reinterpret_cast<const sockaddr*>(&ip);
-  const socklen_t length = kind == Socket::kUnix ? sizeof named : sizeof ip;
-  if (bind(listener, address, length) != 0) give_up("bind");
+  sockaddr_un address{.sun_family = AF_UNIX, .sun_path = {}};
+  path.copy(address.sun_path, sizeof address.sun_path - 1);
+  if (bind(listener, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+    give_up("bind");
   if (listen(listener, 4) != 0) give_up("listen");
   return listener;
 }
 
-uint16_t port_of(int listener) {
-  sockaddr_in ip{};
-  socklen_t length = sizeof ip;
-  if (getsockname(listener, reinterpret_cast<sockaddr*>(&ip), &length) != 0) give_up("getsockname");
-  return ntohs(ip.sin_port);
-}
-
 /// One client after the other, for as long as the process lives.
-void serve_each(int listener, Socket kind, std::span<std::byte> store) {
+void serve_each(int listener, std::span<std::byte> store) {
   for (;;) {
     const int client = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
     if (client < 0) give_up("accept");
-    const int one = 1;
-    if (kind == Socket::kTcp) setsockopt(client, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    // As root whatever the host's limit is.
+    if (setsockopt(client, SOL_SOCKET, SO_SNDBUFFORCE, &kSendBufferBytes, sizeof(int)) != 0)
+      setsockopt(client, SOL_SOCKET, SO_SNDBUF, &kSendBufferBytes, sizeof(int));
     Greeting greeting;
     greeting.size_bytes = htobe64(store.size());
     if (send(client, &greeting, sizeof greeting, MSG_NOSIGNAL) == sizeof greeting)
@@ -188,11 +176,7 @@ void serve_each(int listener, Socket kind, std::span<std::byte> store) {
 
 class BareNbd : public FioTarget {
  public:
-  explicit BareNbd(Socket kind) : kind_(kind) {}
-  std::string name() const override {
-    return std::string("fio nbd engine on a bare server, ") +
-           (kind_ == Socket::kUnix ? "unix socket" : "TCP loopback");
-  }
+  std::string name() const override { return "fio nbd engine on a bare server, unix socket"; }
   std::string threads() const override { return "fio's job sleeps; the server spins, no yield"; }
 
   base::Status start(Bench& bench, uint64_t store_bytes) override {
@@ -201,29 +185,26 @@ class BareNbd : public FioTarget {
     BRAID_TRY(server_, Process::call(bench.interrupts, bench.cpus.server, [&](Channel& channel) {
                 const SharedPages store(store_bytes);
                 store.populate();
-                const int listener = listen_at(kind_, path);
-                channel.send({{"port", kind_ == Socket::kTcp ? port_of(listener) : 0}});
-                serve_each(listener, kind_, {store.data(), store.size()});
+                const int listener = listen_at(path);
+                channel.send({{"ready", true}});
+                serve_each(listener, {store.data(), store.size()});
               }));
     BRAID_TRY(const auto ready, server_->receive(kNbdStartMs));
-    uri_ = kind_ == Socket::kUnix
-               ? "nbd+unix:///?socket=" + path
-               : fmt::format("nbd://127.0.0.1:{}/", ready.at("port").template get<unsigned>());
+    uri_ = "nbd+unix:///?socket=" + path;
     return base::ok_status();
   }
   std::vector<std::string> engine() const override { return {"--ioengine=nbd", "--uri=" + uri_}; }
   std::vector<pid_t> servers() const override { return {server_->pid()}; }
 
  private:
-  const Socket kind_;
   std::string uri_;
   std::optional<Process> server_;
 };
 
 }  // namespace
 
-std::unique_ptr<FioTarget> bare_nbd(Socket socket) {
-  return std::make_unique<BareNbd>(socket);
+std::unique_ptr<FioTarget> bare_nbd() {
+  return std::make_unique<BareNbd>();
 }
 
 }  // namespace braid::bench

@@ -7,13 +7,12 @@
 #include <memory>
 
 #include "bench/peers/fio.h"
-#include "bench/peers/nbdkit.h"
 
 namespace braid::bench {
 
-/// fio's nbd engine on a server of one thread which never sleeps while there is a client: memory,
-/// the old handshake, simple replies, one client at a time, no checks. Reads go to the socket out
-/// of the store.
-std::unique_ptr<FioTarget> bare_nbd(Socket socket);
+/// fio's nbd engine, by a unix socket, on a server of one thread which never sleeps while there is
+/// a client: memory, the old handshake, simple replies, one client at a time, no checks. Reads go
+/// to the socket out of the store, up to four answers at a time, as Braid's server sends them.
+std::unique_ptr<FioTarget> bare_nbd();
 
 }  // namespace braid::bench

@@ -12,12 +12,16 @@ constexpr int kAttempts = 3;
 
 class NbdkitMemory : public FioTarget {
  public:
-  explicit NbdkitMemory(Socket socket) : socket_(socket) {}
+  NbdkitMemory(Socket socket, Placement placement) : socket_(socket), placement_(placement) {}
   std::string name() const override {
     return std::string("fio nbd engine on nbdkit memory, ") +
            (socket_ == Socket::kUnix ? "unix socket" : "TCP loopback");
   }
-  std::string threads() const override { return "fio's job, nbdkit's default threads; all sleep"; }
+  std::string threads() const override {
+    return placement_ == Placement::kServer
+               ? "fio's job, nbdkit's default threads; all sleep"
+               : "fio's job, nbdkit's default threads (on either CPU); all sleep";
+  }
 
   base::Status start(Bench& bench, uint64_t store_bytes) override {
     // Another program may take the port between the choice and its use.
@@ -35,7 +39,7 @@ class NbdkitMemory : public FioTarget {
     const std::string ready = bench.scratch.path("nbdkit.pid");
     std::filesystem::remove(ready);
     Command command{.arguments = {"nbdkit", "-f", "-P", ready},
-                    .cpus = {bench.cpus.server},
+                    .cpus = cpus_of(bench.cpus, placement_),
                     .output_file = bench.scratch.path("nbdkit.out")};
     const auto add = [&](std::initializer_list<std::string> more) {
       command.arguments.insert(command.arguments.end(), more);
@@ -64,14 +68,15 @@ class NbdkitMemory : public FioTarget {
   }
 
   const Socket socket_;
+  const Placement placement_;
   std::string uri_;
   std::optional<Process> server_;
 };
 
 }  // namespace
 
-std::unique_ptr<FioTarget> nbdkit_memory(Socket socket) {
-  return std::make_unique<NbdkitMemory>(socket);
+std::unique_ptr<FioTarget> nbdkit_memory(Socket socket, Placement placement) {
+  return std::make_unique<NbdkitMemory>(socket, placement);
 }
 
 }  // namespace braid::bench

@@ -10,6 +10,6 @@ namespace braid::bench {
 enum class Socket : uint8_t { kUnix, kTcp };
 
 /// start(): kNotFound without nbdkit.
-std::unique_ptr<FioTarget> nbdkit_memory(Socket socket);
+std::unique_ptr<FioTarget> nbdkit_memory(Socket socket, Placement placement = Placement::kServer);
 
 }  // namespace braid::bench

@@ -62,7 +62,9 @@ class QemuFuseLoop : public FioTarget {
   std::string name() const override {
     return "fio io_uring on loop on qemu-storage-daemon's FUSE file, image in /dev/shm";
   }
-  std::string threads() const override { return "the daemon's and the kernel's; all sleep"; }
+  std::string threads() const override {
+    return "the daemon's (on either CPU) and the kernel's; all sleep";
+  }
 
   base::Status start(Bench& bench, uint64_t store_bytes) override {
     bench_ = &bench;
@@ -77,7 +79,7 @@ class QemuFuseLoop : public FioTarget {
         .arguments = {"qemu-storage-daemon", "--blockdev",
                       "driver=file,node-name=image,filename=" + image_, "--export",
                       "type=fuse,id=image,node-name=image,mountpoint=" + file_ + ",writable=on"},
-        .cpus = {bench.cpus.server},
+        .cpus = cpus_of(bench.cpus, Placement::kEither),
         .output_file = bench.scratch.path("qemu.out")};
     BRAID_TRY(daemon_, Process::run(bench.interrupts, command));
     // It is there once the file has the image's size.

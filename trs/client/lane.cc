@@ -105,7 +105,7 @@ void Lane::failed(Connection&, base::Error why) {
 }
 
 bool Lane::poll() {
-  if (!connection_ || connection_->asleep() || connection_->rests()) return false;
+  if (!connection_ || connection_->asleep() || connection_->skips_turn()) return false;
   const bool did = connection_->poll() > 0;
   if (fencing_ && connection_->drained()) {
     fenced();

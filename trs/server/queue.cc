@@ -220,7 +220,7 @@ void Queue::report_quiet() {
 }
 
 size_t Queue::poll(size_t most) {
-  if (!connection_ || connection_->rests()) return 0;
+  if (!connection_) return 0;
   const size_t did = connection_->poll(most);
   if (closing_) {
     report_quiet();

@@ -85,6 +85,8 @@ class Queue final : public base::ListNode, private ConnectionUser, private Heart
   void resume(Request& request);
   /// At most so many completions. How many there were.
   size_t poll(size_t most = SIZE_MAX);
+  /// Connection::skips_turn().
+  bool skips_turn() { return connection_ && !closing_ && connection_->skips_turn(); }
   /// Connection::falls_asleep().
   bool falls_asleep() { return connection_ && connection_->falls_asleep(); }
   bool closing() const { return closing_; }

@@ -202,6 +202,10 @@ size_t Worker::poll_queues(base::IntrusiveList<Queue>& queues, size_t looks, Lef
     queue->place.round = round;
     queue->base::ListNode::unlink();
     queues.push_back(*queue);
+    if (queue->skips_turn()) {
+      --looks;
+      continue;
+    }
     base::add_shared(polls_, 1);
     polled_ = queue;
     const size_t took = queue->poll(most);

@@ -211,7 +211,8 @@ void SoftCq::disarm() {
     armed_.store(Armed::kNo, std::memory_order_relaxed);
   }
   const std::lock_guard guard(members_lock_);
-  if (links_armed_.load(std::memory_order_relaxed)) arm_links(false, false);
+  // Another thread may have armed it meanwhile.
+  if (links_armed_.load(std::memory_order_relaxed) && !armed()) arm_links(false, false);
 }
 
 bool SoftCq::arm_links(bool armed, bool solicited_only) {
