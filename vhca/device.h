@@ -78,8 +78,8 @@ class Cq {
     arm(solicited_only);
     return false;
   }
-  /// Who polls again needs no event any more: none comes, where the device can take the arming back.
-  /// One may be under way. What another thread arms at the same time may be taken back, too, or stay.
+  /// Who polls again needs no event any more: none comes, where the device can take the arming
+  /// back. One may be under way. What another thread arms at the same time stays, or is taken back.
   virtual void disarm() {}
   virtual void ack_events(unsigned count) = 0;
   virtual int capacity() const = 0;
