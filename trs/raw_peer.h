@@ -25,6 +25,7 @@ struct RawConnection {
   std::optional<base::Error> error;
   bool decided = false;
   std::vector<vhca::Wc> completions;
+  base::Task<void> connecting;  // goes before what it connects
 
   /// Lost, by completion or by the connection manager.
   bool lost() {
@@ -101,7 +102,8 @@ class RawPeer : public Process {
 
   /// Connects with any bytes as private data. `raw.decided` when it is over.
   void connect(RawConnection& raw, std::vector<std::byte> private_data) {
-    home().spawn(connect_task(raw, std::move(private_data)));
+    raw.connecting = connect_task(raw, std::move(private_data));
+    raw.connecting.start();
     home().wake();
   }
   void send(RawConnection& raw, std::span<const std::byte> message) {

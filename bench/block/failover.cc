@@ -38,10 +38,18 @@ double in_ms(uint64_t ns) {
   return static_cast<double>(ns) / base::kMillisecond;
 }
 
-uint64_t reads_by(const trs::PathStatus& path) {
+uint64_t sum_of(const trs::PathStatus& path, uint64_t trs::ConnectionStatistics::*count) {
   return std::accumulate(
       path.connections.begin(), path.connections.end(), uint64_t{0},
-      [](uint64_t sum, const trs::ConnectionStatistics& each) { return sum + each.reads; });
+      [=](uint64_t sum, const trs::ConnectionStatistics& each) { return sum + each.*count; });
+}
+
+uint64_t reads_by(const trs::PathStatus& path) {
+  return sum_of(path, &trs::ConnectionStatistics::reads);
+}
+
+uint64_t under_way_by(const trs::PathStatus& path) {
+  return sum_of(path, &trs::ConnectionStatistics::in_flight);
 }
 
 class FailoverClient {
@@ -110,6 +118,12 @@ class FailoverClient {
   /// Runs beside the load, and ends it.
   base::Task<void> fail_and_mend(unsigned port) {
     co_await side_.reactor->sleep_ns(kBeforeNs);
+    // On a loaded machine all may go by the other for a while, as it answers sooner.
+    const uint64_t since_ns = side_.reactor->now_ns();
+    while (under_way_by(session_->paths()[port]) == 0 &&
+           side_.reactor->now_ns() - since_ns < kMendedWithinNs) {
+      co_await side_.reactor->sleep_ns(kLookNs);
+    }
     const uint64_t taken = session_->paths()[port].failed_over;
     const bool down = failover_.fault == PortFault::kLinkDown;
     set_faults(port, {.lose_sent = !down, .lose_received = !down, .down = down});
