@@ -33,9 +33,10 @@ class BraidEngine : public FioTarget {
                        backend_ == Backend::kFile ? ", file with O_DIRECT" : "", to_string(guard_));
   }
   std::string threads() const override {
-    return way_.poll_budget_ns > 0
-               ? "one a side; both spin, yield after each empty turn"
-               : "one a side; both sleep (fio's side has a keeper that looks every 50 ms)";
+    if (way_.poll_budget_ns == 0)
+      return "one a side; both sleep (fio's side has a keeper that looks every 50 ms)";
+    return "one a side; both spin, until they have found nothing for " + poll_budget() +
+           ", yield after each empty turn";
   }
 
   base::Status start(Bench& bench, uint64_t store_bytes) override {
