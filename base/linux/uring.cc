@@ -27,6 +27,10 @@ constexpr uint64_t kTimerLife = 8;
 constexpr uint64_t kTagNone = 3;  // nobody cares how it ended
 static_assert(alignof(IoOp) > kTagMask);
 
+// File operations that go to the kernel together, a turn's at most: a disk that gets many at once
+// answers them at once, and idles meanwhile.
+constexpr unsigned kSubmitTogether = 2;
+
 /// The kernel may be interrupted, short of memory, or want completions taken first: all of these
 /// pass. Anything else means that the ring is misused.
 void check_enter(int result) {
@@ -115,6 +119,7 @@ void UringQueue::prepare(IoOp& op) {
   io_uring_sqe* const sqe = next_sqe();
   prepare_io(op, *sqe);
   io_uring_sqe_set_data64(sqe, reinterpret_cast<uint64_t>(&op) | kTagFile);
+  if (io_uring_sq_ready(&ring_) >= kSubmitTogether) check_enter(io_uring_submit(&ring_));
 }
 
 void UringQueue::finish(IoOp& op, Errc status) {
