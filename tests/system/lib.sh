@@ -33,7 +33,6 @@ running() { [[ ${1:-} ]] && kill -0 "$1" 2>/dev/null; }
 # wait_for_line SECONDS WHAT FILE PATTERN [PID]: until the file, which PID writes, has such a line.
 wait_for_line() {
   local limit=$1 what=$2 file=$3 pattern=$4 writer=${5:+--pid=$5}
-  : >>"$file"  # the shell that starts the writer may not have made it yet
   grep -qm 1 -E -- "$pattern" < <(timeout "$limit" tail -n +1 -f $writer -- "$file") ||
     fail "$what did not happen in time, or the process that would tell of it ended"
 }

@@ -171,6 +171,7 @@ wait "$qemu_pid" || true
 nbd_pid=
 
 # --- as JSON
+: >"$work/nbd.json"  # who waits for its lines may be there before who writes them
 env --default-signal=INT "$braid" --json nbd memory:1M --unix "$sock" >"$work/nbd.json" &
 nbd_pid=$!
 wait_for_line 60 "the JSON" "$work/nbd.json" '^}' "$nbd_pid"
