@@ -21,9 +21,9 @@ namespace {
 constexpr uint32_t kMaxIoBytes = 1 << 20;
 constexpr unsigned kAtATime = 64;
 constexpr unsigned kEmptyMax = 1000;  // reads without a request before it sleeps
-constexpr fuse_ino_t kFile = FUSE_ROOT_ID + 1;
+constexpr fuse_ino_t kBareFile = FUSE_ROOT_ID + 1;
 constexpr double kForEverSeconds = 1e9;
-constexpr const char* kName = "bare";
+constexpr const char* kBareName = "bare";
 constexpr int kFuseStartMs = 30'000;
 
 std::span<std::byte> store_of(fuse_req_t request) {
@@ -35,8 +35,8 @@ struct stat attributes(fuse_req_t request, fuse_ino_t inode) {
   struct stat stat = {};
   stat.st_ino = inode;
   stat.st_nlink = 1;
-  stat.st_mode = inode == kFile ? S_IFREG | 0600 : S_IFDIR | 0500;
-  if (inode == kFile) stat.st_size = static_cast<off_t>(store_of(request).size());
+  stat.st_mode = inode == kBareFile ? S_IFREG | 0600 : S_IFDIR | 0500;
+  if (inode == kBareFile) stat.st_size = static_cast<off_t>(store_of(request).size());
   return stat;
 }
 
@@ -51,13 +51,13 @@ struct Callbacks {
     connection->want |= connection->capable & (FUSE_CAP_ASYNC_DIO | FUSE_CAP_ASYNC_READ);
   }
   static void lookup(fuse_req_t request, fuse_ino_t, const char* name) {
-    if (std::string_view(name) != kName) {
+    if (std::string_view(name) != kBareName) {
       fuse_reply_err(request, ENOENT);
       return;
     }
     struct fuse_entry_param entry = {};
-    entry.ino = kFile;
-    entry.attr = attributes(request, kFile);
+    entry.ino = kBareFile;
+    entry.attr = attributes(request, kBareFile);
     entry.attr_timeout = entry.entry_timeout = kForEverSeconds;
     fuse_reply_entry(request, &entry);
   }
@@ -149,7 +149,7 @@ class BareFuseLoop : public FioTarget {
     mount.device = {};  // the server's alone: with it the file system goes
     BRAID_TRY(const auto ready, server_->receive(kFuseStartMs));
     BRAID_TRY(held_, bnbd::HeldDevice::create());
-    const bnbd::LoopOptions options{.file_name = kName,
+    const bnbd::LoopOptions options{.file_name = kBareName,
                                     .label = fmt::format("braid-bench:{}", getpid())};
     BRAID_TRY(const bnbd::LoopDevice loop, bnbd::attach_loop(mount.root.get(), options, held_));
     device_ = fmt::format("/dev/loop{}", loop.index);
