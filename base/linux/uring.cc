@@ -27,8 +27,8 @@ constexpr uint64_t kTimerLife = 8;
 constexpr uint64_t kTagNone = 3;  // nobody cares how it ended
 static_assert(alignof(IoOp) > kTagMask);
 
-// File operations that go to the kernel together, a turn's at most: a disk that gets many at once
-// answers them at once, and idles meanwhile.
+// File operations that go to the kernel with one call. A disk that gets many at once answers them
+// at once, and idles meanwhile.
 constexpr unsigned kSubmitTogether = 2;
 
 /// The kernel may be interrupted, short of memory, or want completions taken first: all of these

@@ -1,9 +1,10 @@
 // IoQueue over io_uring.
 //
 // An idle poll() makes no system call: completions are seen in the ring that the kernel shares with
-// us, and the kernel flags there when it has more to deliver (IORING_SETUP_TASKRUN_FLAG). One call
-// hands over all that was submitted since the last poll(). A bounded number of file operations is
-// in the kernel, each with a worker thread to itself if it needs one; IoShares has the rest.
+// us, and the kernel flags there when it has more to deliver (IORING_SETUP_TASKRUN_FLAG). File
+// operations submitted since the last poll() are handed over two by two, with a call each. A
+// bounded number of them is in the kernel, each with a worker thread to itself if it needs one;
+// IoShares has the rest.
 //
 // Thread: the reactor's, wake() apart. It may be another one between two calls; what the former one
 // has asked for it hears of by its own system calls, until it ends.
