@@ -18,8 +18,9 @@
 namespace braid::bench {
 namespace {
 
-constexpr uint32_t kReplyMagic = 0x67446698;
 constexpr uint16_t kCommandRead = 0, kCommandWrite = 1, kCommandDisconnect = 2;
+constexpr uint32_t kOptionGo = 7, kOptionStructuredReply = 8;
+constexpr uint32_t kOptionDone = 1, kOptionInfo = 3, kOptionUnsupported = (1U << 31) + 1;
 // As many answers go together as Braid's server sends: with more fio's engine idles for a while.
 constexpr size_t kAnswersTogether = 4;
 // After a longer write only a header is received: its data goes from the socket to the store.
@@ -35,21 +36,82 @@ struct __attribute__((packed)) NbdAsk {
   uint32_t length;
 };
 struct __attribute__((packed)) NbdReply {
-  uint32_t magic = htobe32(kReplyMagic);
+  uint32_t magic = htobe32(0x67446698);
   uint32_t error = 0;
   uint64_t cookie = 0;
 };
-struct __attribute__((packed)) Greeting {
-  std::array<char, 8> magic = {'N', 'B', 'D', 'M', 'A', 'G', 'I', 'C'};
-  uint64_t old_style = htobe64(0x00420281861253);
-  uint64_t size_bytes = 0;
-  uint32_t flags = htobe32(1 | 4);  // there are flags, and flushes
-  std::array<char, 124> zeroes = {};
+// Of a read, before its data: one chunk, the last.
+struct __attribute__((packed)) NbdDataReply {
+  uint32_t magic = htobe32(0x668e33ef);
+  uint16_t flags = htobe16(1), type = htobe16(1);
+  uint64_t cookie = 0;
+  uint32_t length = 0;  // of the offset and the data
+  uint64_t offset = 0;
 };
-static_assert(sizeof(NbdAsk) == 28 && sizeof(NbdReply) == 16 && sizeof(Greeting) == 152);
+struct __attribute__((packed)) NbdGreeting {
+  std::array<char, 16> magic = {'N', 'B', 'D', 'M', 'A', 'G', 'I', 'C',
+                                'I', 'H', 'A', 'V', 'E', 'O', 'P', 'T'};
+  uint16_t flags = htobe16(1 | 2);  // fixed newstyle, no zeroes
+};
+struct __attribute__((packed)) NbdOption {
+  uint64_t magic;
+  uint32_t number, length;
+};
+struct __attribute__((packed)) NbdOptionReply {
+  uint64_t magic = htobe64(0x3e889045565a9);
+  uint32_t number = 0;  // as it came
+  uint32_t type = 0, length = 0;
+};
+struct __attribute__((packed)) NbdExportInfo {
+  NbdOptionReply reply;
+  uint16_t kind = 0;  // size and flags
+  uint64_t size_bytes = 0;
+  uint16_t flags = htobe16(1 | 4);  // there are flags, and flushes
+};
+static_assert(sizeof(NbdAsk) == 28 && sizeof(NbdReply) == 16 && sizeof(NbdDataReply) == 28);
+static_assert(sizeof(NbdGreeting) == 18 && sizeof(NbdOption) == 16 && sizeof(NbdExportInfo) == 32);
 
 [[noreturn]] void give_up(const char* call) {
   throw std::runtime_error(base::sys_error(errno, call).message());
+}
+
+template <typename T>
+bool receive_all(int socket, T& into) {
+  return recv(socket, &into, sizeof into, MSG_WAITALL) == ssize_t{sizeof into};
+}
+template <typename T>
+bool send_all(int socket, const T& what) {
+  return send(socket, &what, sizeof what, MSG_NOSIGNAL) == ssize_t{sizeof what};
+}
+
+/// As much of fixed newstyle as a client needs that asks for structured replies, as fio's does: its
+/// reads take two calls more than with simple ones, and the peer and Braid give it those, too.
+bool shake_hands(int client, uint64_t size_bytes) {
+  uint32_t client_flags = 0;
+  if (!send_all(client, NbdGreeting{}) || !receive_all(client, client_flags)) return false;
+  bool structured = false;
+  for (;;) {
+    NbdOption option;
+    if (!receive_all(client, option)) return false;
+    std::array<std::byte, 4096> data;
+    const uint32_t length = be32toh(option.length);
+    if (length > data.size()) return false;
+    if (length > 0 && recv(client, data.data(), length, MSG_WAITALL) != ssize_t{length})
+      return false;
+    NbdOptionReply reply{.number = option.number};
+    const uint32_t number = be32toh(option.number);
+    if (number == kOptionGo && structured) {
+      NbdExportInfo info{.reply = reply, .size_bytes = htobe64(size_bytes)};
+      info.reply.type = htobe32(kOptionInfo);
+      info.reply.length = htobe32(sizeof info - sizeof reply);
+      reply.type = htobe32(kOptionDone);
+      return send_all(client, info) && send_all(client, reply);
+    }
+    structured |= number == kOptionStructuredReply;
+    const bool taken = number == kOptionStructuredReply;
+    reply.type = htobe32(taken ? kOptionDone : kOptionUnsupported);
+    if (!send_all(client, reply)) return false;
+  }
 }
 
 /// Requests of one connection, and their answers.
@@ -94,12 +156,23 @@ class Transmission {
     if (command == kCommandDisconnect) return false;
     long_ = command == kCommandWrite && length > kLongBytes;
     if (command == kCommandWrite && !take_payload(place, length, at)) return false;
-    NbdReply& reply = replies_[answers_++];
-    reply.cookie = request.cookie;
-    add_piece(&reply, sizeof reply);
-    if (command == kCommandRead) add_piece(place, length);
-    if (answers_ == kAnswersTogether) send_answers();
+    if (command == kCommandRead) {
+      add_data(request, place, length);
+    } else {
+      NbdReply& reply = replies_[answers_];
+      reply.cookie = request.cookie;
+      add_piece(&reply, sizeof reply);
+    }
+    if (++answers_ == kAnswersTogether) send_answers();
     return true;
+  }
+  void add_data(const NbdAsk& request, std::byte* place, uint32_t length) {
+    NbdDataReply& reply = data_replies_[answers_];
+    reply.cookie = request.cookie;
+    reply.offset = request.offset;
+    reply.length = htobe32(length + sizeof reply.offset);
+    add_piece(&reply, sizeof reply);
+    add_piece(place, length);
   }
   bool take_payload(std::byte* place, size_t length, size_t& at) {
     const size_t here = std::min(length, have_ - at);
@@ -141,6 +214,7 @@ class Transmission {
   size_t have_ = 0;
   bool long_ = false;
   std::array<NbdReply, kAnswersTogether> replies_;
+  std::array<NbdDataReply, kAnswersTogether> data_replies_;
   size_t answers_ = 0;
   std::array<iovec, 2 * kAnswersTogether> pieces_;  // as far as pieces_count_
   size_t pieces_count_ = 0;
@@ -166,10 +240,7 @@ void serve_each(int listener, std::span<std::byte> store) {
     // As root whatever the host's limit is.
     if (setsockopt(client, SOL_SOCKET, SO_SNDBUFFORCE, &kSendBufferBytes, sizeof(int)) != 0)
       setsockopt(client, SOL_SOCKET, SO_SNDBUF, &kSendBufferBytes, sizeof(int));
-    Greeting greeting;
-    greeting.size_bytes = htobe64(store.size());
-    if (send(client, &greeting, sizeof greeting, MSG_NOSIGNAL) == sizeof greeting)
-      Transmission(client, store).run();
+    if (shake_hands(client, store.size())) Transmission(client, store).run();
     close(client);
   }
 }
