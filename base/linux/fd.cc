@@ -1,12 +1,19 @@
 #include "base/linux/fd.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 
 namespace braid::base {
+namespace {
+
+constexpr rlim_t kDescriptorRoomMax = 16384;
+
+}  // namespace
 
 Fd::~Fd() {
   if (fd_ >= 0) ::close(fd_);
@@ -21,6 +28,15 @@ Result<std::unique_ptr<Handle>> Fd::duplicate() const {
 Fd open_anew(const Handle& of, int flags) {
   const std::string link = fmt::format("/proc/self/fd/{}", of.fd());
   return Fd(retry_interrupted([&] { return ::open(link.c_str(), flags | O_CLOEXEC); }));
+}
+
+void make_room_for_descriptors() {
+  rlimit limit;
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  const auto room = static_cast<int>(std::min<rlim_t>(limit.rlim_cur, kDescriptorRoomMax));
+  const Fd any(::open("/", O_PATH | O_CLOEXEC));
+  if (!any.valid() || room == 0) return;
+  const Fd last(::fcntl(any.fd(), F_DUPFD_CLOEXEC, room - 1));  // no room: as it was
 }
 
 std::string read_small_file(const std::string& path) {

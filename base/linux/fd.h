@@ -39,6 +39,12 @@ auto retry_interrupted(Call call) {
 /// What is open there, as an open file of its own; not valid (errno) if it cannot be had.
 Fd open_anew(const Handle& of, int flags);
 
+/// Makes the process's table of descriptors as long as it may get, but for what is above 16384 (128
+/// KiB of the kernel). It doubles when it is full, and of a process with several threads whoever
+/// opens something then waits for all processors, 10 to 20 ms. Once made it stays, but in a forked
+/// process.
+void make_room_for_descriptors();
+
 /// The content of a small file of /proc or /sys without the final newline; empty if it cannot be
 /// read.
 std::string read_small_file(const std::string& path);

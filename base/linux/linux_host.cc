@@ -16,6 +16,7 @@
 
 #include "base/linux/event.h"
 #include "base/linux/executor.h"
+#include "base/linux/fd.h"
 #include "base/linux/file.h"
 #include "base/linux/link_news.h"
 #include "base/linux/local_address.h"
@@ -59,9 +60,9 @@ std::shared_ptr<LogSink> without_waiting(std::shared_ptr<LogSink> sink) {
 class LinuxHost : public Host {
  public:
   explicit LinuxHost(const LinuxHostOptions& options)
-      : logger_(without_waiting(options.log_sink), options.log_name, options.log_level),
-        heavy_fence_(!options.sleeps_at_once &&
+      : heavy_fence_(!options.sleeps_at_once &&
                      membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED)),
+        logger_(without_waiting(options.log_sink), options.log_name, options.log_level),
         executor_(options.workers_max, logger_) {
     if (!heavy_fence_ && !options.sleeps_at_once) {
       logger_.warning(
@@ -183,8 +184,8 @@ class LinuxHost : public Host {
   Result<std::unique_ptr<LinkNews>> watch_links() override { return watch_linux_links(); }
 
  private:
+  const bool heavy_fence_;  // first: with a thread, as the log's, its registration takes 10 to 20 ms
   Logger logger_;
-  const bool heavy_fence_;
   // The fence is the processor's; the exchange beside it is what the thread sanitizer understands.
   std::atomic<int> full_fence_{0};
   SegmentTable segments_;
@@ -199,6 +200,7 @@ Result<std::unique_ptr<Host>> create_linux_host(const LinuxHostOptions& options)
   if (boot_id().empty())
     return make_error(Errc::kNotSupported,
                       "cannot read /proc/sys/kernel/random/boot_id: is /proc mounted?");
+  make_room_for_descriptors();
   std::unique_ptr<Host> host = std::make_unique<LinuxHost>(options);
   // Shows at once what would else fail at the first reactor.
   BRAID_TRY(auto queue, host->create_io_queue());

@@ -3,10 +3,14 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <latch>
 #include <set>
 #include <thread>
@@ -43,6 +47,18 @@ TEST_F(LinuxHostTest, WhoSleepsAtOnceHasNoHeavyFenceForItsPeersToRelyOn) {
   const auto host = std::move(create_linux_host(options)).value();
   EXPECT_FALSE(host->has_heavy_fence());
   host->heavy_fence();  // still a fence
+}
+
+/// A table that grows makes who opens something wait (make_room_for_descriptors).
+TEST_F(LinuxHostTest, TheTableOfDescriptorsHasRoomForAllThatTheProcessMayOpen) {
+  rlimit limit;
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  std::ifstream status("/proc/self/status");
+  uint64_t room = 0;
+  for (std::string line; std::getline(status, line);) {
+    if (std::sscanf(line.c_str(), "FDSize: %lu", &room) == 1) break;
+  }
+  EXPECT_GE(room, std::min<uint64_t>(limit.rlim_cur, 16384));
 }
 
 TEST_F(LinuxHostTest, WorkersRunBlockingWorkSideBySide) {
