@@ -15,7 +15,8 @@ constexpr int kMessagesPerTurnMax = 256;
 constexpr uint64_t kInFlightBudgetFactor = 4;
 constexpr uint64_t kBudgetMaxNs = kNever / kInFlightBudgetFactor;  // so that it is still a number
 // A fence interrupts all processors: those that are asked for meanwhile are one.
-constexpr uint64_t kFenceEveryNs = 500 * kMicrosecond;
+constexpr uint64_t kFenceEveryNs = 2 * kMillisecond;
+constexpr unsigned kTurnsASeldomPoll = 16;
 
 }  // namespace
 
@@ -178,12 +179,20 @@ bool Reactor::run_ready() {
 }
 
 bool Reactor::poll_pollers() {
-  // Each goes to the back before it is polled, so that it may unlink itself and any other.
+  bool did = poll_each(pollers_);
+  if (seldom_.empty()) return did;
+  if (++turns_ < kTurnsASeldomPoll && fences_ == seldom_fence_) return did;
+  turns_ = 0;
+  seldom_fence_ = fences_;
+  return poll_each(seldom_) || did;
+}
+
+/// Each goes to the back before it is polled, so that it may unlink itself and any other.
+bool Reactor::poll_each(IntrusiveList<Poller>& pollers) {
   bool did = false;
-  pollers_.push_back(round_end_);
-  for (Poller* poller = pollers_.pop_front(); poller != &round_end_;
-       poller = pollers_.pop_front()) {
-    pollers_.push_back(*poller);
+  pollers.push_back(round_end_);
+  for (Poller* poller = pollers.pop_front(); poller != &round_end_; poller = pollers.pop_front()) {
+    pollers.push_back(*poller);
     did |= poller->poll();
   }
   return did;
@@ -197,6 +206,7 @@ void Reactor::fence() {
 }
 
 bool Reactor::arm_pollers() {
+  while (Poller* const each = seldom_.pop_front()) pollers_.push_back(*each);
   for (Poller* each = pollers_.front(); each != nullptr; each = pollers_.next(*each)) {
     each->begin_arm();
   }

@@ -85,6 +85,9 @@ class Reactor {
 
   void add(Poller& poller) { pollers_.push_back(poller); }
   void remove(Poller& poller) { poller.unlink(); }
+  /// Polled in each sixteenth turn only, and in the turn behind each fence, until it is added again
+  /// or the reactor is about to sleep: for who has only to wait for a fence that it has asked for.
+  void poll_seldom(Poller& poller) { seldom_.push_back(poller); }
 
   /// At the end of the present turn; outside of one at the end of the next, which comes soon, or
   /// with end_turn(). Once, however often it is asked for. Unlinking it takes it back.
@@ -94,8 +97,8 @@ class Reactor {
     if (!in_turn_ && !end_follows_) io_->wake();
   }
 
-  /// A heavy_fence() of the host soon, one for all that ask: before a sleep, or after a turn, in
-  /// some of a millisecond. Returns what fences() is then.
+  /// A heavy_fence() of the host soon, one for all that ask: before a sleep, or after a turn, in 2
+  /// ms. Returns what fences() is then.
   uint64_t ask_fence() {
     fence_asked_ = true;
     return fences_ + 1;
@@ -192,6 +195,7 @@ class Reactor {
   bool run_timers();
   bool run_ready();
   bool poll_pollers();
+  bool poll_each(IntrusiveList<Poller>& pollers);
   bool arm_pollers();
   void step();
 
@@ -211,6 +215,9 @@ class Reactor {
   bool may_have_slept_ = true;
 
   IntrusiveList<Poller> pollers_;
+  IntrusiveList<Poller> seldom_;  // poll_seldom()
+  uint64_t seldom_fence_ = 0;     // fences() when those were polled last
+  unsigned turns_ = 0;            // since then
   RoundEnd round_end_;
   IntrusiveList<TurnEnd> turn_ends_;
   bool fence_asked_ = false;

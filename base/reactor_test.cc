@@ -286,7 +286,7 @@ TEST_F(ReactorTest, ATurnEndsOnceForAllThatAskedForItAndBeforeSleep) {
 }
 
 TEST_F(ReactorTest, OneFenceDoesForAllThatAskAndComesBeforeSleep) {
-  advance(kMillisecond);
+  advance(2 * kMillisecond);
   uint64_t promised = 0;
   const auto ask = [&] {
     reactor->post([&] { promised = reactor->ask_fence(); });
@@ -302,7 +302,7 @@ TEST_F(ReactorTest, OneFenceDoesForAllThatAskAndComesBeforeSleep) {
   }
   EXPECT_EQ(host.heavy_fences, 1) << "each interrupts all processors";
   EXPECT_LT(reactor->fences(), promised);
-  advance(kMillisecond);
+  advance(2 * kMillisecond);
   reactor->turn();
   EXPECT_EQ(host.heavy_fences, 2);
   EXPECT_EQ(reactor->fences(), promised);
@@ -330,6 +330,32 @@ TEST_F(ReactorTest, AllPollersAreArmedByOneFenceBeforeTheyLook) {
   reactor->add(second);
   EXPECT_TRUE(reactor->prepare_sleep());
   EXPECT_EQ(host.heavy_fences, 1);
+}
+
+TEST_F(ReactorTest, WhoWaitsForAFenceIsPolledSeldomAndBehindIt) {
+  FakePoller waits;
+  reactor->poll_seldom(waits);
+  for (int i = 0; i < 64; ++i) reactor->turn();
+  EXPECT_EQ(waits.polls, 4);
+  advance(2 * kMillisecond);
+  reactor->ask_fence();
+  reactor->turn();
+  reactor->turn();
+  EXPECT_EQ(waits.polls, 5) << "not in the turn behind the fence";
+  reactor->turn();
+  EXPECT_EQ(waits.polls, 5);
+  reactor->remove(waits);
+  reactor->add(waits);
+  for (int i = 0; i < 3; ++i) reactor->turn();
+  EXPECT_EQ(waits.polls, 8);
+}
+
+TEST_F(ReactorTest, WhoIsPolledSeldomIsArmedBeforeSleep) {
+  FakePoller waits;
+  reactor->poll_seldom(waits);
+  waits.may_sleep = false;
+  EXPECT_FALSE(reactor->prepare_sleep());
+  EXPECT_EQ(waits.arms, 1);
 }
 
 TEST_F(ReactorTest, PollersMayRemoveThemselvesAndOthersAndAddNewOnes) {

@@ -39,7 +39,7 @@ class ClientQueue;
 enum class Direction : uint8_t { kRead, kWrite };
 
 /// All that this version can do between Braid peers (docs/trs-wire.md).
-inline constexpr uint32_t kAllFeatures = 0x1ef;
+inline constexpr uint32_t kAllFeatures = 0x3ef;
 
 /// The devices by which sessions go, and memory that is registered with all of them. Sessions to
 /// several servers may share one, and so a buffer. It outlives them. Threads: add_device() the home

@@ -163,6 +163,7 @@ void Connection::give_buffers(uint32_t count) {
 void Connection::attach(std::unique_ptr<vhca::Connection> established, std::function<void()> lost) {
   established_ = std::move(established);
   holds_posts_ = qp_->holds_posts();
+  shares_fate_ = qp_->shares_fate();
   if (state_ == State::kSetup) state_ = State::kOpen;
   established_->on_disconnect(std::move(lost));
 }
@@ -325,8 +326,10 @@ bool Connection::falls_asleep() {
 }
 
 void Connection::wake() {
-  if (std::exchange(armed_, false)) cq_->disarm();
-  if (std::exchange(asleep_, false)) user_.woken(*this);
+  if (!std::exchange(armed_, false)) return;
+  asleep_ = false;
+  cq_->disarm();
+  user_.woken(*this);
 }
 
 void Connection::take_events(vhca::CompChannel& channel) {

@@ -48,7 +48,7 @@ class ConnectionUser {
   }
   /// The oldest WR of post_local() has been done. While draining too, as above.
   virtual void local_done(Connection& connection) { (void)connection; }
-  /// It does not sleep any more: poll it again.
+  /// It sleeps or dozes no more: poll it in each turn again.
   virtual void woken(Connection& connection) { (void)connection; }
   /// A completion failed, or the CQ was overrun. At most once; not after fence().
   virtual void failed(Connection& connection, base::Error why) = 0;
@@ -133,16 +133,15 @@ class Connection : private base::TurnEnd {
   /// the reactor's fence came, before that poll; it sleeps from now on.
   bool falls_asleep();
   bool asleep() const { return asleep_; }
-  /// Once a turn, before poll(). True: it is silent and waits for the reactor's fence, and is to be
-  /// polled in every sixteenth turn only, of which this is none.
-  bool skips_turn() {
-    return armed_ && reactor_.fences() < armed_from_ && ++turns_skipped_ % kTurnsAPoll != 0;
-  }
+  /// It is silent and falls asleep behind the reactor's next fence, unless something comes: until
+  /// then it may be polled seldom.
+  bool dozes() const { return armed_ && !asleep_ && reactor_.fences() < armed_from_; }
   /// Wakes those of a channel's connections that have an event: whoever watches the channel calls
   /// it, and again while CompChannel::more().
   static void take_events(vhca::CompChannel& channel);
 
   uint64_t arrived_bytes() const { return qp_->arrived_bytes(); }
+  bool shares_fate() const { return shares_fate_; }  // Qp::shares_fate()
   /// Once it is attached.
   void share_wire_budget(std::shared_ptr<vhca::WireBudget> budget) {
     qp_->share_wire_budget(std::move(budget));
@@ -181,13 +180,12 @@ class Connection : private base::TurnEnd {
   State state_ = State::kSetup;
   bool failed_ = false;
   bool holds_posts_ = false;  // they go at the end of the turn
+  bool shares_fate_ = false;
   unsigned markers_due_ = 0;
   // Nothing was polled or posted since arm(). Where a CQ cannot be disarmed, what comes first after
   // a post gives an event, which is one too many.
   bool armed_ = false;
   uint64_t armed_from_ = 0;  // Reactor::fences()
-  static constexpr unsigned kTurnsAPoll = 16;
-  unsigned turns_skipped_ = 0;
   bool asleep_ = false;
   uint64_t active_ns_ = 0;     // when something but a heartbeat was received or posted last
   unsigned received_now_ = 0;  // of those, in the present poll

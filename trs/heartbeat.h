@@ -1,6 +1,8 @@
 // Heartbeat: is the peer's thread behind a connection alive? The judgement (Heartbeat, pure) and
 // what drives it (HeartbeatDriver, a timer on the connection's reactor). Both sides run one for
-// each connection, towards a kernel peer one for connection 0 only (docs/trs.md).
+// each connection, towards a kernel peer one for connection 0 only; where one thread at each side
+// has all connections of a path, and they are lost together, connection 0's speaks for those that
+// are idle (docs/trs.md).
 //
 // Anything received from the peer is a sign of life, so a busy connection sends no heartbeats. A
 // check in which nothing new had come is a miss; the first miss asks (HB_MSG) and each further one
@@ -19,6 +21,14 @@
 
 namespace braid::trs {
 
+/// Of whose signs of life by one connection the judge makes up his mind, and when.
+enum class Watching : uint8_t {
+  kAlways,     // of this connection's
+  kWhileBusy,  // of this connection's, while something is under way by it; else another's speak for
+               // it, if a device loses them together
+  kWholePath,  // of those by any connection of the path
+};
+
 class Heartbeat {
  public:
   enum class Verdict : uint8_t { kAlive, kAsk, kSilent };
@@ -35,6 +45,11 @@ class Heartbeat {
   /// One check. `lateness_ns` is how late this reactor itself was: if it was, the peer's answer may
   /// lie unseen, and the check is void.
   Verdict check(uint64_t now_ns, const Signs& signs, uint64_t lateness_ns);
+  /// In place of a check: the next one begins anew.
+  void rest(uint64_t now_ns) {
+    last_check_ns_ = now_ns;
+    missed_ = 0;
+  }
   unsigned missed() const { return missed_; }
 
  private:
@@ -50,6 +65,9 @@ class HeartbeatOwner {
   virtual ~HeartbeatOwner() = default;
   /// Takes what has arrived, and counts.
   virtual Heartbeat::Signs listen() = 0;
+  /// Nothing is under way, and another connection's heartbeat shows of this one, too, that it is
+  /// alive: there is nothing to check.
+  virtual bool heartbeat_rests() const = 0;
   virtual void send_heartbeat() = 0;
   virtual void peer_silent(uint64_t silent_ns) = 0;
 };

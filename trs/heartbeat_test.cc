@@ -50,6 +50,18 @@ TEST_F(HeartbeatTest, AnswerClearsWhatWasMissed) {
   EXPECT_EQ(next(1), Verdict::kAsk);
 }
 
+TEST_F(HeartbeatTest, RestForgetsWhatWasMissedAndTheBoundIsTheSameAfterIt) {
+  EXPECT_EQ(next(0), Verdict::kAsk);
+  EXPECT_EQ(next(0), Verdict::kAlive);
+  for (int i = 0; i < 10; ++i) heartbeat_.rest(now_ns_ += kOptions.interval_ns);
+  const uint64_t rested_ns = now_ns_;
+  EXPECT_EQ(next(1), Verdict::kAlive);  // it came while there was nothing to check
+  EXPECT_EQ(next(1), Verdict::kAsk);
+  EXPECT_EQ(next(1), Verdict::kAlive);
+  EXPECT_EQ(next(1), Verdict::kSilent);
+  EXPECT_LE(now_ns_ - rested_ns, kOptions.interval_ns * (kOptions.missed_max + 1));
+}
+
 TEST_F(HeartbeatTest, WhoHearsMuchAndSaysNothingTellsThatItLives) {
   for (uint64_t received = 1; received < 20; ++received)
     EXPECT_EQ(next_quiet(received), received % 2 == 1 ? Verdict::kAsk : Verdict::kAlive);

@@ -164,5 +164,59 @@ TEST_P(Liveness, HungReactorDoesNotUseUpTheServersSessions) {
 INSTANTIATE_TEST_SUITE_P(Reactors, Liveness, ::testing::Values(1u, 2u, 3u),
                          [](const auto& param) { return std::to_string(param.param); });
 
+/// Whether connection 0's heartbeat speaks for an idle connection 1.
+struct Speaker {
+  const char* name;
+  size_t reactors;
+  bool tcp;
+  uint32_t features;
+  bool speaks;
+};
+
+class IdleConnection : public SessionRig, public ::testing::WithParamInterface<Speaker> {
+ protected:
+  IdleConnection() : SessionRig(GetParam().reactors) {}
+  void SetUp() override {
+    process_size.tcp = GetParam().tcp;
+    connect([](ClientOptions& options) { options.features = GetParam().features; });
+    world.run_for(kSecond);
+  }
+  uint64_t heard(size_t cid) const {
+    return client->session->paths()[0].connections[cid].messages_received;
+  }
+};
+
+TEST_P(IdleConnection, HasHeartbeatsUnlessAnotherSpeaksForIt) {
+  const uint64_t by_admin = heard(0), by_data = heard(1);
+  world.run_for(3 * kSecond);
+  EXPECT_GE(heard(0) - by_admin, 9u);
+  if (GetParam().speaks)
+    EXPECT_EQ(heard(1), by_data);
+  else
+    EXPECT_GE(heard(1) - by_data, 9u);
+}
+
+TEST_P(IdleConnection, HasHeartbeatsWhileARequestIsUnderWay) {
+  store.hold = true;
+  const auto io = client->make_io(Direction::kRead, 0, 4096);
+  client->submit(*io);
+  const uint64_t by_data = heard(1);
+  world.run_for(3 * kSecond);
+  EXPECT_GE(heard(1) - by_data, 9u);
+  EXPECT_FALSE(io->done);
+  server->release();
+  server->home().wake();
+  ASSERT_TRUE(until([&] { return io->done; }));
+  EXPECT_EQ(io->status, Errc::kOk);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Peers, IdleConnection,
+    ::testing::Values(Speaker{"OneThread", 1, false, kAllFeatures, true},
+                      Speaker{"TwoThreads", 2, false, kAllFeatures, false},
+                      Speaker{"Tcp", 1, true, kAllFeatures, false},
+                      Speaker{"Older", 1, false, kAllFeatures & ~wire::kFeatureOneThread, false}),
+    [](const auto& each) { return std::string(each.param.name); });
+
 }  // namespace
 }  // namespace braid::trs::testing

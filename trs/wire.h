@@ -53,12 +53,20 @@ inline constexpr uint32_t kFeatureNotices = 1u << 7;
 /// session, it says so by the epoch of the next, which follows the former one (follows_epoch), and
 /// knows requests by their former numbers. Needs kFeatureSequenced.
 inline constexpr uint32_t kFeatureKeptAnswers = 1u << 8;
+/// One thread of this side has all connections of a path: a heartbeat by connection 0 speaks for
+/// those by which nothing is under way, if they are lost only together (vhca::Qp::shares_fate).
+/// Shown by who has one reactor. Needs no other.
+inline constexpr uint32_t kFeatureOneThread = 1u << 9;
 /// Shown by a client that has a key, and by a server that takes nobody without (authentication.md).
 /// Follows from having one: it is none of those that an older version lacks by choice.
 inline constexpr uint32_t kFeatureAuthentication = 1u << 4;
 static_assert(kAllFeatures == (kFeaturePinnedPermits | kFeatureAdminPermits | kFeatureSequenced |
                                kFeatureAnswerSlots | kFeatureLentPermits | kFeatureCountedKeys |
-                               kFeatureNotices | kFeatureKeptAnswers));
+                               kFeatureNotices | kFeatureKeptAnswers | kFeatureOneThread));
+/// What one with so many reactors shows of `wanted`.
+constexpr uint32_t shown_features(uint32_t wanted, size_t reactors) {
+  return reactors == 1 ? wanted : wanted & ~kFeatureOneThread;
+}
 /// Of `offered` by both: those that can be had without the others they need.
 uint32_t usable_features(uint32_t offered);
 

@@ -69,7 +69,7 @@ class Game {
 
   void play() {
     gives_up_ = numbers_.odd(4);
-    const uint32_t features = numbers_.odd(8) ? numbers_.below(512) : trs::kAllFeatures;
+    const uint32_t features = numbers_.odd(8) ? numbers_.below(1024) : trs::kAllFeatures;
     client_->open([&](trs::ClientOptions& options) {
       options.reconnect.attempt_timeout_ns = kSecond;
       options.reconnect.delay_max_ns = kSecond;

@@ -245,6 +245,7 @@ void Path::take_info(std::span<const std::byte> message) {
   map_->answer_slots = (shared & wire::kFeatureAnswerSlots) != 0;
   map_->notices = (shared & wire::kFeatureNotices) != 0;
   map_->keeps_answers = (shared & wire::kFeatureKeptAnswers) != 0;
+  map_->one_thread = (shared & wire::kFeatureOneThread) != 0;
   map_->lends = session_.permit_plan(granted_).lends;
   size_t regions = 0;
   auto epoch = wire::parse_info_rsp(message, chunk_bytes, map_->chunks, &regions);
@@ -261,10 +262,11 @@ void Path::take_info(std::span<const std::byte> message) {
 
 /// A kernel peer has one heartbeat, on connection 0, and warns of others.
 void Path::watch_peer() {
-  const bool braid_peer = map_->braid_peer;
+  if (!map_->braid_peer) return session_.queue_of(0).watch_peer(number_, Watching::kWholePath);
+  const auto others = map_->one_thread ? Watching::kWhileBusy : Watching::kAlways;
   const auto lanes = static_cast<uint16_t>(session_.queues());
   for (uint16_t cid = 0; cid < lanes; ++cid) {
-    if (braid_peer || cid == 0) session_.queue_of(cid).watch_peer(number_, !braid_peer);
+    session_.queue_of(cid).watch_peer(number_, cid == 0 ? Watching::kAlways : others);
   }
 }
 

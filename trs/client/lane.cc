@@ -35,17 +35,21 @@ void Lane::come_down() {
   queue_.lane_down(*this);
 }
 
-void Lane::watch_peer(bool whole_path) {
+void Lane::watch_peer(Watching watching) {
   if (!connection_ || fencing_ || !connection_->open()) return;
-  whole_path_ = whole_path;
+  watching_ = watching;
   heartbeat_.start();
 }
 
 /// A kernel peer asks by a connection that carries nothing else: what comes is answered there.
 Heartbeat::Signs Lane::listen() {
   connection_->poll();
-  if (whole_path_) return {path.received_count(), 0, path.received_count()};
+  if (watching_ == Watching::kWholePath) return {path.received_count(), 0, path.received_count()};
   return {statistics.received.get(), connection_->arrived_bytes(), connection_->posted()};
+}
+
+bool Lane::heartbeat_rests() const {
+  return watching_ == Watching::kWhileBusy && connection_->shares_fate() && in_flight.empty();
 }
 
 void Lane::send_heartbeat() {
@@ -105,7 +109,7 @@ void Lane::failed(Connection&, base::Error why) {
 }
 
 bool Lane::poll() {
-  if (!connection_ || connection_->asleep() || connection_->skips_turn()) return false;
+  if (!connection_ || connection_->asleep()) return false;
   const bool did = connection_->poll() > 0;
   if (fencing_ && connection_->drained()) {
     fenced();
@@ -117,6 +121,10 @@ bool Lane::poll() {
 
 bool Lane::rests() const {
   return !connection_ || connection_->asleep();
+}
+
+bool Lane::dozes() const {
+  return connection_ && connection_->dozes();
 }
 
 void Lane::arm() {

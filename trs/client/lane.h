@@ -37,6 +37,7 @@ struct PathMap {
   bool counted_keys = false;   // a chunk's key goes up by one with each answer
   bool notices = false;        // the server may send them
   bool keeps_answers = false;  // when the incarnation is over
+  bool one_thread = false;     // at both ends, of all connections of the path
   uint32_t epoch = 0;
   /// Incarnations by which the server knows the same numbers; counts those at whose beginning it
   /// did not.
@@ -69,7 +70,7 @@ class Lane final : private ConnectionUser, private HeartbeatOwner {
   /// Ends in Path::lane_connected.
   void connect(const wire::ConnReq& request, PermitPlan plan, uint64_t timeout_ns);
   void go_up(std::shared_ptr<const PathMap> map);
-  void watch_peer(bool whole_path);
+  void watch_peer(Watching watching);
   /// Ends in Path::lane_fenced, when nothing of the connection can land any more.
   void begin_fence();
   bool send_message(std::span<const std::byte> message);
@@ -78,6 +79,7 @@ class Lane final : private ConnectionUser, private HeartbeatOwner {
   bool poll();
   /// There is nothing to poll, until Queue::wake().
   bool rests() const;
+  bool dozes() const;  // Connection::dozes()
   void arm();
   std::string peer_text() const { return connection_ ? connection_->peer_text() : std::string(); }
 
@@ -123,6 +125,7 @@ class Lane final : private ConnectionUser, private HeartbeatOwner {
   void woken(Connection& connection) override;
   void failed(Connection& connection, base::Error why) override;
   Heartbeat::Signs listen() override;
+  bool heartbeat_rests() const override;
   void send_heartbeat() override;
   void peer_silent(uint64_t silent_ns) override;
 
@@ -133,7 +136,7 @@ class Lane final : private ConnectionUser, private HeartbeatOwner {
   bool fencing_ = false;
   bool up_ = false;  // requests may go on the wire
   bool poisoned_ = false;
-  bool whole_path_ = false;  // the heartbeat counts what comes by any connection of the path
+  Watching watching_ = Watching::kAlways;
   uint64_t latency_ns_ = 0;  // moving average; 0: nothing has been answered
   uint64_t unanswered_since_ns_ = 0;  // the first request since the last answer; 0: there is none
   HeartbeatDriver heartbeat_;

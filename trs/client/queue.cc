@@ -128,8 +128,8 @@ void Queue::lane_fenced(Lane& lane) {
   while (!held_.empty()) end_request(*held_.front(), Errc::kDisconnected);
 }
 
-void Queue::watch_peer(size_t path, bool whole_path) {
-  run_here([this, path, whole_path] { lanes_[path]->watch_peer(whole_path); });
+void Queue::watch_peer(size_t path, Watching watching) {
+  run_here([this, path, watching] { lanes_[path]->watch_peer(watching); });
 }
 
 void Queue::fence(size_t path) {
@@ -266,16 +266,31 @@ bool Queue::poll() {
     ask_if_short();
   }
   if (returned_ > 0) pay_debts();
-  if (!did && rests()) base::Poller::unlink();
+  if (did || has_work())
+    wake();
+  else
+    rest();
   return did;
 }
 
-/// However many sessions a reactor has, those that do nothing cost its turns nothing.
-bool Queue::rests() const {
+/// Beside what its lanes may find.
+bool Queue::has_work() const {
   const bool waits = !up_.empty() && !held_.empty();
-  if (waits || !ending_.empty() || !waiters_.empty() || returned_ > 0) return false;
-  return std::all_of(lanes_.begin(), lanes_.end(),
-                     [](const auto& lane) { return !lane || lane->rests(); });
+  return waits || !ending_.empty() || !waiters_.empty() || returned_ > 0;
+}
+
+/// However many sessions a reactor has, those that do nothing cost its turns nothing.
+void Queue::rest() {
+  bool dozes = false;
+  for (const auto& lane : lanes_) {
+    if (!lane || lane->rests()) continue;
+    if (!lane->dozes()) return wake();
+    dozes = true;
+  }
+  if (dozes && polled_seldom_) return;
+  base::Poller::unlink();
+  polled_seldom_ = dozes;
+  if (dozes) reactor_.poll_seldom(*this);
 }
 
 void Queue::begin_arm() {

@@ -57,9 +57,8 @@ class Queue final : public ClientQueue, private base::Poller {
   void connect(size_t path, const wire::ConnReq& request, PermitPlan plan, uint64_t timeout_ns);
   /// Requests may go on the wire of the path.
   void resume(size_t path, std::shared_ptr<const PathMap> map);
-  /// Judges the peer's signs of life from now on, until the connection is fenced: those by this
-  /// connection, or for a peer with one heartbeat per path those by any.
-  void watch_peer(size_t path, bool whole_path);
+  /// Judges the peer's signs of life from now on, until the connection is fenced.
+  void watch_peer(size_t path, Watching watching);
   /// Takes the connection down and drains it; an attempt to connect ends with kCanceled. Ends in
   /// Path::lane_fenced.
   void fence(size_t path);
@@ -92,7 +91,10 @@ class Queue final : public ClientQueue, private base::Poller {
   uint32_t in_flight_max() const { return in_flight_max_; }
   /// There may be something to do in poll() again.
   void wake() {
-    if (watched_ && !base::Poller::linked()) reactor_.add(*this);
+    if (!watched_ || (base::Poller::linked() && !polled_seldom_)) return;
+    base::Poller::unlink();
+    polled_seldom_ = false;
+    reactor_.add(*this);
   }
   void lane_down(Lane& lane);
   void lane_fenced(Lane& lane);
@@ -166,7 +168,8 @@ class Queue final : public ClientQueue, private base::Poller {
 
   void give_back(uint32_t index) override;
   bool poll() override;
-  bool rests() const;
+  bool has_work() const;
+  void rest();
   void begin_arm() override;
   bool arm() override;
 
@@ -187,6 +190,7 @@ class Queue final : public ClientQueue, private base::Poller {
   bool was_up_ = false;   // ever
   bool stopped_ = false;  // for good
   bool watched_ = false;  // polled by the reactor, unless it rests
+  bool polled_seldom_ = false;
   base::Errc refuse_ = base::Errc::kOk;
 
   std::optional<PermitPool> permits_;

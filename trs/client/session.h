@@ -62,7 +62,8 @@ class Session final : public ClientSession {
   const wire::Uuid& uuid() const { return paths_uuid_; }
   /// What is offered.
   uint32_t features() const {
-    return options_.features | (options_.key ? wire::kFeatureAuthentication : 0);
+    return wire::shown_features(options_.features, options_.reactors.size()) |
+           (options_.key ? wire::kFeatureAuthentication : 0);
   }
   /// What both ends prove to have; null: nothing is proved.
   const KeyPtr& key() const { return options_.key; }

@@ -73,7 +73,7 @@ void Path::join(const wire::ConnReq& asked, std::unique_ptr<vhca::ConnectRequest
   answer.max_hdr_size = server.chunk_bytes() - options.max_io_bytes;
   if (session_.braid_peer()) {
     answer.braid_magic = wire::kBraidMagic;
-    answer.braid_features = options.features | (proves ? wire::kFeatureAuthentication : 0);
+    answer.braid_features = server.features() | (proves ? wire::kFeatureAuthentication : 0);
   }
   if (handshake_) {
     answer.braid_proof = handshake_->secret().joined(asked, answer);
@@ -234,9 +234,12 @@ void Path::answer_info() {
     return;
   }
   // A kernel peer has one heartbeat, on connection 0, and warns of others.
-  const bool braid_peer = session_.braid_peer();
-  for (auto& queue : queues_) {
-    if (braid_peer || queue->cid() == 0) queue->watch_peer(!braid_peer);
+  if (session_.braid_peer()) {
+    const auto others =
+        session_.has(wire::kFeatureOneThread) ? Watching::kWhileBusy : Watching::kAlways;
+    for (auto& queue : queues_) queue->watch_peer(queue->cid() == 0 ? Watching::kAlways : others);
+  } else {
+    queues_[0]->watch_peer(Watching::kWholePath);
   }
   session_.path_connected(*this);
 }

@@ -139,10 +139,10 @@ bool Queue::room_for_answer() const {
   return room(kAnswerSends + kSendsBesideAnswers);
 }
 
-void Queue::watch_peer(bool whole_path) {
-  run_here([this, whole_path] {
+void Queue::watch_peer(Watching watching) {
+  run_here([this, watching] {
     if (closing_ || !connection_ || !connection_->open()) return;
-    whole_path_ = whole_path;
+    watching_ = watching;
     heartbeat_.start();
   });
 }
@@ -150,8 +150,13 @@ void Queue::watch_peer(bool whole_path) {
 /// A kernel peer asks by a connection that carries nothing else: what comes is answered there.
 Heartbeat::Signs Queue::listen() {
   connection_->poll();
-  if (whole_path_) return {path_.received_count(), 0, path_.received_count()};
+  if (watching_ == Watching::kWholePath) return {path_.received_count(), 0, path_.received_count()};
   return {received_count(), connection_->arrived_bytes(), connection_->posted()};
+}
+
+bool Queue::heartbeat_rests() const {
+  const bool under_way = !running_.empty() || !waiting_.empty() || !long_.empty();
+  return watching_ == Watching::kWhileBusy && connection_->shares_fate() && !under_way;
 }
 
 void Queue::send_heartbeat() {

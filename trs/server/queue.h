@@ -59,9 +59,8 @@ class Queue final : public base::ListNode, private ConnectionUser, private Heart
   void accept(std::unique_ptr<vhca::ConnectRequest> request, const wire::ConnRsp& answer);
   /// From here on requests are taken. Ends in Path::queue_opened.
   void open();
-  /// Judges the peer's signs of life from now on: those by this connection, or for a peer with one
-  /// heartbeat per path those by any.
-  void watch_peer(bool whole_path);
+  /// Judges the peer's signs of life from now on.
+  void watch_peer(Watching watching);
   /// Fences and drains; requests at the user lose their way back. Ends in Path::queue_quiet.
   void close();
   /// After close(): does not wait any more until nobody copies by the connection.
@@ -85,8 +84,7 @@ class Queue final : public base::ListNode, private ConnectionUser, private Heart
   void resume(Request& request);
   /// At most so many completions. How many there were.
   size_t poll(size_t most = SIZE_MAX);
-  /// Connection::skips_turn().
-  bool skips_turn() { return connection_ && !closing_ && connection_->skips_turn(); }
+  bool dozes() const { return connection_ && connection_->dozes(); }  // Connection::dozes()
   /// Connection::falls_asleep().
   bool falls_asleep() { return connection_ && connection_->falls_asleep(); }
   bool closing() const { return closing_; }
@@ -151,6 +149,7 @@ class Queue final : public base::ListNode, private ConnectionUser, private Heart
   void woken(Connection& connection) override;
   void failed(Connection& connection, base::Error why) override;
   Heartbeat::Signs listen() override;
+  bool heartbeat_rests() const override;
   void send_heartbeat() override;
   void peer_silent(uint64_t silent_ns) override;
 
@@ -167,7 +166,7 @@ class Queue final : public base::ListNode, private ConnectionUser, private Heart
   bool closing_ = false;  // nothing is sent any more
   bool quiet_ = false;
   bool given_up_ = false;    // to drain
-  bool whole_path_ = false;  // the heartbeat counts what comes by any connection
+  Watching watching_ = Watching::kAlways;
   bool notice_due_ = false;  // for want of a send slot
   HeartbeatDriver heartbeat_;
   // With windows (windows.cc):

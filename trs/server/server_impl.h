@@ -40,6 +40,8 @@ class ServerImpl final : public Server {
   // --- for sessions and queues
   vhca::Device& device(size_t endpoint) { return *endpoints_[endpoint]->device; }
   const ServerOptions& options() const { return options_; }
+  /// What is offered to Braid clients.
+  uint32_t features() const { return wire::shown_features(options_.features, workers_.size()); }
   uint32_t chunk_bytes() const { return chunk_bytes_; }
   ServerUser& user() { return user_; }
   base::Reactor& home() { return home_; }

@@ -35,7 +35,7 @@ Session::Session(ServerImpl& server, const wire::ConnReq& request, std::string p
       paths_uuid_(request.paths_uuid),
       cid_num_(request.cid_num),
       braid_peer_(request.braid_magic == wire::kBraidMagic),
-      features_(features_shared(request, server.options().features)),
+      features_(features_shared(request, server.features())),
       lends_(has(wire::kFeatureLentPermits) && cid_num_ > 2),
       spread_(server.next_spread()),
       epoch_(random_epoch(home_.host())),

@@ -150,6 +150,7 @@ bool Worker::poll() {
   if (std::exchange(several_, turns_.several()) != turns_.several()) bound_budgets();
   // What data goes at once is who comes first's: each is the first in its turn.
   if (TurnClient* const first = busy_.pop_front(); first != nullptr) busy_.push_back(*first);
+  dozers_due_ = are_dozers_due();
   size_t did = 0;
   // Others may join the list meanwhile, but only the present one leaves it.
   for (TurnClient* client = busy_.front(); client != nullptr;) {
@@ -167,8 +168,18 @@ bool Worker::poll() {
 
 size_t Worker::poll_its_part(TurnClient& client) {
   // Who is closing is soon drained, and asks for nothing any more.
-  const size_t did = poll_queues(client.closing, SIZE_MAX, [] { return SIZE_MAX; });
-  return did + poll_queues(client.awake, looks_max(), [&] { return turns_.left(*client.share); });
+  size_t did = poll_queues(client.closing, SIZE_MAX, [] { return SIZE_MAX; });
+  const auto left = [&] { return turns_.left(*client.share); };
+  if (dozers_due_) did += poll_queues(client.dozing, looks_max(), left);
+  return did + poll_queues(client.awake, looks_max(), left);
+}
+
+/// In each sixteenth turn, and in the turn behind each fence, as of a reactor's pollers.
+bool Worker::are_dozers_due() {
+  if (++dozed_turns_ < kTurnsAPollOfDozers && reactor_.fences() == dozers_fence_) return false;
+  dozed_turns_ = 0;
+  dozers_fence_ = reactor_.fences();
+  return true;
 }
 
 size_t Worker::looks_max() const {
@@ -202,10 +213,6 @@ size_t Worker::poll_queues(base::IntrusiveList<Queue>& queues, size_t looks, Lef
     queue->place.round = round;
     queue->base::ListNode::unlink();
     queues.push_back(*queue);
-    if (queue->skips_turn()) {
-      --looks;
-      continue;
-    }
     base::add_shared(polls_, 1);
     polled_ = queue;
     const size_t took = queue->poll(most);
@@ -225,9 +232,12 @@ size_t Worker::poll_queues(base::IntrusiveList<Queue>& queues, size_t looks, Lef
 /// What waking and falling asleep cost is on the client's account.
 void Worker::found_nothing(Queue& queue) {
   TurnClient& client = *queue.place.client;
-  if (client.share->wire.used_up() || !queue.falls_asleep()) return;
+  if (client.share->wire.used_up()) return;
+  const bool sleeps = queue.falls_asleep();
+  if (!sleeps && (!queue.dozes() || queue.closing())) return;
   queue.base::ListNode::unlink();
-  client.asleep.push_back(queue);
+  (sleeps ? client.asleep : client.dozing).push_back(queue);
+  if (!sleeps) return;
   if (!before_sleep_) turns_.took(*client.share, 1);
 }
 

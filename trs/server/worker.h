@@ -24,10 +24,13 @@ struct TurnClient : base::ListNode {
   size_t queues = 0;
   base::IntrusiveList<Queue> awake;    // who was polled goes to the end
   base::IntrusiveList<Queue> closing;  // as awake, whatever is left for the client
+  base::IntrusiveList<Queue> dozing;   // Queue::dozes(): polled in some turns only
   base::IntrusiveList<Queue> asleep;
   base::IntrusiveList<QueuePlace::WithData> with_data;  // that waits for its turn
   bool waits_for_budget = false;                        // TurnShare::wire has to be given more
-  bool all_asleep() const { return awake.empty() && closing.empty() && !waits_for_budget; }
+  bool all_asleep() const {
+    return awake.empty() && dozing.empty() && closing.empty() && !waits_for_budget;
+  }
   bool busy() const { return !all_asleep() || !with_data.empty(); }
 };
 
@@ -81,6 +84,7 @@ class Worker final : private base::Poller {
  private:
   /// How many connections of a client are polled in vain in one turn, while clients share it.
   static constexpr size_t kLooksMax = 16;
+  static constexpr unsigned kTurnsAPollOfDozers = 16;
 
   bool poll() override;
   void begin_arm() override;
@@ -98,6 +102,7 @@ class Worker final : private base::Poller {
   size_t poll_its_part(TurnClient& client);
   size_t looks_max() const;
   void found_nothing(Queue& queue);
+  bool are_dozers_due();
   size_t use_rest();
   Queue* next_with_part(TurnClient& client);
   size_t do_part();
@@ -113,6 +118,9 @@ class Worker final : private base::Poller {
   base::IntrusiveList<TurnClient> busy_;
   Turns turns_;
   uint64_t rounds_ = 0;        // of polls of a client's queues
+  uint64_t dozers_fence_ = 0;  // Reactor::fences() when those that doze were polled last
+  unsigned dozed_turns_ = 0;   // since then
+  bool dozers_due_ = false;    // in this turn
   uint64_t polls_ = 0;         // of queues; single_writer.h
   size_t with_data_ = 0;       // queues with data that waits
   Queue* polled_ = nullptr;    // in the midst of its poll(), unless that made it leave

@@ -278,6 +278,11 @@ bool SoftQp::holds_posts() const {
   return posts_with_poll_ && stream_link_ != nullptr;
 }
 
+bool SoftQp::shares_fate() const {
+  const std::lock_guard guard(lock_);
+  return link_ != nullptr && stream_link_ == nullptr;
+}
+
 void SoftQp::send_posted() {
   const std::lock_guard guard(lock_);
   if (stream_link_ != nullptr) stream_link_->flush(*this);

@@ -50,6 +50,7 @@ class SoftQp final : public Qp, public LinkEnd, private LockedEnd, public Stalle
   QpOptions options() const override;
   uint32_t number() const override { return number_; }
   bool holds_posts() const override;
+  bool shares_fate() const override;
   void send_posted() override;
   uint64_t arrived_bytes() const override;
   void share_wire_budget(std::shared_ptr<WireBudget> budget) override;
