@@ -31,6 +31,11 @@ struct LinuxHostOptions {
   bool sleeps_at_once = false;
 };
 
+/// As many descriptors as the administrator lets this process have. The usual soft limit of 1024 is
+/// for programs that use select(), which Braid does not; a connection over TCP takes two. Before
+/// the host is made, which makes room for them.
+void raise_descriptor_limit();
+
 /// Fails if the kernel lacks what Braid cannot do without: io_uring (5.11 or newer), openat2,
 /// memfd. The message says which, and what to change.
 Result<std::unique_ptr<Host>> create_linux_host(const LinuxHostOptions& options = {});

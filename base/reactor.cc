@@ -16,7 +16,6 @@ constexpr uint64_t kInFlightBudgetFactor = 4;
 constexpr uint64_t kBudgetMaxNs = kNever / kInFlightBudgetFactor;  // so that it is still a number
 // A fence interrupts all processors: those that are asked for meanwhile are one.
 constexpr uint64_t kFenceEveryNs = 2 * kMillisecond;
-constexpr unsigned kTurnsASeldomPoll = 16;
 
 }  // namespace
 
@@ -181,8 +180,8 @@ bool Reactor::run_ready() {
 bool Reactor::poll_pollers() {
   bool did = poll_each(pollers_);
   if (seldom_.empty()) return did;
-  if (++turns_ < kTurnsASeldomPoll && fences_ == seldom_fence_) return did;
-  turns_ = 0;
+  if (now_ns_ - seldom_ns_ < kSeldomNs && fences_ == seldom_fence_) return did;
+  seldom_ns_ = now_ns_;
   seldom_fence_ = fences_;
   return poll_each(seldom_) || did;
 }
@@ -206,16 +205,19 @@ void Reactor::fence() {
 }
 
 bool Reactor::arm_pollers() {
-  while (Poller* const each = seldom_.pop_front()) pollers_.push_back(*each);
-  for (Poller* each = pollers_.front(); each != nullptr; each = pollers_.next(*each)) {
-    each->begin_arm();
+  for (auto* const pollers : {&pollers_, &seldom_}) {
+    for (Poller* each = pollers->front(); each != nullptr; each = pollers->next(*each))
+      each->begin_arm();
   }
   fence();
+  return arm_each(pollers_) && arm_each(seldom_);
+}
+
+bool Reactor::arm_each(IntrusiveList<Poller>& pollers) {
   bool all = true;
-  pollers_.push_back(round_end_);
-  for (Poller* poller = pollers_.pop_front(); poller != &round_end_;
-       poller = pollers_.pop_front()) {
-    pollers_.push_back(*poller);
+  pollers.push_back(round_end_);
+  for (Poller* poller = pollers.pop_front(); poller != &round_end_; poller = pollers.pop_front()) {
+    pollers.push_back(*poller);
     if (all) all = poller->arm();
   }
   return all;

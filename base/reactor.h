@@ -85,9 +85,10 @@ class Reactor {
 
   void add(Poller& poller) { pollers_.push_back(poller); }
   void remove(Poller& poller) { poller.unlink(); }
-  /// Polled in each sixteenth turn only, and in the turn behind each fence, until it is added again
-  /// or the reactor is about to sleep: for who has only to wait for a fence that it has asked for.
+  /// Adds it as one that is polled each kSeldomNs only, and in the turn behind each fence: for who
+  /// has only to wait for a fence that it has asked for.
   void poll_seldom(Poller& poller) { seldom_.push_back(poller); }
+  static constexpr uint64_t kSeldomNs = 20 * kMicrosecond;
 
   /// At the end of the present turn; outside of one at the end of the next, which comes soon, or
   /// with end_turn(). Once, however often it is asked for. Unlinking it takes it back.
@@ -196,6 +197,7 @@ class Reactor {
   bool run_ready();
   bool poll_pollers();
   bool poll_each(IntrusiveList<Poller>& pollers);
+  bool arm_each(IntrusiveList<Poller>& pollers);
   bool arm_pollers();
   void step();
 
@@ -216,8 +218,8 @@ class Reactor {
 
   IntrusiveList<Poller> pollers_;
   IntrusiveList<Poller> seldom_;  // poll_seldom()
-  uint64_t seldom_fence_ = 0;     // fences() when those were polled last
-  unsigned turns_ = 0;            // since then
+  uint64_t seldom_ns_ = 0;        // when those were polled last
+  uint64_t seldom_fence_ = 0;     // fences() then
   RoundEnd round_end_;
   IntrusiveList<TurnEnd> turn_ends_;
   bool fence_asked_ = false;

@@ -334,15 +334,16 @@ TEST_F(ReactorTest, AllPollersAreArmedByOneFenceBeforeTheyLook) {
 
 TEST_F(ReactorTest, WhoWaitsForAFenceIsPolledSeldomAndBehindIt) {
   FakePoller waits;
-  reactor->poll_seldom(waits);
-  for (int i = 0; i < 64; ++i) reactor->turn();
-  EXPECT_EQ(waits.polls, 4);
-  advance(2 * kMillisecond);
+  advance(3 * kMillisecond);
   reactor->ask_fence();
   reactor->turn();
+  reactor->poll_seldom(waits);
   reactor->turn();
-  EXPECT_EQ(waits.polls, 5) << "not in the turn behind the fence";
-  reactor->turn();
+  EXPECT_EQ(waits.polls, 1) << "not in the turn behind the fence";
+  for (int i = 0; i < 40; ++i) {
+    advance(Reactor::kSeldomNs / 10);
+    reactor->turn();
+  }
   EXPECT_EQ(waits.polls, 5);
   reactor->remove(waits);
   reactor->add(waits);
@@ -356,6 +357,10 @@ TEST_F(ReactorTest, WhoIsPolledSeldomIsArmedBeforeSleep) {
   waits.may_sleep = false;
   EXPECT_FALSE(reactor->prepare_sleep());
   EXPECT_EQ(waits.arms, 1);
+  advance(Reactor::kSeldomNs);
+  reactor->turn();
+  reactor->turn();
+  EXPECT_EQ(waits.polls, 1) << "still seldom";
 }
 
 TEST_F(ReactorTest, PollersMayRemoveThemselvesAndOthersAndAddNewOnes) {

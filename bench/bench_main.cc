@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/linux_host.h"
 #include "bench/gate.h"
 #include "bench/suite.h"
 
@@ -127,5 +128,6 @@ int main(int argc, char** argv) {
       "30");
   CLI11_PARSE(app, argc, argv);
   if (file.empty()) file = default_file(suite);
+  base::raise_descriptor_limit();  // a thousand sessions take some eight thousand
   return run(suite, file, options, gate);
 }

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "trs/session_rig.h"
+#include "trs/watched_device.h"
 
 namespace braid::trs::testing {
 namespace {
@@ -196,16 +197,86 @@ TEST_P(IdleConnection, HasHeartbeatsUnlessAnotherSpeaksForIt) {
     EXPECT_GE(heard(1) - by_data, 9u);
 }
 
-TEST_P(IdleConnection, HasHeartbeatsWhileARequestIsUnderWay) {
+/// Of each side, while the other does not ask.
+class BusyConnection : public SessionRig, public ::testing::WithParamInterface<bool> {
+ protected:
+  void SetUp() override {
+    const bool client_asks = GetParam();
+    const auto asks = [](bool so, HeartbeatOptions& options) {
+      if (!so) options.interval_ns = 1000 * kSecond;
+    };
+    adjust_server = [=](ServerOptions& options) { asks(!client_asks, options.heartbeat); };
+    connect([=](ClientOptions& options) { asks(client_asks, options.heartbeat); });
+    world.run_for(kSecond);
+  }
+  uint64_t heard() const {
+    return client->session->paths()[0].connections[1].messages_received;
+  }
+};
+
+TEST_P(BusyConnection, HasHeartbeatsOfItsOwnWhileARequestIsUnderWay) {
   store.hold = true;
   const auto io = client->make_io(Direction::kRead, 0, 4096);
-  client->submit(*io);
-  const uint64_t by_data = heard(1);
+  const uint64_t before = heard();
   world.run_for(3 * kSecond);
-  EXPECT_GE(heard(1) - by_data, 9u);
+  EXPECT_EQ(heard(), before);
+  client->submit(*io);
+  world.run_for(3 * kSecond);
+  EXPECT_GE(heard() - before, 9u);
   EXPECT_FALSE(io->done);
   server->release();
   server->home().wake();
+  ASSERT_TRUE(until([&] { return io->done; }));
+  EXPECT_EQ(io->status, Errc::kOk);
+}
+
+INSTANTIATE_TEST_SUITE_P(Sides, BusyConnection, ::testing::Bool(), [](const auto& each) {
+  return std::string(each.param ? "ClientAsks" : "ServerAsks");
+});
+
+/// Loses what is posted to all queue pairs but the first, when told to.
+class MuteDevice : public WatchedDevice {
+ public:
+  MuteDevice(const bool& mute, std::unique_ptr<vhca::Device> behind)
+      : WatchedDevice(std::move(behind)), mute_(mute) {}
+
+ private:
+  void posts(WatchedPd&, vhca::Qp& qp, const vhca::SendWr&) override {
+    if (first_ == nullptr) first_ = &qp;
+  }
+  bool loses(const vhca::Qp& qp) override { return mute_ && &qp != first_; }
+  const bool& mute_;
+  const vhca::Qp* first_ = nullptr;
+};
+
+class MuteConnection : public SessionRig {
+ protected:
+  void SetUp() override {
+    process_size.wrap_context = &mute;
+    process_size.wrap = [](void* context, const std::string& ip, ProcessSize::Device device) {
+      if (ip != kServerIp) return device;
+      return ProcessSize::Device(
+          std::make_unique<MuteDevice>(*static_cast<bool*>(context), std::move(device)));
+    };
+    connect();
+    world.run_for(kSecond);
+  }
+  bool mute = false;
+};
+
+/// Connection 0 lives, and speaks for idle ones only.
+TEST_F(MuteConnection, IsNoticedWithinASecondOfARequest) {
+  mute = true;
+  world.run_for(3 * kSecond);
+  ASSERT_EQ(client->disconnected_calls, 0u) << "nobody asks it anything";
+  const auto io = client->make_io(Direction::kRead, 0, 4096);
+  const uint64_t submitted_at_ns = world.now_ns();
+  client->submit(*io);
+  ASSERT_TRUE(until([&] { return client->disconnected_calls == 1; }, 2 * kSecond));
+  EXPECT_LT(client->disconnected_at_ns - submitted_at_ns, kSecond);
+  EXPECT_THAT(client->disconnected_why,
+              HasSubstr("connection 1: no sign of life from the server"));
+  mute = false;
   ASSERT_TRUE(until([&] { return io->done; }));
   EXPECT_EQ(io->status, Errc::kOk);
 }

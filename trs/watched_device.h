@@ -63,6 +63,11 @@ class WatchedDevice : public ForwardingDevice {
  private:
   /// Before it is posted to `qp`, which is that of the device behind.
   virtual void posts(WatchedPd& pd, vhca::Qp& qp, const vhca::SendWr& wr) = 0;
+  /// What is posted to it is never heard of again.
+  virtual bool loses(const vhca::Qp& qp) {
+    (void)qp;
+    return false;
+  }
 
   class WatchedQp final : public vhca::Qp {
    public:
@@ -72,6 +77,7 @@ class WatchedDevice : public ForwardingDevice {
     int post_send(const vhca::SendWr* wr, const vhca::SendWr** bad) override {
       for (const vhca::SendWr* each = wr; each != nullptr; each = each->next)
         device_.posts(pd_, *behind_, *each);
+      if (device_.loses(*behind_)) return 0;
       return behind_->post_send(wr, bad);
     }
     int post_recv(const vhca::RecvWr* wr, const vhca::RecvWr** bad) override {
@@ -88,6 +94,7 @@ class WatchedDevice : public ForwardingDevice {
       behind_->share_wire_budget(std::move(budget));
     }
     bool holds_posts() const override { return behind_->holds_posts(); }
+    bool shares_fate() const override { return behind_->shares_fate(); }
     void send_posted() override { behind_->send_posted(); }
 
    private:

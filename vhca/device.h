@@ -196,8 +196,8 @@ class Qp {
   /// QP was made. 0 for ever where the device cannot tell. The owner's thread.
   virtual uint64_t arrived_bytes() const { return 0; }
   /// Whether it is lost only with all others that connect the same two programs by the same ports,
-  /// as in shared memory: a sign of life by one of those is one of each. Of a connected QP. The
-  /// owner's thread.
+  /// as in shared memory (and in simulated worlds without TCP): a sign of life by one of those is
+  /// one of each. Of a connected QP. The owner's thread.
   virtual bool shares_fate() const { return false; }
   /// From now on, of a connected QP: takes from it what the device moves by the program's own
   /// processor, and waits while it is used up. No matter to devices that do not. The owner's

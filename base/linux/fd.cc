@@ -8,6 +8,8 @@
 #include <array>
 #include <cerrno>
 
+#include "base/linux_host.h"
+
 namespace braid::base {
 namespace {
 
@@ -28,6 +30,13 @@ Result<std::unique_ptr<Handle>> Fd::duplicate() const {
 Fd open_anew(const Handle& of, int flags) {
   const std::string link = fmt::format("/proc/self/fd/{}", of.fd());
   return Fd(retry_interrupted([&] { return ::open(link.c_str(), flags | O_CLOEXEC); }));
+}
+
+void raise_descriptor_limit() {
+  rlimit limit;
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  [[maybe_unused]] const int failed = ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 void make_room_for_descriptors() {

@@ -41,7 +41,7 @@ Fd open_anew(const Handle& of, int flags);
 
 /// Makes the process's table of descriptors as long as it may get, but for what is above 16384 (128
 /// KiB of the kernel). It doubles when it is full, and of a process with several threads whoever
-/// opens something then waits for all processors, 10 to 20 ms. Once made it stays, but in a forked
+/// opens something then waits for all processors, 8 to 20 ms. Once made it stays, but in a forked
 /// process.
 void make_room_for_descriptors();
 

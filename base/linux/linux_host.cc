@@ -184,7 +184,7 @@ class LinuxHost : public Host {
   Result<std::unique_ptr<LinkNews>> watch_links() override { return watch_linux_links(); }
 
  private:
-  const bool heavy_fence_;  // before the log has a thread: its registration would wait 10 to 20 ms
+  const bool heavy_fence_;  // before the log has a thread: its registration would wait 9 to 21 ms
   Logger logger_;
   // The fence is the processor's; the exchange beside it is what the thread sanitizer understands.
   std::atomic<int> full_fence_{0};

@@ -129,7 +129,8 @@ class SimHost final : public Host {
                                                size_t size_bytes) override;
   Segment* find_segment(const void* address, size_t length) override;
   Result<std::unique_ptr<PeerProcess>> open_process(const PeerIdentity& identity) override;
-  void heavy_fence() override {}
+  void heavy_fence() override { ++heavy_fences_; }
+  uint64_t heavy_fences() const { return heavy_fences_; }
   Result<std::unique_ptr<LocalListener>> listen_local(std::string_view abstract_name) override;
   Result<std::unique_ptr<LocalSocket>> connect_local(std::string_view abstract_name) override;
   Result<std::unique_ptr<StreamListener>> listen_stream(const SocketAddress& address,
@@ -162,6 +163,7 @@ class SimHost final : public Host {
   SimMachine& machine_;
   const std::string name_;
   const int process_id_;
+  uint64_t heavy_fences_ = 0;
   bool dead_ = false;
   bool paused_ = false;
   uint64_t disturbed_ns_ = 0;

@@ -100,7 +100,8 @@ bool shake_hands(int client, uint64_t size_bytes) {
       return false;
     NbdOptionReply reply{.number = option.number};
     const uint32_t number = be32toh(option.number);
-    if (number == kOptionGo && structured) {
+    if (number == kOptionGo && !structured) return false;
+    if (number == kOptionGo) {
       NbdExportInfo info{.reply = reply, .size_bytes = htobe64(size_bytes)};
       info.reply.type = htobe32(kOptionInfo);
       info.reply.length = htobe32(sizeof info - sizeof reply);

@@ -1,33 +1,20 @@
 #include "cli/verbs/program.h"
 
 #include <signal.h>
-#include <sys/resource.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <exception>
 #include <string_view>
 
+#include "base/linux_host.h"
 #include "base/result.h"
 
 namespace braid::cli {
 
-namespace {
-
-/// As many descriptors as the administrator lets this process have. The usual soft limit of 1024 is
-/// for programs that use select(), which Braid does not; a connection over TCP takes two.
-void raise_descriptor_limit() {
-  rlimit limit;
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  [[maybe_unused]] const int failed = ::setrlimit(RLIMIT_NOFILE, &limit);
-}
-
-}  // namespace
-
 int run_program(int argc, char** argv, int (*work)(Context& context, int argc, char** argv)) {
   ::signal(SIGPIPE, SIG_IGN);
-  raise_descriptor_limit();
+  base::raise_descriptor_limit();
   Context context;
   // Already now: an error in what stands before the option leaves it unread.
   context.json =

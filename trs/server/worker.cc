@@ -155,6 +155,10 @@ bool Worker::poll() {
   // Others may join the list meanwhile, but only the present one leaves it.
   for (TurnClient* client = busy_.front(); client != nullptr;) {
     TurnClient* const next = busy_.next(*client);
+    if (client->only_dozes() && !polls_dozers(*client)) {
+      client = next;
+      continue;
+    }
     (void)turns_.left(*client->share);  // gives it its part
     if (client->waits_for_budget) did += resume_streams(*client);
     did += poll_its_part(*client);
@@ -170,16 +174,21 @@ size_t Worker::poll_its_part(TurnClient& client) {
   // Who is closing is soon drained, and asks for nothing any more.
   size_t did = poll_queues(client.closing, SIZE_MAX, [] { return SIZE_MAX; });
   const auto left = [&] { return turns_.left(*client.share); };
-  if (dozers_due_) did += poll_queues(client.dozing, looks_max(), left);
+  if (polls_dozers(client)) did += poll_queues(client.dozing, looks_max(), left);
   return did + poll_queues(client.awake, looks_max(), left);
 }
 
-/// In each sixteenth turn, and in the turn behind each fence, as of a reactor's pollers.
+/// As seldom as a reactor's pollers that wait for a fence.
 bool Worker::are_dozers_due() {
-  if (++dozed_turns_ < kTurnsAPollOfDozers && reactor_.fences() == dozers_fence_) return false;
-  dozed_turns_ = 0;
-  dozers_fence_ = reactor_.fences();
+  const uint64_t now_ns = reactor_.now_ns();
+  if (!before_sleep_ && now_ns - dozers_ns_ < base::Reactor::kSeldomNs) return false;
+  dozers_ns_ = now_ns;
   return true;
+}
+
+/// Also those whose fence has come: they fall asleep now.
+bool Worker::polls_dozers(TurnClient& client) const {
+  return !client.dozing.empty() && (dozers_due_ || !client.dozing.front()->dozes());
 }
 
 size_t Worker::looks_max() const {
@@ -245,6 +254,7 @@ void Worker::found_nothing(Queue& queue) {
 size_t Worker::use_rest() {
   size_t did = 0;
   for (TurnClient* client = busy_.front(); client != nullptr; client = busy_.next(*client)) {
+    if (client->only_dozes()) continue;
     if (turns_.left(*client->share) > 0 || client->share->owes) continue;
     did += poll_queues(client->awake, looks_max(), [&] { return turns_.rest(); });
     if (turns_.rest() > 0) continue;

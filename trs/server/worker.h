@@ -24,7 +24,7 @@ struct TurnClient : base::ListNode {
   size_t queues = 0;
   base::IntrusiveList<Queue> awake;    // who was polled goes to the end
   base::IntrusiveList<Queue> closing;  // as awake, whatever is left for the client
-  base::IntrusiveList<Queue> dozing;   // Queue::dozes(): polled in some turns only
+  base::IntrusiveList<Queue> dozing;   // Queue::dozes(): polled seldom
   base::IntrusiveList<Queue> asleep;
   base::IntrusiveList<QueuePlace::WithData> with_data;  // that waits for its turn
   bool waits_for_budget = false;                        // TurnShare::wire has to be given more
@@ -32,6 +32,9 @@ struct TurnClient : base::ListNode {
     return awake.empty() && dozing.empty() && closing.empty() && !waits_for_budget;
   }
   bool busy() const { return !all_asleep() || !with_data.empty(); }
+  bool only_dozes() const {
+    return awake.empty() && closing.empty() && with_data.empty() && !waits_for_budget;
+  }
 };
 
 class Worker final : private base::Poller {
@@ -84,7 +87,6 @@ class Worker final : private base::Poller {
  private:
   /// How many connections of a client are polled in vain in one turn, while clients share it.
   static constexpr size_t kLooksMax = 16;
-  static constexpr unsigned kTurnsAPollOfDozers = 16;
 
   bool poll() override;
   void begin_arm() override;
@@ -103,6 +105,7 @@ class Worker final : private base::Poller {
   size_t looks_max() const;
   void found_nothing(Queue& queue);
   bool are_dozers_due();
+  bool polls_dozers(TurnClient& client) const;
   size_t use_rest();
   Queue* next_with_part(TurnClient& client);
   size_t do_part();
@@ -118,8 +121,7 @@ class Worker final : private base::Poller {
   base::IntrusiveList<TurnClient> busy_;
   Turns turns_;
   uint64_t rounds_ = 0;        // of polls of a client's queues
-  uint64_t dozers_fence_ = 0;  // Reactor::fences() when those that doze were polled last
-  unsigned dozed_turns_ = 0;   // since then
+  uint64_t dozers_ns_ = 0;     // when those that doze were polled last
   bool dozers_due_ = false;    // in this turn
   uint64_t polls_ = 0;         // of queues; single_writer.h
   size_t with_data_ = 0;       // queues with data that waits

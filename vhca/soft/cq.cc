@@ -175,7 +175,9 @@ bool SoftCq::push_special(bool has_room, bool urgent) {
     overrun_.store(true, std::memory_order_relaxed);
     urgent = true;
   }
-  const bool fire = armed_now == Armed::kNext || (armed_now == Armed::kSolicited && urgent);
+  const bool counts = !armed_at_ || armed_at_ != device_.wire().fences();
+  const bool fire =
+      counts && (armed_now == Armed::kNext || (armed_now == Armed::kSolicited && urgent));
   if (fire) armed_.store(Armed::kNo, std::memory_order_relaxed);
   ring_lock_.unlock();
   if (overruns) {
@@ -199,10 +201,11 @@ bool SoftCq::begin_arm(bool solicited_only) {
     if (armed_.load(std::memory_order_relaxed) != Armed::kNext) {
       // Before the look whether QPs have links: who is given one meanwhile looks whether we sleep.
       armed_.store(solicited_only ? Armed::kSolicited : Armed::kNext, std::memory_order_seq_cst);
+      armed_at_ = device_.wire().fences();
     }
   }
   const std::lock_guard guard(members_lock_);
-  return arm_links(true, armed_solicited_only());
+  return arm_links(true, armed_solicited_only()) || device_.wire().fences().has_value();
 }
 
 void SoftCq::disarm() {

@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/host.h"
@@ -150,6 +151,7 @@ class SoftCq final : public Cq, public base::ListNode {
   std::atomic<bool> overrun_{false};
   SpinLock members_lock_;
   std::atomic<bool> links_armed_{false};  // some link may still signal
+  std::optional<uint64_t> armed_at_;      // Wire::fences() then; ring_lock_
   uint32_t next_member_ = 0;              // members_lock_: who goes first, in turn
   std::vector<SoftQp*> members_;          // members_lock_
   SoftCompChannel* const channel_;

@@ -24,6 +24,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -317,6 +318,9 @@ class Wire {
   virtual base::Result<PortAttr> query_port(uint8_t port) const = 0;
   virtual base::Result<Gid> query_gid(uint8_t port, int index) const = 0;
   virtual uint8_t port_count() const = 0;
+  /// In simulated worlds the fences of the process so far: there an arming counts from the next one
+  /// on, as with direct links, so that they go through all that follows from that.
+  virtual std::optional<uint64_t> fences() const { return std::nullopt; }
   /// From 1 to port_count(). Null: its faults are others' to make.
   virtual Port* port(uint8_t number) {
     (void)number;

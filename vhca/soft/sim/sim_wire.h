@@ -33,6 +33,7 @@ class SimWire final : public Wire {
   base::Result<PortAttr> query_port(uint8_t port) const override;
   base::Result<Gid> query_gid(uint8_t port, int index) const override;
   uint8_t port_count() const override { return static_cast<uint8_t>(ports_.size()); }
+  std::optional<uint64_t> fences() const override { return process_.heavy_fences(); }
   void on_port_state(uint8_t number, std::function<void(bool up)> callback) override;
   uint32_t allocate_qp_number() override;
   void release_qp_number(uint32_t number) override { qp_numbers_.erase(number); }
