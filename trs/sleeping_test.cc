@@ -83,7 +83,7 @@ TEST_P(Sleeping, ARequestWhileBothDozeIsAnsweredSoon) {
   const auto answered_in_ns = [&] {
     const uint64_t submitted_ns = world.now_ns();
     client->submit(*io);
-    EXPECT_TRUE(until([&] { return io->done; }));
+    EXPECT_TRUE(until([&] { return io->done; }, 10 * kMillisecond));
     return world.now_ns() - submitted_ns;
   };
   const uint64_t little_ns = 10 * base::kMicrosecond;
@@ -92,6 +92,7 @@ TEST_P(Sleeping, ARequestWhileBothDozeIsAnsweredSoon) {
   for (uint64_t i = 0; i < 40; ++i) {
     world.run_for(kMillisecond + 100'000 + 1'700 * i);
     dozing_ns = std::max(dozing_ns, answered_in_ns());
+    if (HasFailure()) return;
     woken_ns = std::max(woken_ns, answered_in_ns());
   }
   EXPECT_LE(dozing_ns, awake_ns + base::Reactor::kSeldomNs + little_ns);
