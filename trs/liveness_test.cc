@@ -4,6 +4,7 @@
 
 #include "trs/session_rig.h"
 #include "trs/watched_device.h"
+#include "trs/wire.h"
 
 namespace braid::trs::testing {
 namespace {
