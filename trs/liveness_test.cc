@@ -210,9 +210,7 @@ class BusyConnection : public SessionRig, public ::testing::WithParamInterface<b
     connect([=](ClientOptions& options) { asks(client_asks, options.heartbeat); });
     world.run_for(kSecond);
   }
-  uint64_t heard() const {
-    return client->session->paths()[0].connections[1].messages_received;
-  }
+  uint64_t heard() const { return client->session->paths()[0].connections[1].messages_received; }
 };
 
 TEST_P(BusyConnection, HasHeartbeatsOfItsOwnWhileARequestIsUnderWay) {
@@ -275,20 +273,19 @@ TEST_F(MuteConnection, IsNoticedWithinASecondOfARequest) {
   client->submit(*io);
   ASSERT_TRUE(until([&] { return client->disconnected_calls == 1; }, 2 * kSecond));
   EXPECT_LT(client->disconnected_at_ns - submitted_at_ns, kSecond);
-  EXPECT_THAT(client->disconnected_why,
-              HasSubstr("connection 1: no sign of life from the server"));
+  EXPECT_THAT(client->disconnected_why, HasSubstr("connection 1: no sign of life from the server"));
   mute = false;
   ASSERT_TRUE(until([&] { return io->done; }));
   EXPECT_EQ(io->status, Errc::kOk);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Peers, IdleConnection,
-    ::testing::Values(Speaker{"OneThread", 1, false, kAllFeatures, true},
-                      Speaker{"TwoThreads", 2, false, kAllFeatures, false},
-                      Speaker{"Tcp", 1, true, kAllFeatures, false},
-                      Speaker{"Older", 1, false, kAllFeatures & ~wire::kFeatureOneThread, false}),
-    [](const auto& each) { return std::string(each.param.name); });
+INSTANTIATE_TEST_SUITE_P(Peers, IdleConnection,
+                         ::testing::Values(Speaker{"OneThread", 1, false, kAllFeatures, true},
+                                           Speaker{"TwoThreads", 2, false, kAllFeatures, false},
+                                           Speaker{"Tcp", 1, true, kAllFeatures, false},
+                                           Speaker{"Older", 1, false,
+                                                   kAllFeatures & ~wire::kFeatureOneThread, false}),
+                         [](const auto& each) { return std::string(each.param.name); });
 
 }  // namespace
 }  // namespace braid::trs::testing

@@ -32,6 +32,7 @@ class ZeroedBytes {
   const std::byte* data() const { return &(*bytes_)[0]; }
   size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
+  // NOLINTNEXTLINE(google-explicit-constructor): it is bytes, as a vector of them would be.
   operator std::span<const std::byte>() const { return {data(), size_}; }
   /// What it grows by is zero.
   void resize(size_t size) {

@@ -14,7 +14,7 @@ namespace {
 
 /// What an older version offers, now and then.
 uint32_t draw_features(SimRandom& random) {
-  static constexpr std::array<uint32_t, 9> kOlder = {0x0, 0x1,  0x3,  0x7,  0xf,
+  static constexpr std::array<uint32_t, 9> kOlder = {0x0,  0x1,  0x3,  0x7,  0xf,
                                                      0x2f, 0x6f, 0xef, 0x1ef};
   return random.one_in(4) ? kOlder[random.below(kOlder.size())] : trs::kAllFeatures;
 }

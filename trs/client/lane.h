@@ -137,7 +137,7 @@ class Lane final : private ConnectionUser, private HeartbeatOwner {
   bool up_ = false;  // requests may go on the wire
   bool poisoned_ = false;
   Watching watching_ = Watching::kAlways;
-  uint64_t latency_ns_ = 0;  // moving average; 0: nothing has been answered
+  uint64_t latency_ns_ = 0;           // moving average; 0: nothing has been answered
   uint64_t unanswered_since_ns_ = 0;  // the first request since the last answer; 0: there is none
   HeartbeatDriver heartbeat_;
   std::shared_ptr<const PathMap> map_;

@@ -165,7 +165,7 @@ class Queue final : public base::ListNode, private ConnectionUser, private Heart
   bool open_ = false;     // requests are taken
   bool closing_ = false;  // nothing is sent any more
   bool quiet_ = false;
-  bool given_up_ = false;    // to drain
+  bool given_up_ = false;  // to drain
   Watching watching_ = Watching::kAlways;
   bool notice_due_ = false;  // for want of a send slot
   HeartbeatDriver heartbeat_;
