@@ -246,8 +246,7 @@ void Worker::found_nothing(Queue& queue) {
   if (!sleeps && (!queue.dozes() || queue.closing())) return;
   queue.base::ListNode::unlink();
   (sleeps ? client.asleep : client.dozing).push_back(queue);
-  if (!sleeps) return;
-  if (!before_sleep_) turns_.took(*client.share, 1);
+  if (sleeps && !before_sleep_) turns_.took(*client.share, 1);
 }
 
 /// What some have left of the turn is for those that want more than their part.

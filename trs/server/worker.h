@@ -33,7 +33,8 @@ struct TurnClient : base::ListNode {
   }
   bool busy() const { return !all_asleep() || !with_data.empty(); }
   bool only_dozes() const {
-    return awake.empty() && closing.empty() && with_data.empty() && !waits_for_budget;
+    const bool others = !awake.empty() || !closing.empty() || !with_data.empty();
+    return !dozing.empty() && !others && !waits_for_budget;
   }
 };
 
