@@ -14,8 +14,10 @@ using base::Errc;
 
 namespace {
 
-// One turn takes at most this many requests, so that timers and other pollers get their turn.
+// One look takes at most this many requests, so that timers and other pollers get their turn, and
+// of large ones only so much: those before them may end meanwhile, whose slots are in the caches.
 constexpr int kRequestsPerPoll = 32;
+constexpr size_t kBytesPerPoll = 64 << 10;
 
 /// What the kernel is told. Only these: others would be taken for an answer about the protocol
 /// (ENOSYS: never ask again) or would make the kernel ask again at once (EAGAIN, EINTR).
@@ -140,13 +142,16 @@ KernelDeviceStatistics FuseServer::statistics() const {
 
 bool FuseServer::poll() {
   bool worked = false;
-  for (int i = 0; i < kRequestsPerPoll && readable_ && session_ != nullptr; ++i) {
+  size_t bytes = 0;
+  for (int i = 0; i < kRequestsPerPoll && bytes < kBytesPerPoll; ++i) {
+    if (!readable_ || session_ == nullptr) break;
     Slot* const slot = pool_->acquire();
     if (slot == nullptr) {
       if (worked) ++statistics_.starved;
       break;
     }
     if (!receive(*slot)) break;
+    bytes += slot->received_bytes;
     worked = true;
   }
   if (!readable_ && session_ != nullptr) watch_kernel(true);
@@ -154,6 +159,7 @@ bool FuseServer::poll() {
 }
 
 bool FuseServer::receive(Slot& slot) {
+  slot.received_bytes = 0;
   std::byte* const begin = slot.payload - kWriteHeadBytes;
   // The kernel refuses to be read with less than 8 KiB. Beyond the payload the room ends where the
   // next slot's requests begin.

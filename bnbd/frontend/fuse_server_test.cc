@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "bnbd/frontend/test_fuse_kernel.h"
@@ -84,6 +86,45 @@ TEST_F(Fuse, WhoAsksAfterAFlushHasFailedKnowsOfIt) {
   EXPECT_TRUE(answered(-EIO));
   EXPECT_TRUE(answered());
   EXPECT_EQ(device_->failures_known(), 1U);
+}
+
+/// How many more requests a device was given in one turn, at most.
+class TurnsWatched : public base::Poller {
+ public:
+  explicit TurnsWatched(const test::GateDevice& device) : device_(device) {}
+  bool poll() override {
+    const int now = device_.held_count();
+    most_ = std::max(most_, now - std::exchange(before_, now));
+    return false;
+  }
+  bool arm() override { return true; }
+  int most() const { return most_; }
+
+ private:
+  const test::GateDevice& device_;
+  int before_ = 0, most_ = 0;
+};
+
+/// Those before them are to end meanwhile: all at once they would push each other from the caches.
+TEST_F(Fuse, ATurnTakesOnlySoMuchOfLargeWrites) {
+  constexpr int kWrites = 12;
+  constexpr uint32_t kEachBytes = 16 << 10;
+  start(kWrites);
+  std::optional<TurnsWatched> turns;
+  threads_.on_reactor([&] {
+    device_->hold();
+    turns.emplace(*device_);
+    threads_.reactor().add(*turns);
+    for (int i = 0; i < kWrites; ++i)
+      kernel_->send_write(static_cast<uint64_t>(i) * kEachBytes, kEachBytes);
+  });
+  ASSERT_TRUE(threads_.wait_until([&] { return device_->held_count() == kWrites; }));
+  threads_.on_reactor([&] {
+    threads_.reactor().remove(*turns);
+    device_->release();
+  });
+  for (int i = 0; i < kWrites; ++i) EXPECT_TRUE(answered());
+  EXPECT_LE(turns->most(), 8) << "64 KiB when they come, and as much in the rest of the turn";
 }
 
 }  // namespace

@@ -17,7 +17,10 @@ namespace braid::bnbd::test {
 /// The kernel's end of a FUSE session, on a socket in place of /dev/fuse.
 class FuseKernelEnd {
  public:
-  explicit FuseKernelEnd(UniqueFd socket) : socket_(std::move(socket)) {}
+  explicit FuseKernelEnd(UniqueFd socket) : socket_(std::move(socket)) {
+    const int bytes = 1 << 20;  // at most what the system allows: some 16 requests of 16 KiB
+    (void)::setsockopt(socket_.get(), SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+  }
   template <typename Argument>
   void send(uint32_t opcode, const Argument& argument, size_t payload_bytes) {
     fuse_in_header header{};
@@ -58,7 +61,7 @@ class FuseKernelEnd {
  private:
   const UniqueFd socket_;
   uint64_t unique_ = 0;
-  std::array<char, 16384> message_{};
+  std::array<char, 20480> message_{};
 };
 
 }  // namespace braid::bnbd::test
