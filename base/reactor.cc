@@ -180,20 +180,25 @@ bool Reactor::run_ready() {
 bool Reactor::poll_pollers() {
   bool did = poll_each(pollers_);
   if (seldom_.empty()) return did;
-  if (now_ns_ - seldom_ns_ < kSeldomNs && fences_ == seldom_fence_) return did;
+  const bool fenced = fences_ != seldom_fence_;
+  if (now_ns_ - seldom_ns_ < kSeldomNs && !fenced) return did;
   seldom_ns_ = now_ns_;
   seldom_fence_ = fences_;
-  return poll_each(seldom_) || did;
+  return poll_each(seldom_, fenced ? SIZE_MAX : kSeldomMax) || did;
 }
 
-/// Each goes to the back before it is polled, so that it may unlink itself and any other.
-bool Reactor::poll_each(IntrusiveList<Poller>& pollers) {
+/// Each goes to the back before it is polled, so that it may unlink itself and any other. `most`:
+/// of them, those that have waited longest.
+bool Reactor::poll_each(IntrusiveList<Poller>& pollers, size_t most) {
   bool did = false;
   pollers.push_back(round_end_);
-  for (Poller* poller = pollers.pop_front(); poller != &round_end_; poller = pollers.pop_front()) {
+  for (; most > 0; --most) {
+    Poller* const poller = pollers.pop_front();
+    if (poller == &round_end_) return did;
     pollers.push_back(*poller);
     did |= poller->poll();
   }
+  round_end_.unlink();
   return did;
 }
 

@@ -85,10 +85,11 @@ class Reactor {
 
   void add(Poller& poller) { pollers_.push_back(poller); }
   void remove(Poller& poller) { poller.unlink(); }
-  /// Adds it as one that is polled each kSeldomNs only, and in the turn behind each fence: for who
-  /// has only to wait for a fence that it has asked for.
+  /// Adds it as one that is polled each kSeldomNs only, of many so many at a time in turn, and in
+  /// the turn behind each fence: for who has only to wait for a fence that it has asked for.
   void poll_seldom(Poller& poller) { seldom_.push_back(poller); }
   static constexpr uint64_t kSeldomNs = 20 * kMicrosecond;
+  static constexpr size_t kSeldomMax = 32;
 
   /// At the end of the present turn; outside of one at the end of the next, which comes soon, or
   /// with end_turn(). Once, however often it is asked for. Unlinking it takes it back.
@@ -196,7 +197,7 @@ class Reactor {
   bool run_timers();
   bool run_ready();
   bool poll_pollers();
-  bool poll_each(IntrusiveList<Poller>& pollers);
+  bool poll_each(IntrusiveList<Poller>& pollers, size_t most = SIZE_MAX);
   bool arm_each(IntrusiveList<Poller>& pollers);
   bool arm_pollers();
   void step();

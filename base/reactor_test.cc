@@ -335,20 +335,48 @@ TEST_F(ReactorTest, AllPollersAreArmedByOneFenceBeforeTheyLook) {
 TEST_F(ReactorTest, WhoWaitsForAFenceIsPolledSeldomAndBehindIt) {
   FakePoller waits;
   advance(3 * kMillisecond);
-  reactor->ask_fence();
-  reactor->turn();
   reactor->poll_seldom(waits);
   reactor->turn();
-  EXPECT_EQ(waits.polls, 1) << "not in the turn behind the fence";
+  ASSERT_EQ(waits.polls, 1);
+  advance(Reactor::kSeldomNs / 2);  // too soon for another, but for the fence
+  reactor->ask_fence();
+  reactor->turn();
+  ASSERT_EQ(host.heavy_fences, 1);
+  EXPECT_EQ(waits.polls, 1) << "in the turn before the fence";
+  reactor->turn();
+  EXPECT_EQ(waits.polls, 2) << "not in the turn behind the fence";
+  reactor->turn();
+  EXPECT_EQ(waits.polls, 2) << "again behind the same fence";
   for (int i = 0; i < 40; ++i) {
     advance(Reactor::kSeldomNs / 10);
     reactor->turn();
   }
-  EXPECT_EQ(waits.polls, 5);
+  EXPECT_EQ(waits.polls, 6);
   reactor->remove(waits);
   reactor->add(waits);
   for (int i = 0; i < 3; ++i) reactor->turn();
-  EXPECT_EQ(waits.polls, 8);
+  EXPECT_EQ(waits.polls, 9);
+}
+
+TEST_F(ReactorTest, OfManyThatArePolledSeldomNoTurnHasAll) {
+  std::vector<FakePoller> waits(Reactor::kSeldomMax + 8);
+  for (FakePoller& each : waits) reactor->poll_seldom(each);
+  const auto polls = [&] {
+    int all = 0;
+    for (const FakePoller& each : waits) all += each.polls;
+    return all;
+  };
+  constexpr int kMost = static_cast<int>(Reactor::kSeldomMax);
+  advance(3 * kMillisecond);  // so that the next fence comes at once
+  reactor->turn();
+  EXPECT_EQ(polls(), kMost);
+  advance(Reactor::kSeldomNs);
+  reactor->turn();
+  EXPECT_EQ(polls(), 2 * kMost);
+  for (const FakePoller& each : waits) EXPECT_GE(each.polls, 1) << "those that have waited longest";
+  reactor->ask_fence();
+  for (int i = 0; i < 2; ++i) reactor->turn();
+  EXPECT_EQ(polls(), 3 * kMost + 8) << "all behind a fence";
 }
 
 TEST_F(ReactorTest, WhoIsPolledSeldomIsArmedBeforeSleep) {

@@ -40,8 +40,9 @@ void HeartbeatDriver::tick(base::Timer& timer) {
   // From one deadline to the next, so that small delays do not add up; but a whole interval after a
   // check that was late.
   reactor.schedule(timer, (late_ns > interval_ns / 2 ? now_ns : due_ns) + interval_ns);
+  const Heartbeat::Signs signs = self.owner_.listen();
   if (self.owner_.heartbeat_rests()) return self.heartbeat_->rest(now_ns);
-  Heartbeat::Verdict verdict = self.heartbeat_->check(now_ns, self.owner_.listen(), late_ns);
+  Heartbeat::Verdict verdict = self.heartbeat_->check(now_ns, signs, late_ns);
   if (self.heartbeat_->missed() > 1 && reactor.host().mutant("impatient")) {
     verdict = Heartbeat::Verdict::kSilent;
   }

@@ -206,6 +206,50 @@ TEST_P(SessionThreads, PermitsGoWhereTheyAreWanted) {
   close();
 }
 
+/// Heartbeats come often, and whoever is not scheduled has as long as elsewhere. By TCP or not.
+class IdleConnectionThreads : public ::testing::TestWithParam<bool>, protected testing::ThreadsRig {
+ protected:
+  static constexpr uint64_t kOften = 20 * base::kMillisecond;
+  IdleConnectionThreads()
+      : ThreadsRig(user_, {.memory_bytes = kBlockBytes,
+                           .by_tcp = GetParam(),
+                           .heartbeat = {.interval_ns = kOften,
+                                         .missed_max = testing::kThreadsPatienceNs / kOften}}),
+        user_(1) {}
+  ~IdleConnectionThreads() override { take_down(); }
+  /// Messages of both sides, by cid.
+  std::vector<uint64_t> messages() {
+    std::vector<uint64_t> counts;
+    on(client_threads_[0], [&] {
+      const std::vector<PathStatus> paths = session_->paths();
+      for (const ConnectionStatistics& each : paths[0].connections)
+        counts.push_back(each.messages_sent + each.messages_received);
+    });
+    return counts;
+  }
+
+  StoreUser user_;
+};
+
+TEST_P(IdleConnectionThreads, HasNoHeartbeatsInSharedMemoryWhereConnection0Has) {
+  open();
+  const std::vector<uint64_t> before = messages();
+  ASSERT_EQ(before.size(), 2u);
+  const auto grew = [&](size_t cid, uint64_t by) { return messages()[cid] >= before[cid] + by; };
+  wait_until("no heartbeats by connection 0", [&] { return grew(0, 10); });
+  if (GetParam()) {
+    wait_until("no heartbeats by an idle connection over TCP", [&] { return grew(1, 10); });
+  } else {
+    EXPECT_FALSE(grew(1, 2));
+  }
+  EXPECT_EQ(session_user_.reconnects, 0);
+  close();
+}
+
+INSTANTIATE_TEST_SUITE_P(Wires, IdleConnectionThreads, ::testing::Bool(), [](const auto& each) {
+  return std::string(each.param ? "Tcp" : "SharedMemory");
+});
+
 INSTANTIATE_TEST_SUITE_P(Reactors, SessionThreads,
                          ::testing::Values(std::tuple(1, 1), std::tuple(2, 2), std::tuple(3, 2),
                                            std::tuple(1, 2)),

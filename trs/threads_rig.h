@@ -102,6 +102,8 @@ struct ThreadsSettings {
   bool with_keys = false;
   size_t memory_bytes = 0;  // of the client, for I/O
   ChunkGuard guard = ChunkGuard::kNone;
+  bool by_tcp = false;
+  HeartbeatOptions heartbeat = {.interval_ns = kThreadsPatienceNs};
 };
 
 /// The server listens at two addresses, so that a session may have two paths.
@@ -138,7 +140,10 @@ class ThreadsRig {
     return std::move(*host);
   }
   std::unique_ptr<vhca::Device> make_device(base::Reactor& reactor) {
-    auto device = vhca::create_soft_device(*host_, reactor);
+    auto device = settings_.by_tcp
+                      ? vhca::create_host_device(*host_, reactor,
+                                                 {.listen_tcp = true, .tcp_within_host = true})
+                      : vhca::create_soft_device(*host_, reactor);
     BRAID_ASSERT(device.ok());
     return std::move(*device);
   }
@@ -149,7 +154,7 @@ class ThreadsRig {
       options.reactors = server_threads_.list();
       options.queue_depth = 64;
       options.max_io_bytes = 64 << 10;
-      options.heartbeat.interval_ns = kThreadsPatienceNs;
+      options.heartbeat = settings_.heartbeat;
       options.guard = settings_.guard;
       options.endpoints.push_back({server_device_.get(), {"127.0.0.1", port_b_}});
       if (settings_.with_keys) options.keys = test_ring({test_key("threads")});
@@ -179,7 +184,7 @@ class ThreadsRig {
       options.server = {"127.0.0.1", port_};
       if (two_paths) options.paths.push_back({{"127.0.0.1", port_b_}});
       options.reactors = client_threads_.list();
-      options.heartbeat.interval_ns = kThreadsPatienceNs;
+      options.heartbeat = settings_.heartbeat;
       if (settings_.with_keys) options.key = test_key("threads");
       return ClientSession::open(*domain_, options, session_user_);
     });

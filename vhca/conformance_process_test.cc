@@ -20,8 +20,9 @@ struct Way {
   const char* name;
   WireKind wire;
   Memory memory;
-  /// What a stopped process is asked for is done all the same.
-  bool moves_without_peer;
+  /// By shared memory: what a stopped process is asked for is done all the same, and no connection
+  /// is lost without the others.
+  bool by_memory;
 };
 void PrintTo(const Way& way, std::ostream* out) {  // NOLINT: gtest's name
   *out << way.name;
@@ -141,13 +142,13 @@ TEST_P(ConformanceProcesses, APeerThatIsStoppedLosesNothing) {
   ASSERT_EQ(client->qp->post_send(&add, &bad), 0);
   ASSERT_EQ(client->post_send(IBV_WR_RDMA_READ, 3, 8192, kProcessBytes, 4096), 0);
   ASSERT_EQ(client->post_send(IBV_WR_SEND, 4, 0, kProcessBytes), 0);
-  if (GetParam().moves_without_peer) {
+  if (GetParam().by_memory) {
     for (uint64_t i = 1; i <= 4; ++i) expect(i, IBV_WC_SUCCESS);
     EXPECT_EQ(client->buffer[8192], std::byte{0x5a});
   }
   ASSERT_TRUE(quiet_for(5 * kRetryNs));
   server.signal(SIGCONT);
-  if (!GetParam().moves_without_peer) {
+  if (!GetParam().by_memory) {
     for (uint64_t i = 1; i <= 4; ++i) expect(i, IBV_WC_SUCCESS);
     EXPECT_EQ(client->buffer[8192], std::byte{0x5a});
   }
@@ -188,6 +189,15 @@ TEST_P(ConformanceProcesses, APeerThatIsKilledWhileItIsStoppedIsNoticed) {
   const std::optional<Wc> wc = client->next();
   ASSERT_TRUE(wc.has_value());
   EXPECT_TRUE(wc->status == IBV_WC_RETRY_EXC_ERR || wc->status == IBV_WC_WR_FLUSH_ERR);
+}
+
+// Of both ends, within a process and between two.
+TEST_P(ConformanceProcesses, OnlyConnectionsBySharedMemoryShareTheirFate) {
+  EXPECT_EQ(client->qp->shares_fate(), GetParam().by_memory);
+  Party asks(options()), listens(options());
+  ASSERT_TRUE(connect_pair(asks, listens));
+  EXPECT_EQ(asks.qp->shares_fate(), GetParam().by_memory);
+  EXPECT_EQ(listens.qp->shares_fate(), GetParam().by_memory);
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -173,9 +173,14 @@ bool Worker::poll() {
 size_t Worker::poll_its_part(TurnClient& client) {
   // Who is closing is soon drained, and asks for nothing any more.
   size_t did = poll_queues(client.closing, SIZE_MAX, [] { return SIZE_MAX; });
-  const auto left = [&] { return turns_.left(*client.share); };
-  if (polls_dozers(client)) did += poll_queues(client.dozing, looks_max(), left);
-  return did + poll_queues(client.awake, looks_max(), left);
+  const auto poll = [&](base::IntrusiveList<Queue>& queues) {
+    return poll_queues(queues, looks_max(), [&] { return turns_.left(*client.share); });
+  };
+  if (!polls_dozers(client)) return did + poll(client.awake);
+  // Each may use up the client's part: they are first in turns of their own.
+  const bool awake_first = turns_.turn() % 2 == 0;
+  did += poll(awake_first ? client.awake : client.dozing);
+  return did + poll(awake_first ? client.dozing : client.awake);
 }
 
 /// As seldom as a reactor's pollers that wait for a fence.

@@ -1,7 +1,7 @@
 // Worker: what the server has on one reactor: for each endpoint a thread domain and
 // completion channels, and a poller over the connections that live there. What a turn costs grows
 // with the clients that are busy, and with the connections that are not silent, but for each client
-// that shares a turn no further than to kLooksMax: docs/sleeping-connections.md. Thread: its
+// that shares a turn no further than to twice kLooksMax: docs/sleeping-connections.md. Thread: its
 // reactor.
 #pragma once
 
@@ -86,7 +86,8 @@ class Worker final : private base::Poller {
   void stop(std::function<void()> stopped);
 
  private:
-  /// How many connections of a client are polled in vain in one turn, while clients share it.
+  /// How many connections of a client are polled in vain in one turn, while clients share it; and
+  /// as many of those that doze, when they are due.
   static constexpr size_t kLooksMax = 16;
 
   bool poll() override;

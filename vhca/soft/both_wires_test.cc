@@ -231,6 +231,12 @@ TEST_F(BothWires, peers_came_by_one_each) {
   EXPECT_EQ(numbers.size(), 2 * kClients);
 }
 
+TEST_F(BothWires, only_who_came_by_shared_memory_shares_the_fate_of_others) {
+  for (const Qp* end : {qps[kHere].get(), client(kHere).qp.get()}) EXPECT_TRUE(end->shares_fate());
+  for (const Qp* end : {qps[kByTcp].get(), client(kByTcp).qp.get()})
+    EXPECT_FALSE(end->shares_fate());
+}
+
 TEST_F(BothWires, messages_of_both_take_the_receives_of_one_srq_in_turn) {
   const auto buffer = memory(true);
   const auto mr = reg(buffer);
