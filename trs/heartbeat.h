@@ -45,10 +45,11 @@ class Heartbeat {
   /// One check. `lateness_ns` is how late this reactor itself was: if it was, the peer's answer may
   /// lie unseen, and the check is void.
   Verdict check(uint64_t now_ns, const Signs& signs, uint64_t lateness_ns);
-  /// In place of a check: the next one begins anew.
-  void rest(uint64_t now_ns) {
+  /// In place of a check: the next one begins anew. How often it has been called.
+  uint64_t rest(uint64_t now_ns) {
     last_check_ns_ = now_ns;
     missed_ = 0;
+    return ++rests_;
   }
   unsigned missed() const { return missed_; }
 
@@ -57,6 +58,7 @@ class Heartbeat {
   uint64_t last_check_ns_;
   Signs last_;
   unsigned missed_ = 0;
+  uint64_t rests_ = 0;
 };
 
 /// What a heartbeat needs of its connection. Nothing here stops the driver, but peer_silent() may.

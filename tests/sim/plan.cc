@@ -26,12 +26,17 @@ uint32_t draw_queue_depth(SimRandom& random) {
   return static_cast<uint32_t>(random.between(2, 32));
 }
 
+/// One is what programs have by default.
+size_t draw_reactors(SimRandom& random) {
+  return random.one_in(2) ? 1 : random.between(1, 4);
+}
+
 ServerPlan draw_server(SimRandom& random, size_t index) {
   ServerPlan server;
   server.name = fmt::format("server{}", index);
   server.ip = fmt::format("10.0.0.{}", index + 1);
   server.second_ip = fmt::format("10.1.0.{}", index + 1);
-  server.reactors = random.between(1, 4);
+  server.reactors = draw_reactors(random);
   server.queue_depth = draw_queue_depth(random);
   server.max_io_bytes = 8192u << random.below(4);
   server.tcp = random.one_in(4);
@@ -46,7 +51,7 @@ ClientPlan draw_client(SimRandom& random, size_t index) {
   client.name = fmt::format("client{}", index);
   client.ip = fmt::format("10.0.1.{}", index + 1);
   if (!random.one_in(3)) client.second_ip = fmt::format("10.1.1.{}", index + 1);
-  client.reactors = random.between(1, 4);
+  client.reactors = draw_reactors(random);
   client.spread = random.one_in(2);
   client.depth = static_cast<uint32_t>(random.between(1, 16));
   client.pause_max_ns = random.between(20, 80) * kMillisecond;

@@ -304,6 +304,23 @@ TEST_F(Device, AFlushThatWaitedMayHaveDoneWhatWasToldMeanwhile) {
   EXPECT_EQ(violations.count(), 1u) << "but not what was told behind it";
 }
 
+/// The device has done it; its user hears of that after the loss.
+TEST_F(Device, AFlushThatWaitedAndIsDoneMayHaveDoneWhatWasToldMeanwhile) {
+  for (const bool waits : {false, true}) {
+    DeviceHistory its(violations, 9, 16);
+    if (waits) its.flushes_may_wait();  // seed 399 of 4 s, where sleeping is slower
+    its.begin(1, {OpKind::kFlush, 0, 0, false, false});
+    its.begin(2, {OpKind::kWrite, 0, 1, false, false});
+    its.end(2, true, {});
+    its.done(1);
+    its.power_loss();
+    its.end(1, true, {});
+    its.begin(3, {OpKind::kFlush, 0, 0, false, false});
+    its.end(3, true, {});
+    EXPECT_EQ(violations.count(), 1U) << "that of the flush which did not wait";
+  }
+}
+
 /// A write that is done, and of which its user hears later.
 TEST_F(Device, AFlushCoversWhatWasDoneThoughNobodyHadHeard) {
   history.begin(++ids, {OpKind::kWrite, 0, 1, false, false});
@@ -315,6 +332,22 @@ TEST_F(Device, AFlushCoversWhatWasDoneThoughNobodyHadHeard) {
   EXPECT_FALSE(history.owes_report());
   run(OpKind::kFlush);
   EXPECT_EQ(violations.count(), 0u);
+}
+
+/// The flush is done, its answer comes behind the loss, and then that of the write.
+TEST_F(Device, AFlushFromBeforeTheLossCoversWhatWasDoneThoughNobodyHadHeard) {
+  for (const bool flushed : {true, false}) {  // seed 2097 of 4 s
+    DeviceHistory its(violations, 9, 16);
+    its.begin(1, {OpKind::kWrite, 0, 1, false, false});
+    its.done(1);
+    if (flushed) its.begin(2, {OpKind::kFlush, 0, 0, false, false});
+    its.power_loss();
+    if (flushed) its.end(2, true, {});
+    its.end(1, true, {});
+    its.begin(3, {OpKind::kFlush, 0, 0, false, false});
+    its.end(3, true, {});
+    EXPECT_EQ(violations.count(), flushed ? 0U : 1U);
+  }
 }
 
 TEST_F(Device, AFlushThatFailedBeforeAnybodyHadHeardOfALostWriteDoesNotReportIt) {

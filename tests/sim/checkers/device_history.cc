@@ -43,7 +43,9 @@ void DeviceHistory::done(uint64_t id) {
   const auto found = running_.find(id);
   if (found == running_.end()) return;
   Running& running = found->second;
-  if (running.flushes()) maybe_flushed_ = std::max(maybe_flushed_, running.begin);
+  if (running.flushes()) {
+    maybe_flushed_ = std::max(maybe_flushed_, flushes_wait_ ? ++clock_ : running.begin);
+  }
   if (running.op.kind != OpKind::kFlush) running.done = ++clock_;
 }
 
@@ -156,10 +158,18 @@ void DeviceHistory::flush_succeeded(const Running& flush) {
           device_);
     loss_at_ = 0;
   }
+  if (flush.begin < last_loss_) keep_done_before(flushes_wait_ ? clock_ : flush.begin);
   if (flush.begin > doubtful_) doubtful_ = 0;
   promised_ = std::max(promised_, flush.begin);
   if (flushes_wait_) maybe_flushed_ = std::max(maybe_flushed_, clock_);
   if (!flush.lied_to) floor_ = std::max(floor_, flush.begin);
+}
+
+/// Nobody has heard of them yet, but the flush was done before the loss, and they before it.
+void DeviceHistory::keep_done_before(Instant flush) {
+  for (auto& [id, running] : running_) {
+    if (running.done != 0 && running.done < flush) running.lost = false;
+  }
 }
 
 void DeviceHistory::power_loss() {

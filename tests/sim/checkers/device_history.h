@@ -104,6 +104,7 @@ class DeviceHistory {
   bool is_torn(uint64_t sector, Instant read_begin, std::span<const std::byte> bytes) const;
   void check_flush(const Running& flush, bool succeeded, const Doubts& doubts);
   void flush_succeeded(const Running& flush);
+  void keep_done_before(Instant flush);
   bool maybe_flushed_since(Instant done) const;
   void end_sectors(uint64_t id, const Running& running, bool succeeded,
                    std::span<const std::byte> read_data, bool repeated);
@@ -127,7 +128,8 @@ class DeviceHistory {
   // A preflush that covers all of it was under way, or a flush had failed that does: it may have
   // been done before the loss. Then nothing was lost, and nothing is owed.
   bool loss_in_doubt_ = false;
-  // Begin of the last flush that failed; where flushes wait, end of the last one that did not.
+  // Begin of the last flush that failed, or that the device has done and its user has not heard of;
+  // where flushes wait, that moment, and the end of the last one that did not fail.
   Instant maybe_flushed_ = 0;
   bool flushes_wait_ = false;
   // Writes from before the last power loss whose acknowledgement came after it may have been lost,
