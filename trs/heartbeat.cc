@@ -5,14 +5,6 @@
 
 namespace braid::trs {
 
-namespace {
-
-// Of the checks that rest: what has come is taken then even if its wake-up was lost, and before
-// who sent it takes us for dead.
-constexpr uint64_t kListenEvery = 4;
-
-}  // namespace
-
 Heartbeat::Verdict Heartbeat::check(uint64_t now_ns, const Signs& signs, uint64_t lateness_ns) {
   const uint64_t half_ns = options_.interval_ns / 2;
   const bool too_soon = now_ns - last_check_ns_ < half_ns;  // checks piled up by a pause
@@ -26,6 +18,14 @@ Heartbeat::Verdict Heartbeat::check(uint64_t now_ns, const Signs& signs, uint64_
   ++missed_;
   if (missed_ >= std::max(options_.missed_max, 2u)) return Verdict::kSilent;
   return missed_ == 1 ? Verdict::kAsk : Verdict::kAlive;
+}
+
+bool Heartbeat::rest(uint64_t now_ns) {
+  last_check_ns_ = now_ns;
+  missed_ = 0;
+  // He who has asked in vain counts as many misses more, but the first.
+  const unsigned every = std::clamp(options_.missed_max, 3u, kListenEveryMax + 2) - 2;
+  return ++rests_ % every == 0;
 }
 
 void HeartbeatDriver::start() {
@@ -49,7 +49,7 @@ void HeartbeatDriver::tick(base::Timer& timer) {
   // check that was late.
   reactor.schedule(timer, (late_ns > interval_ns / 2 ? now_ns : due_ns) + interval_ns);
   if (self.owner_.heartbeat_rests()) {
-    if (self.heartbeat_->rest(now_ns) % kListenEvery == 0) (void)self.owner_.listen();
+    if (self.heartbeat_->rest(now_ns)) (void)self.owner_.listen();
     return;
   }
   Heartbeat::Verdict verdict = self.heartbeat_->check(now_ns, self.owner_.listen(), late_ns);

@@ -45,12 +45,9 @@ class Heartbeat {
   /// One check. `lateness_ns` is how late this reactor itself was: if it was, the peer's answer may
   /// lie unseen, and the check is void.
   Verdict check(uint64_t now_ns, const Signs& signs, uint64_t lateness_ns);
-  /// In place of a check: the next one begins anew. How often it has been called.
-  uint64_t rest(uint64_t now_ns) {
-    last_check_ns_ = now_ns;
-    missed_ = 0;
-    return ++rests_;
-  }
+  /// In place of a check: the next one begins anew. True now and then: take what has arrived all
+  /// the same. Should its wake-up have been lost, that is in time for a peer with these options.
+  bool rest(uint64_t now_ns);
   unsigned missed() const { return missed_; }
 
  private:
@@ -58,7 +55,8 @@ class Heartbeat {
   uint64_t last_check_ns_;
   Signs last_;
   unsigned missed_ = 0;
-  uint64_t rests_ = 0;
+  static constexpr unsigned kListenEveryMax = 4;
+  unsigned rests_ = 0;
 };
 
 /// What a heartbeat needs of its connection. Nothing here stops the driver, but peer_silent() may.

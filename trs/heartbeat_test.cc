@@ -62,6 +62,22 @@ TEST_F(HeartbeatTest, RestForgetsWhatWasMissedAndTheBoundIsTheSameAfterIt) {
   EXPECT_LE(now_ns_ - rested_ns, kOptions.interval_ns * (kOptions.missed_max + 1));
 }
 
+TEST_F(HeartbeatTest, WhoRestsListensSoonerThanAPeerGivesUp) {
+  for (const unsigned missed_max : {1U, 2U, 3U, 4U, 5U, 9U}) {
+    HeartbeatOptions options;
+    options.missed_max = missed_max;
+    Heartbeat rests(options, now_ns_);
+    unsigned between = 0;
+    for (int i = 0; i < 40; ++i) {
+      ++between;
+      if (!rests.rest(now_ns_ += options.interval_ns)) continue;
+      EXPECT_TRUE(between == 1 || between < missed_max - 1) << missed_max;
+      between = 0;
+    }
+    EXPECT_LT(between, 5U);
+  }
+}
+
 TEST_F(HeartbeatTest, WhoHearsMuchAndSaysNothingTellsThatItLives) {
   for (uint64_t received = 1; received < 20; ++received)
     EXPECT_EQ(next_quiet(received), received % 2 == 1 ? Verdict::kAsk : Verdict::kAlive);

@@ -17,7 +17,8 @@ namespace {
 // One look takes at most this many requests, so that timers and other pollers get their turn, and
 // of large ones only so much: those before them may end meanwhile, whose slots are in the caches.
 constexpr int kRequestsPerPoll = 32;
-constexpr size_t kBytesPerPoll = 64 << 10;
+constexpr size_t kLargeBytes = 16 << 10;
+constexpr size_t kLargeBytesPerPoll = 64 << 10;
 
 /// What the kernel is told. Only these: others would be taken for an answer about the protocol
 /// (ENOSYS: never ask again) or would make the kernel ask again at once (EAGAIN, EINTR).
@@ -142,16 +143,17 @@ KernelDeviceStatistics FuseServer::statistics() const {
 
 bool FuseServer::poll() {
   bool worked = false;
-  size_t bytes = 0;
-  for (int i = 0; i < kRequestsPerPoll && bytes < kBytesPerPoll; ++i) {
+  size_t large_bytes = 0;
+  for (int i = 0; i < kRequestsPerPoll && large_bytes < kLargeBytesPerPoll; ++i) {
     if (!readable_ || session_ == nullptr) break;
     Slot* const slot = pool_->acquire();
     if (slot == nullptr) {
-      if (worked) ++statistics_.starved;
+      if (!std::exchange(starved_, true)) ++statistics_.starved;
       break;
     }
+    starved_ = false;
     if (!receive(*slot)) break;
-    bytes += slot->received_bytes;
+    if (slot->received_bytes >= kLargeBytes) large_bytes += slot->received_bytes;
     worked = true;
   }
   if (!readable_ && session_ != nullptr) watch_kernel(true);

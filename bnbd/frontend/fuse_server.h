@@ -104,6 +104,7 @@ class FuseServer : private base::Poller {
   Slot* current_ = nullptr;  // whose request libfuse is looking at
   bool kept_ = false;        // it stays taken
   bool readable_ = false;    // the kernel may have requests: read until it says no
+  bool starved_ = false;     // counted: the last look found no slot
   bool watching_ = false;    // the reactor tells when it has; off while there is more than slots
   QuietMoment quiet_;        // nothing was to be read
   bool end_expected_ = false;

@@ -118,11 +118,12 @@ TEST_F(Fuse, ATurnTakesOnlySoMuchOfLargeWrites) {
     for (int i = 0; i < kWrites; ++i)
       kernel_->send_write(static_cast<uint64_t>(i) * kEachBytes, kEachBytes);
   });
-  ASSERT_TRUE(threads_.wait_until([&] { return device_->held_count() == kWrites; }));
+  const bool all = threads_.wait_until([&] { return device_->held_count() == kWrites; });
   threads_.on_reactor([&] {
     threads_.reactor().remove(*turns);
     device_->release();
   });
+  ASSERT_TRUE(all);
   for (int i = 0; i < kWrites; ++i) EXPECT_TRUE(answered());
   EXPECT_LE(turns->most(), 8) << "64 KiB when they come, and as much in the rest of the turn";
 }

@@ -26,7 +26,7 @@ uint32_t draw_queue_depth(SimRandom& random) {
   return static_cast<uint32_t>(random.between(2, 32));
 }
 
-/// One is what programs have by default.
+/// One is what programs have by default: five of eight.
 size_t draw_reactors(SimRandom& random) {
   return random.one_in(2) ? 1 : random.between(1, 4);
 }

@@ -1,8 +1,8 @@
 // Worker: what the server has on one reactor: for each endpoint a thread domain and
 // completion channels, and a poller over the connections that live there. What a turn costs grows
 // with the clients that are busy, and with the connections that are not silent, but for each client
-// that shares a turn no further than to twice kLooksMax: docs/sleeping-connections.md. Thread: its
-// reactor.
+// that shares a turn no further than to some times kLooksMax: docs/sleeping-connections.md.
+// Thread: its reactor.
 #pragma once
 
 #include <atomic>
@@ -27,7 +27,8 @@ struct TurnClient : base::ListNode {
   base::IntrusiveList<Queue> dozing;   // Queue::dozes(): polled seldom
   base::IntrusiveList<Queue> asleep;
   base::IntrusiveList<QueuePlace::WithData> with_data;  // that waits for its turn
-  bool waits_for_budget = false;                        // TurnShare::wire has to be given more
+  bool awake_first = false;       // of those that doze and those that do not, when both are polled
+  bool waits_for_budget = false;  // TurnShare::wire has to be given more
   bool all_asleep() const {
     return awake.empty() && dozing.empty() && closing.empty() && !waits_for_budget;
   }
@@ -86,8 +87,8 @@ class Worker final : private base::Poller {
   void stop(std::function<void()> stopped);
 
  private:
-  /// How many connections of a client are polled in vain in one turn, while clients share it; and
-  /// as many of those that doze, when they are due.
+  /// How many connections of a client are polled in vain in one turn, while clients share it; as
+  /// many of those that doze, when they are due, and where others leave some of the turn.
   static constexpr size_t kLooksMax = 16;
 
   bool poll() override;

@@ -44,7 +44,8 @@ void DeviceHistory::done(uint64_t id) {
   if (found == running_.end()) return;
   Running& running = found->second;
   if (running.flushes()) {
-    maybe_flushed_ = std::max(maybe_flushed_, flushes_wait_ ? ++clock_ : running.begin);
+    running.flush_done = ++clock_;
+    maybe_flushed_ = std::max(maybe_flushed_, may_cover(running));
   }
   if (running.op.kind != OpKind::kFlush) running.done = ++clock_;
 }
@@ -75,7 +76,7 @@ void DeviceHistory::write_acknowledged(const Running& write) {
   last_done_ = std::max(last_done_, write.done != 0 ? write.done : clock_);
   if (write.begin > last_loss_) return;
   doubtful_ = clock_;
-  if (write.lost) {  // what failed before he heard told him nothing of it
+  if (write.lost_at != 0) {  // what failed before he heard told him nothing of it
     loss_at_ = loss_covers_ = clock_;
     loss_in_doubt_ = false;
   }
@@ -158,18 +159,24 @@ void DeviceHistory::flush_succeeded(const Running& flush) {
           device_);
     loss_at_ = 0;
   }
-  if (flush.begin < last_loss_) keep_done_before(flushes_wait_ ? clock_ : flush.begin);
+  keep_done_before(flush);
   if (flush.begin > doubtful_) doubtful_ = 0;
   promised_ = std::max(promised_, flush.begin);
-  if (flushes_wait_) maybe_flushed_ = std::max(maybe_flushed_, clock_);
+  if (flushes_wait_) maybe_flushed_ = std::max(maybe_flushed_, may_cover(flush));
   if (!flush.lied_to) floor_ = std::max(floor_, flush.begin);
 }
 
-/// Nobody has heard of them yet, but the flush was done before the loss, and they before it.
-void DeviceHistory::keep_done_before(Instant flush) {
+/// Nobody has heard of them yet; the flush is from before the loss, and they were done before it.
+void DeviceHistory::keep_done_before(const Running& flush) {
   for (auto& [id, running] : running_) {
-    if (running.done != 0 && running.done < flush) running.lost = false;
+    if (flush.begin < running.lost_at && running.done < may_cover(flush)) running.lost_at = 0;
   }
+}
+
+/// What was done before then. One that waits covers what was done while it did.
+Instant DeviceHistory::may_cover(const Running& flush) const {
+  if (!flushes_wait_) return flush.begin;
+  return flush.flush_done != 0 ? flush.flush_done : clock_;
 }
 
 void DeviceHistory::power_loss() {
@@ -189,7 +196,8 @@ void DeviceHistory::power_loss() {
     loss_seen();
   }
   for (auto& [id, running] : running_)
-    running.lost |= running.done > at_risk_since && !maybe_flushed_since(running.done);
+    if (running.lost_at == 0 && running.done > at_risk_since && !maybe_flushed_since(running.done))
+      running.lost_at = now;
   // A long write goes in parts, and the client counts those that were acknowledged, whatever
   // becomes of the others.
   const bool writing = std::any_of(running_.begin(), running_.end(), [](const auto& entry) {

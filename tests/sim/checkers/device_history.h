@@ -92,9 +92,10 @@ class DeviceHistory {
   struct Running {
     OpDescription op;
     Instant begin = 0;
-    Instant done = 0;       // 0: not before its user hears
-    bool lost = false;      // it was done, and a power loss came before its user has heard
-    bool saw_loss = false;  // see may_report_loss
+    Instant done = 0;        // 0: not before its user hears; not of a flush
+    Instant flush_done = 0;  // 0: the same; of what flushes
+    Instant lost_at = 0;     // it was done, and this loss came before its user has heard
+    bool saw_loss = false;   // see may_report_loss
     bool lied_to = false;
     bool flushes() const { return op.kind == OpKind::kFlush || op.preflush; }
     bool is_lie() const { return lied_to && (flushes() || op.durable); }
@@ -104,7 +105,8 @@ class DeviceHistory {
   bool is_torn(uint64_t sector, Instant read_begin, std::span<const std::byte> bytes) const;
   void check_flush(const Running& flush, bool succeeded, const Doubts& doubts);
   void flush_succeeded(const Running& flush);
-  void keep_done_before(Instant flush);
+  void keep_done_before(const Running& flush);
+  Instant may_cover(const Running& flush) const;
   bool maybe_flushed_since(Instant done) const;
   void end_sectors(uint64_t id, const Running& running, bool succeeded,
                    std::span<const std::byte> read_data, bool repeated);
