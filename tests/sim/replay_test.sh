@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A seed gives the same run in any process: other addresses, another environment, another folder,
-# and with its log shown. Seed 6 has peers of whom more is said than is logged.
+# and with its log shown. Seed 7 has peers of whom more is said than is logged.
 set -euo pipefail
 : "${BRAID_BIN_DIR:?run me through ctest, or set BRAID_BIN_DIR}"
 
@@ -29,7 +29,7 @@ here=$(trace_of 3 none env)
 elsewhere=$(cd / && trace_of 3 none env -i LC_ALL=C SOME_OTHER_ENVIRONMENT="$(printf '%4096s' x)")
 same "two processes ran seed 3" "$here" "$elsewhere"
 
-silent=$(trace_of 6 none env)
-same "seed 6 without its log and with --log info" "$silent" "$(trace_of 6 info env)"
-same "seed 6 without its log and with --log debug" "$silent" "$(trace_of 6 debug env)"
+silent=$(trace_of 7 none env)
+same "seed 7 without its log and with --log info" "$silent" "$(trace_of 7 info env)"
+same "seed 7 without its log and with --log debug" "$silent" "$(trace_of 7 debug env)"
 echo "traces $here and $silent, each time"
