@@ -23,7 +23,7 @@ Heartbeat::Verdict Heartbeat::check(uint64_t now_ns, const Signs& signs, uint64_
 bool Heartbeat::rest(uint64_t now_ns) {
   last_check_ns_ = now_ns;
   missed_ = 0;
-  // He who has asked in vain counts as many misses more, but the first.
+  // A peer asks at its first miss, and gives up missed_max - 1 intervals later.
   const unsigned every = std::clamp(options_.missed_max, 3u, kListenEveryMax + 2) - 2;
   return ++rests_ % every == 0;
 }

@@ -1,7 +1,7 @@
 // Worker: what the server has on one reactor: for each endpoint a thread domain and
 // completion channels, and a poller over the connections that live there. What a turn costs grows
 // with the clients that are busy, and with the connections that are not silent, but for each client
-// that shares a turn no further than to some times kLooksMax: docs/sleeping-connections.md.
+// that shares a turn no further than to three times kLooksMax: docs/sleeping-connections.md.
 // Thread: its reactor.
 #pragma once
 
