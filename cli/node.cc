@@ -124,6 +124,7 @@ Task<Status> NodeState::start_server() {
 
 Task<Result<json>> NodeState::call(std::string method, json params, CallerGone gone) {
   if (method == "status") co_return status();
+  if (method == "alive") co_return json::object();
   if (method == "map") co_return co_await map(std::move(params), std::move(gone));
   if (method == "unmap") co_return co_await unmap(std::move(params), std::move(gone));
   if (method == "remap") co_return co_await remap(std::move(params));
@@ -133,7 +134,7 @@ Task<Result<json>> NodeState::call(std::string method, json params, CallerGone g
   if (method == "reload_keys") co_return co_await reload_keys();
   co_return make_error(
       Errc::kNotSupported,
-      "unknown method \"{}\": want status, sample, map, unmap, remap, path, close, "
+      "unknown method \"{}\": want status, alive, sample, map, unmap, remap, path, close, "
       "resize or reload_keys",
       method);
 }

@@ -18,9 +18,9 @@ std::filesystem::path program_folder() {
   return std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
 }
 
-std::string braid_program() {
+std::string braid_program(const std::string& name) {
   std::error_code error;
-  const auto program = program_folder() / "braid";
+  const auto program = program_folder() / name;
   return std::filesystem::exists(program, error) ? program.string() : std::string();
 }
 
@@ -34,10 +34,11 @@ nlohmann::json last_object(const std::string& text) {
 }
 
 base::Result<BraidProgram> start_braid(Bench& bench, std::vector<int> cpus,
-                                       std::vector<std::string> arguments) {
-  const std::string program = braid_program();
-  if (program.empty()) return base::make_error(base::Errc::kNotFound, "braid: not built");
-  const std::string output = bench.scratch.path("braid-" + arguments.front() + ".out");
+                                       std::vector<std::string> arguments,
+                                       const std::string& name) {
+  const std::string program = braid_program(name);
+  if (program.empty()) return base::make_error(base::Errc::kNotFound, "{}: not built", name);
+  const std::string output = bench.scratch.path(name + "-" + arguments.front() + ".out");
   Command command{.arguments = {program}, .cpus = std::move(cpus), .output_file = output};
   command.arguments.insert(command.arguments.end(), arguments.begin(), arguments.end());
   command.arguments.emplace_back("--json");
@@ -50,8 +51,8 @@ base::Result<BraidProgram> start_braid(Bench& bench, std::vector<int> cpus,
     if (nlohmann::json ready = last_object(text.str()); !ready.is_null())
       return BraidProgram{std::move(process), std::move(ready)};
     if (waited_ms >= kStartMs || !process.running()) {
-      return base::make_error(base::Errc::kTimedOut, "braid {} is not ready: {}", arguments.front(),
-                              last_lines(output));
+      return base::make_error(base::Errc::kTimedOut, "{} {} is not ready: {}", name,
+                              arguments.front(), last_lines(output));
     }
     BRAID_CHECK(bench.interrupts.pause_ms(kLookMs));
   }

@@ -1,5 +1,6 @@
 #include "bench/block/growth.h"
 #include "bench/block/idle.h"
+#include "bench/block/map_command.h"
 #include "bench/block/remote_io.h"
 #include "bench/block/rows.h"
 
@@ -13,6 +14,18 @@ RowPlan idle_row() {
               .better = Better::kLower,
               .value_target = 0.5};
   row.ours = braid_idle(kDevices);
+  return row;
+}
+
+RowPlan map_command_row() {
+  constexpr unsigned kDisks = 64;
+  RowPlan row{
+      .name = fmt::format("braid map of each of {} disks, FUSE + loop, the longest", kDisks),
+      .unit = "ms",
+      .better = Better::kLower,
+      .value_target = 10};
+  row.ours = braid_map_command(kDisks);
+  row.floor = braid_command_alone(kDisks);
   return row;
 }
 
@@ -81,6 +94,7 @@ void add_neighbour_rows(std::vector<RowPlan>& plans) {
 
 void add_growth_rows(std::vector<RowPlan>& plans) {
   plans.push_back(idle_row());
+  plans.push_back(map_command_row());
   constexpr unsigned kMany = 1000;
   for (const Growth growth : {Growth::kDevices, Growth::kSessions}) {
     const std::string many =

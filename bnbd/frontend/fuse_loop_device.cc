@@ -113,7 +113,8 @@ base::Task<base::Result<std::unique_ptr<KernelDevice>>> attach_fuse_loop(
     return create_fuse_mount(max_read_bytes);
   };
   BRAID_CO_TRY(attachment->mount, co_await offloaded(reactor, std::move(make_mount)));
-  BRAID_CO_TRY(auto slots, co_await make_slots<FuseServer>(reactor, device, options.slots));
+  constexpr unsigned kFirst = SlotPool<FuseServer::Slot>::kFirst;
+  BRAID_CO_TRY(auto slots, co_await make_slots<FuseServer>(reactor, device, kFirst, options.slots));
   BRAID_CO_TRY(auto server, FuseServer::create(reactor, device, options.name, std::move(slots),
                                                std::move(attachment->mount.device)));
   // This waits for the session, which this reactor serves meanwhile.

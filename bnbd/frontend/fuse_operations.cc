@@ -50,7 +50,7 @@ struct FuseCallbacks {
     connection->max_write = connection->max_read = self.pool_->payload_bytes();
     connection->max_readahead = 0;
     // The asynchronous direct I/O that a loop device sends counts as background.
-    const auto slots = static_cast<unsigned>(self.pool_->all().size());
+    const auto slots = self.pool_->most();
     connection->max_background = connection->congestion_threshold = slots;
     connection->want &= ~static_cast<unsigned>(FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE |
                                                FUSE_CAP_SPLICE_MOVE | FUSE_CAP_WRITEBACK_CACHE);

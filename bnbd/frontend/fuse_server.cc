@@ -63,11 +63,12 @@ FuseServer::FuseServer(base::Reactor& reactor, BlockDevice& device, const std::s
       pool_(std::move(pool)),
       epoll_(std::move(epoll_fd)),
       completed_(reactor) {
-  for (Slot& slot : pool_->all()) {
+  const auto prepare = [this](Slot& slot) {
     slot.server = this;
     slot.operation.done = &FuseServer::operation_done;
     slot.operation.context = &slot;
-  }
+  };
+  pool_->set_owner(prepare, [this] { completed_.notify_all(); });
   watch_.context = this;
   watch_.ready = [](base::Watch& watch) {
     auto& self = *static_cast<FuseServer*>(watch.context);
@@ -112,11 +113,10 @@ void FuseServer::stop() {
   if (session_ == nullptr) return;
   watch_kernel(false);
   reactor_.remove(*this);
-  for (Slot& slot : pool_->all()) {
-    if (slot.request != nullptr) {
-      FuseOperations::reply_error(std::exchange(slot.request, nullptr), EIO);
-    }
-  }
+  pool_->for_each([](Slot& slot) {
+    if (slot.request == nullptr) return;
+    FuseOperations::reply_error(std::exchange(slot.request, nullptr), EIO);
+  });
   FuseOperations::destroy_session(std::exchange(session_, nullptr));
   fuse_fd_ = -1;
 }
@@ -132,7 +132,7 @@ void FuseServer::watch_kernel(bool on) {
 }
 
 base::Task<void> FuseServer::drained() {
-  while (pool_->in_use() != 0) co_await completed_.wait();
+  while (pool_->in_use() != 0 || pool_->growing()) co_await completed_.wait();
 }
 
 KernelDeviceStatistics FuseServer::statistics() const {
@@ -149,6 +149,7 @@ bool FuseServer::poll() {
     Slot* const slot = pool_->acquire();
     if (slot == nullptr) {
       if (!std::exchange(starved_, true)) ++statistics_.starved;
+      pool_->grow(reactor_);
       break;
     }
     starved_ = false;

@@ -20,7 +20,7 @@
 #include "bnbd/block.h"
 #include "bnbd/frontend/fd_handle.h"
 #include "bnbd/frontend/quiet_moment.h"
-#include "bnbd/frontend/request_slot.h"
+#include "bnbd/frontend/slot_pool.h"
 #include "bnbd/kernel_device.h"
 
 struct fuse_session;

@@ -16,7 +16,8 @@ namespace {
 
 class Fuse : public testing::Test {
  protected:
-  void start(unsigned slots) {
+  void start(unsigned slots) { start(slots, slots); }
+  void start(unsigned first, unsigned most) {
     int ends[2];
     ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
     kernel_ = std::make_unique<test::FuseKernelEnd>(UniqueFd(ends[0]));
@@ -25,7 +26,8 @@ class Fuse : public testing::Test {
       options.size_bytes = 1 << 20;
       device_ = std::make_unique<test::GateDevice>(
           std::move(create_memory_device(threads_.host(), options)).value());
-      auto pool = SlotPool<FuseServer::Slot>::create(*device_, slots);
+      auto pool = SlotPool<FuseServer::Slot>::create(*device_, first, most,
+                                                     slot_payload_bytes(device_->info()));
       ASSERT_TRUE(pool.ok()) << pool.error().message();
       auto server = FuseServer::create(threads_.reactor(), *device_, "disk",
                                        std::move(pool).value(), UniqueFd(socket));
@@ -52,6 +54,35 @@ class Fuse : public testing::Test {
   std::unique_ptr<test::GateDevice> device_;
   FuseServer::Ptr server_;
 };
+
+TEST_F(Fuse, WhoFindsNoSlotGetsOneOfThoseThatAreMadeThen) {
+  start(/*first=*/2, /*most=*/6);
+  threads_.on_reactor([&] { device_->hold(); });
+  for (uint64_t i = 0; i < 7; ++i) kernel_->send_write(i * 4096, 4096);
+  ASSERT_TRUE(threads_.wait_until([&] { return device_->held_count() == 6; }));
+  threads_.on_reactor([&] { EXPECT_NE(device_->region_maker(), std::this_thread::get_id()); });
+  threads_.on_reactor([&] { device_->release(); });
+  for (int i = 0; i < 7; ++i) EXPECT_TRUE(answered());
+}
+
+TEST_F(Fuse, AServerIsDrainedWhenWhatIsBeingMadeForItIsDone) {
+  start(/*first=*/1, /*most=*/2);
+  threads_.on_reactor([&] { device_->hold(); });
+  for (uint64_t i = 0; i < 2; ++i) kernel_->send_write(i * 4096, 4096);
+  ASSERT_TRUE(threads_.wait_until([&] { return device_->held_count() > 0; }));
+  threads_.on_reactor([&] {
+    server_->stop();
+    device_->release();
+  });
+  ASSERT_TRUE(threads_.await([&]() -> base::Task<bool> {
+    co_await server_->drained();
+    co_return true;
+  }));
+  threads_.on_reactor([&] {
+    server_.reset();
+    device_.reset();
+  });
+}
 
 TEST_F(Fuse, AFlushThatWaitedForASlotIsOfTheMomentAtWhichItCame) {
   start(/*slots=*/2);

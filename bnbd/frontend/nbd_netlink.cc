@@ -9,7 +9,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
+#include <ctime>
 
 #include "bnbd/frontend/netlink.h"
 
@@ -33,6 +35,16 @@ struct Nbd {
   }
 };
 
+// How long a kernel without the module is not asked for it again: modprobe takes some milliseconds,
+// and a node maps many disks in a row.
+constexpr uint64_t kModprobeRestNs = 10 * base::kSecond;
+
+uint64_t clock_ns() {
+  struct timespec now = {};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<uint64_t>(now.tv_sec) * base::kSecond + static_cast<uint64_t>(now.tv_nsec);
+}
+
 bool run_modprobe() {
   for (const char* path : {"/sbin/modprobe", "/usr/sbin/modprobe"}) {
     char program[] = "modprobe";
@@ -53,8 +65,12 @@ bool run_modprobe() {
 }  // namespace
 
 base::Status find_nbd_module() {
+  static std::atomic<uint64_t> not_before_ns{0};
   auto nbd = Nbd::open();
-  if (nbd.code() == Errc::kNotFound && run_modprobe()) nbd = Nbd::open();
+  if (nbd.code() == Errc::kNotFound && clock_ns() >= not_before_ns.load()) {
+    if (run_modprobe()) nbd = Nbd::open();
+    if (nbd.code() == Errc::kNotFound) not_before_ns.store(clock_ns() + kModprobeRestNs);
+  }
   if (nbd.ok()) return base::ok_status();
   if (nbd.code() != Errc::kNotFound) return nbd.error().with("ask the kernel for nbd");
   struct utsname kernel = {};

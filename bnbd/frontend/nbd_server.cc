@@ -43,15 +43,16 @@ NbdServer::NbdServer(base::Reactor& reactor, BlockDevice& device, NbdServerOptio
       log_(reactor, reactor.log(), {}),
       pool_(std::move(pool)),
       content_(device.content_memory()),
-      shares_(static_cast<unsigned>(pool_->all().size()), options_.connections_max),
+      shares_(pool_->most(), options_.connections_max),
       epoll_(std::move(epoll_fd)),
       completed_(reactor) {
-  for (Slot& slot : pool_->all()) {
+  const auto prepare = [this](Slot& slot) {
     slot.server = this;
     slot.operation.done = &NbdServer::operation_done;
     slot.operation.context = &slot;
     slot.operation.told_later = true;  // by its answer
-  }
+  };
+  pool_->set_owner(prepare, [this] { completed_.notify_all(); });
   watch_.context = this;
   watch_.ready = [](base::Watch& watch) {
     static_cast<NbdServer*>(watch.context)->sockets_ready();
@@ -126,7 +127,7 @@ void NbdServer::stop() {
 }
 
 base::Task<void> NbdServer::drained() {
-  while (pool_->in_use() != 0) co_await completed_.wait();
+  while (pool_->in_use() != 0 || pool_->growing()) co_await completed_.wait();
 }
 
 KernelDeviceStatistics NbdServer::statistics() const {
@@ -262,9 +263,9 @@ void NbdServer::end(Connection& connection, const char* reason) {
   while (Slot* const unsent = connection.answers.pop_front()) release(*unsent);
   // Operations at the device end without an answer.
   shares_.end(std::exchange(connection.slots, 0));
-  for (Slot& slot : pool_->all()) {
+  pool_->for_each([&connection](Slot& slot) {
     if (slot.connection == &connection) slot.connection = nullptr;
-  }
+  });
 }
 
 void NbdServer::forget_ended() {

@@ -22,7 +22,7 @@
 #include "bnbd/frontend/nbd_input.h"
 #include "bnbd/frontend/nbd_wire.h"
 #include "bnbd/frontend/quiet_moment.h"
-#include "bnbd/frontend/request_slot.h"
+#include "bnbd/frontend/slot_pool.h"
 #include "bnbd/frontend/slot_shares.h"
 #include "bnbd/kernel_device.h"
 

@@ -45,10 +45,12 @@ base::Task<base::Result<std::unique_ptr<NbdServers>>> NbdServers::create(
   std::vector<BlockQueue> queues = device.queues();
   if (queues.empty()) queues.push_back({&home, &device});
   const bool grows = options.connections_max > 0;
+  // Shares among clients are of slots that there are (SlotShares).
+  const unsigned first = grows ? slots : SlotPool<NbdServer::Slot>::kFirst;
   const size_t count = grows ? queues.size() : std::min(queues.size(), sockets.size());
   for (size_t i = 0; i < count; ++i) {
     const auto parts = std::make_shared<Parts>();
-    BRAID_CO_TRY(parts->pool, co_await make_slots<NbdServer>(home, device, slots));
+    BRAID_CO_TRY(parts->pool, co_await make_slots<NbdServer>(home, device, first, slots));
     for (size_t c = i; c < sockets.size(); c += count) {
       parts->sockets.push_back(std::move(sockets[c]));
     }

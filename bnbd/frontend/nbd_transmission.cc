@@ -144,8 +144,7 @@ void NbdServer::payload_done(Connection& connection) {
 bool NbdServer::may_begin(const Connection& connection) const {
   if (connection.incoming != nullptr) return false;
   if (connection.input.pending().size() < sizeof(NbdRequest)) return false;
-  const auto slots = static_cast<unsigned>(pool_->all().size());
-  return shares_.may_take(connection.slots, slots - pool_->in_use());
+  return shares_.may_take(connection.slots, pool_->size() - pool_->in_use());
 }
 
 /// The slot's own memory, or for what is long the device's, if it is memory.
@@ -155,7 +154,7 @@ BufferRef NbdServer::buffer_of(const Slot& slot) const {
                       verdict.payload_bytes > kLongWriteBytes &&
                       verdict.offset_bytes + verdict.length_bytes <= content_.size();
   if (placed) return {.address = content_.data() + verdict.offset_bytes};
-  return {.region = pool_->region(), .address = slot.payload};
+  return {.region = slot.region, .address = slot.payload};
 }
 
 bool NbdServer::begin_request(Connection& connection) {
@@ -163,6 +162,7 @@ bool NbdServer::begin_request(Connection& connection) {
   if (pending.size() < sizeof(NbdRequest)) return false;
   if (!may_begin(connection)) {
     if (!std::exchange(connection.starved, true)) base::add_shared(statistics_.starved, 1);
+    if (pool_->empty()) pool_->grow(reactor_);
     return false;
   }
   connection.starved = false;

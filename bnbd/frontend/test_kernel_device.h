@@ -45,12 +45,12 @@ class GateDevice : public BlockDevice {
   BlockInfo& change_info() { return info_; }
   const BlockInfo& info() const override { return info_; }
   base::Result<std::unique_ptr<Region>> create_region(size_t size_bytes) override {
-    region_maker_ = std::this_thread::get_id();
+    region_maker_.store(std::this_thread::get_id());
     return inner_->create_region(size_bytes);
   }
   std::span<std::byte> content_memory() override { return inner_->content_memory(); }
   /// The thread that made the last region.
-  std::thread::id region_maker() const { return region_maker_; }
+  std::thread::id region_maker() const { return region_maker_.load(); }
   BlockStatistics statistics() const override { return inner_->statistics(); }
 
   /// In place of what a remote device would note: of how many changes and failed flushes the user
@@ -112,7 +112,7 @@ class GateDevice : public BlockDevice {
   }
   std::unique_ptr<BlockDevice> inner_;
   BlockInfo info_;
-  std::thread::id region_maker_;
+  std::atomic<std::thread::id> region_maker_;
   bool holding_ = false;
   base::Errc failure_ = base::Errc::kOk;
   uint64_t told_ = 0, failures_told_ = 0;

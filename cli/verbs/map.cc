@@ -102,8 +102,10 @@ void map(Context& context, const MapArguments& arguments) {
   const bool named = !context.node_to_ask().empty();
   const std::string node = named ? context.node_to_ask() : kDaemonName;
   const CallOptions quick{.timeout_ms = 5000, .any_user = named && geteuid() == 0};
-  // Mapping takes as long as it takes; a node that is not there or hung is told apart first.
-  if (auto alive = call_node(node, "status", json::object(), quick); !alive.ok())
+  // Mapping takes as long as it takes; a node that is not there or hung is told apart first. One
+  // of an older version knows no such question, and is alive, too.
+  auto alive = call_node(node, "alive", json::object(), quick);
+  if (!alive.ok() && alive.code() != Errc::kNotSupported)
     return report(context,
                   alive.code() == Errc::kNotFound
                       ? alive.error().with("start one with \"braidd\", or add --foreground")

@@ -1,0 +1,192 @@
+// The requests that a front end may have in flight: few at first, and more, in parts as large as
+// what there is, when one finds them all taken. So a disk that is mapped and idle has little
+// memory, and mapping it does not wait for more.
+//
+//   poll: no slot --grow()--> worker: the next part's region, every page of it --> free slots
+//   meanwhile, and if there is no memory: requests wait, and those that have slots go on
+//
+// A part is used when all of its pages are there, and never goes back: I/O waits for slots, which
+// end by themselves, and for no memory.
+//
+// Threads: the reactor's, but in_use(), and create(), on a worker.
+#pragma once
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/reactor.h"
+#include "bnbd/frontend/offloaded.h"
+#include "bnbd/frontend/request_slot.h"
+
+namespace braid::bnbd {
+
+template <typename Slot>
+class SlotPool;
+
+/// Between a pool and the worker that makes its next part, which either may outlive.
+template <typename Slot>
+class SlotMaker {
+ public:
+  using Made = base::Result<std::unique_ptr<SlotPart<Slot>>>;
+
+  SlotMaker(BlockDevice& device, uint32_t payload_bytes, SlotPool<Slot>& pool)
+      : pool_(&pool), payload_bytes_(payload_bytes), device_(&device) {}
+
+  /// On a worker.
+  void make(unsigned count) {
+    const std::lock_guard lock(mutex_);
+    if (device_ != nullptr) made_ = SlotPart<Slot>::create(*device_, count, payload_bytes_);
+  }
+  /// What was made; the reactor's.
+  Made take() {
+    const std::lock_guard lock(mutex_);
+    Made made = std::move(*made_);
+    made_.reset();
+    return made;
+  }
+  /// Before the pool goes, and the device after it: waits for a part that is just being made.
+  void end() {
+    const std::lock_guard lock(mutex_);
+    pool_ = nullptr;
+    device_ = nullptr;
+    made_.reset();
+  }
+  /// The reactor's. Null: it has gone.
+  SlotPool<Slot>* pool() const { return pool_; }
+
+ private:
+  SlotPool<Slot>* pool_;
+  const uint32_t payload_bytes_;
+  std::mutex mutex_;
+  BlockDevice* device_;
+  std::optional<Made> made_;
+};
+
+template <typename Slot>
+class SlotPool {
+ public:
+  /// Of an idle disk: one may be in the kernel's hands while another is at the device.
+  static constexpr unsigned kFirst = 2;
+  static constexpr uint64_t kRetryNs = base::kSecond;  // after memory was short
+
+  /// `first` slots now, `most` in the end. `device` outlives the pool.
+  static base::Result<std::unique_ptr<SlotPool>> create(BlockDevice& device, unsigned first,
+                                                        unsigned most, uint32_t payload_bytes) {
+    BRAID_TRY(auto part, SlotPart<Slot>::create(device, std::min(first, most), payload_bytes));
+    std::unique_ptr<SlotPool> pool(new SlotPool(device, most, payload_bytes));
+    pool->adopt(std::move(part));
+    return pool;
+  }
+  /// All of them now.
+  static base::Result<std::unique_ptr<SlotPool>> create(BlockDevice& device, unsigned count) {
+    return create(device, count, count, slot_payload_bytes(device.info()));
+  }
+  ~SlotPool() { maker_->end(); }
+  SlotPool(const SlotPool&) = delete;
+  SlotPool& operator=(const SlotPool&) = delete;
+
+  /// Runs `prepare` on each slot that there is and, before its first use, on each that comes;
+  /// `grown` when some have come, or could not. Once.
+  void set_owner(std::function<void(Slot&)> prepare, std::function<void()> grown) {
+    prepare_ = std::move(prepare);
+    grown_ = std::move(grown);
+    for_each(prepare_);
+  }
+  /// A request found no slot: has a worker make more, if there may be more.
+  void grow(base::Reactor& reactor) {
+    if (growing_ || size_ == most_ || reactor.now_ns() < not_before_ns_) return;
+    growing_ = true;
+    reactor.spawn(grow_by(reactor, maker_, std::min(size_, most_ - size_)));
+  }
+  bool growing() const { return growing_; }
+
+  uint32_t payload_bytes() const { return payload_bytes_; }
+  unsigned size() const { return size_; }
+  unsigned most() const { return most_; }
+  unsigned in_use() const { return base::read_shared(in_use_); }
+  bool empty() const { return free_.empty(); }
+  template <typename Function>
+  void for_each(const Function& function) {
+    for (const auto& part : parts_) {
+      for (Slot& slot : part->slots()) function(slot);
+    }
+  }
+
+  /// A free slot, or null.
+  Slot* acquire() {
+    Slot* const slot = free_.pop_front();
+    if (slot != nullptr) base::add_shared(in_use_, 1);
+    return slot;
+  }
+  void release(Slot& slot) {
+    base::subtract_shared(in_use_, 1);
+    free_.push_front(slot);  // the one whose memory is warm
+  }
+
+ private:
+  using Maker = SlotMaker<Slot>;
+
+  SlotPool(BlockDevice& device, unsigned most, uint32_t payload_bytes)
+      : most_(most),
+        payload_bytes_(payload_bytes),
+        maker_(std::make_shared<Maker>(device, payload_bytes, *this)) {}
+
+  void adopt(std::unique_ptr<SlotPart<Slot>> part) {
+    for (Slot& slot : part->slots()) {
+      if (prepare_) prepare_(slot);
+      free_.push_back(slot);
+    }
+    size_ += static_cast<unsigned>(part->slots().size());
+    parts_.push_back(std::move(part));
+  }
+  static base::Task<void> grow_by(base::Reactor& reactor, std::shared_ptr<Maker> maker,
+                                  unsigned count) {
+    std::function<void()> work = [maker, count] { maker->make(count); };
+    co_await reactor.offload(std::move(work));
+    if (SlotPool* const pool = maker->pool()) pool->made(reactor, maker->take());
+  }
+  void made(base::Reactor& reactor, typename Maker::Made part) {
+    growing_ = false;
+    if (part.ok()) {
+      adopt(std::move(*part));
+    } else {
+      not_before_ns_ = reactor.now_ns() + kRetryNs;
+      reactor.log().warning("{} requests at a time until there is memory: {}", size_,
+                            part.error().message());
+    }
+    grown_();
+  }
+
+  const unsigned most_;
+  const uint32_t payload_bytes_;
+  const std::shared_ptr<Maker> maker_;
+  std::function<void(Slot&)> prepare_;
+  std::function<void()> grown_;
+  std::vector<std::unique_ptr<SlotPart<Slot>>> parts_;
+  base::IntrusiveList<Slot> free_;
+  unsigned size_ = 0;
+  unsigned in_use_ = 0;
+  bool growing_ = false;
+  uint64_t not_before_ns_ = 0;
+};
+
+/// A pool for a front end's server, made where that holds nobody up. `device` outlives it.
+template <typename Server>
+base::Task<base::Result<std::unique_ptr<SlotPool<typename Server::Slot>>>> make_slots(
+    base::Reactor& reactor, BlockDevice& device, unsigned first, unsigned most) {
+  using Pool = SlotPool<typename Server::Slot>;
+  // The device's properties are its reactor's.
+  const uint32_t payload_bytes = slot_payload_bytes(device.info());
+  std::function<base::Result<std::unique_ptr<Pool>>()> make = [&device, first, most,
+                                                               payload_bytes] {
+    return Pool::create(device, first, most, payload_bytes);
+  };
+  co_return co_await offloaded(reactor, std::move(make));
+}
+
+}  // namespace braid::bnbd
