@@ -116,7 +116,7 @@ Result<bool> Caller::send_line(std::string line) {
 /// Up to a newline, which is cut off.
 Result<std::string> Caller::receive_line() {
   std::string line;
-  while (line.size() <= kRpcLineMax) {
+  while (line.size() <= kRpcAnswerMax) {
     char buffer[16384];
     const ssize_t n = ::recv(fd_.get(), buffer, sizeof buffer, 0);
     if (n > 0) {
@@ -131,7 +131,7 @@ Result<std::string> Caller::receive_line() {
     }
   }
   return make_error(Errc::kProtocol, "the node \"{}\" answered with more than {} bytes", name_,
-                    kRpcLineMax);
+                    kRpcAnswerMax);
 }
 
 }  // namespace

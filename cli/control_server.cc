@@ -34,8 +34,9 @@ struct Connection {
   explicit Connection(int socket) : fd(socket) {}
   const Fd fd;
   // --- the server's thread only
-  std::string in;        // read, not yet a whole line
-  std::string out;       // to be sent
+  std::string in;   // read, not yet a whole line
+  std::string out;  // to be sent, and how much of it has been
+  size_t sent_bytes = 0;
   bool in_call = false;  // nothing more is read until it is answered
 };
 using ConnectionPtr = std::shared_ptr<Connection>;
@@ -46,7 +47,8 @@ class Mailbox {
   explicit Mailbox(Fd wake) : wake_(std::move(wake)) {}
   struct Answer {
     ConnectionPtr connection;
-    std::string line;
+    int64_t id = 0;
+    Result<json> result;
   };
   void put(Answer answer) {
     const std::lock_guard lock(mutex_);
@@ -93,13 +95,7 @@ class Call final : public ControlCall {
     return ::poll(&look, 1, 0) > 0 && (look.revents & (POLLHUP | POLLERR)) != 0;
   }
   void answer(Result<json> result) override {
-    std::string line =
-        result.ok() ? encode_result(rpc_.id, *result) : encode_error(rpc_.id, result.error());
-    if (line.size() > kRpcLineMax)
-      line = encode_error(
-          rpc_.id, make_error(Errc::kOutOfRange, "the answer has {} bytes: at most {} are sent",
-                              line.size(), kRpcLineMax));
-    mailbox_->put({std::move(connection_), std::move(line)});
+    mailbox_->put({std::move(connection_), rpc_.id, std::move(result)});
   }
 
  private:
@@ -107,6 +103,16 @@ class Call final : public ControlCall {
   ConnectionPtr connection_;  // null once answered
   const std::shared_ptr<Mailbox> mailbox_;
 };
+
+/// On the server's thread: the state of a thousand disks is some MiB, and reactors have I/O to do.
+std::string line_of(Mailbox::Answer& answer) {
+  if (!answer.result.ok()) return encode_error(answer.id, answer.result.error());
+  std::string line = encode_result(answer.id, *answer.result);
+  if (line.size() <= kRpcAnswerMax) return line;
+  return encode_error(answer.id,
+                      make_error(Errc::kOutOfRange, "the answer has {} bytes: at most {} are sent",
+                                 line.size(), kRpcAnswerMax));
+}
 
 /// What the caller is told before anything is read, if it may not call.
 Status may_call(int fd) {
@@ -225,19 +231,22 @@ class Server final : public ControlServer {
     if (found == connections_.end()) return;  // the caller has gone
     Connection& connection = **found;
     connection.in_call = false;
-    connection.out = std::move(answer.line) + "\n";
+    connection.out = line_of(answer) + "\n";
     if (!send_some(connection) || !read_calls(*found)) connections_.erase(found);
   }
 
   /// False: the caller has gone.
   static bool send_some(Connection& connection) {
-    while (!connection.out.empty()) {
-      const ssize_t n = ::send(connection.fd.get(), connection.out.data(), connection.out.size(),
-                               MSG_NOSIGNAL | MSG_DONTWAIT);
+    while (connection.sent_bytes < connection.out.size()) {
+      const ssize_t n =
+          ::send(connection.fd.get(), connection.out.data() + connection.sent_bytes,
+                 connection.out.size() - connection.sent_bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
       if (n < 0 && errno == EINTR) continue;
       if (n < 0) return errno == EAGAIN;
-      connection.out.erase(0, static_cast<size_t>(n));
+      connection.sent_bytes += static_cast<size_t>(n);
     }
+    connection.out = {};  // with its memory
+    connection.sent_bytes = 0;
     return true;
   }
 

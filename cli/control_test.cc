@@ -173,21 +173,21 @@ TEST(Control, many_callers_at_once_each_get_their_own_answer) {
   EXPECT_EQ(right, 8);
 }
 
-TEST(Control, an_answer_larger_than_a_socket_buffer_arrives_whole) {
+TEST(Control, an_answer_larger_than_a_socket_buffer_and_a_call_arrives_whole) {
   const std::string name = unique_name("large");
   auto server = start(name, [](const CallPtr& call) {
-    call->answer(json{{"text", std::string(2 << 20, 'x')}});
+    call->answer(json{{"text", std::string(2 * kRpcLineMax, 'x')}});
   });
   ASSERT_TRUE(server.ok());
   auto answer = call_node(name, "x", json::object());
   ASSERT_TRUE(answer.ok()) << answer.error().message();
-  EXPECT_EQ((*answer)["text"].get<std::string>().size(), size_t{2} << 20);
+  EXPECT_EQ((*answer)["text"].get<std::string>().size(), 2 * kRpcLineMax);
 }
 
 TEST(Control, an_answer_that_is_too_long_is_said_to_be) {
   const std::string name = unique_name("too_long");
   auto server = start(name, [](const CallPtr& call) {
-    call->answer(json{{"text", std::string(kRpcLineMax, 'x')}});
+    call->answer(json{{"text", std::string(kRpcAnswerMax, 'x')}});
   });
   ASSERT_TRUE(server.ok());
   EXPECT_EQ(call_node(name, "x", json::object()).code(), Errc::kOutOfRange);

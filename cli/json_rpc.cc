@@ -22,8 +22,8 @@ bool is_int64(const json& value) {
   return value.is_number_integer();
 }
 
-Result<json> parse_message(std::string_view line) {
-  BRAID_TRY(json message, parse_json(line));
+Result<json> parse_message(std::string_view line, size_t bytes_max) {
+  BRAID_TRY(json message, parse_json(line, bytes_max));
   if (!message.is_object()) return Error(Errc::kProtocol, "a JSON-RPC message must be an object");
   const auto version = message.find("jsonrpc");
   if (version == message.end() || *version != "2.0")
@@ -37,10 +37,10 @@ Result<json> parse_message(std::string_view line) {
 
 }  // namespace
 
-Result<json> parse_json(std::string_view text) {
-  if (text.size() > kRpcLineMax)
+Result<json> parse_json(std::string_view text, size_t bytes_max) {
+  if (text.size() > bytes_max)
     return make_error(Errc::kProtocol, "JSON of {} bytes: at most {} are taken", text.size(),
-                      kRpcLineMax);
+                      bytes_max);
   bool too_deep = false;
   const json::parser_callback_t watch_depth = [&](int depth, json::parse_event_t, json&) {
     too_deep = too_deep || depth > kRpcDepthMax;
@@ -64,7 +64,7 @@ Result<std::string> encode_call(int64_t id, std::string_view method, const json&
 }
 
 Result<RpcCall> parse_call(std::string_view line) {
-  BRAID_TRY(json message, parse_message(line));
+  BRAID_TRY(json message, parse_message(line, kRpcLineMax));
   const auto method = message.find("method");
   if (method == message.end() || !method->is_string())
     return Error(Errc::kProtocol, "a JSON-RPC call must have a string \"method\"");
@@ -91,7 +91,7 @@ std::string encode_error(int64_t id, const Error& error) {
 }
 
 Result<json> parse_answer(std::string_view line, int64_t id) {
-  BRAID_TRY(json message, parse_message(line));
+  BRAID_TRY(json message, parse_message(line, kRpcAnswerMax));
   const auto error = message.find("error");
   if (message["id"] != id && !(message["id"] == 0 && error != message.end()))
     return make_error(Errc::kProtocol, "an answer to call {}, not to {}", message["id"].dump(), id);

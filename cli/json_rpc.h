@@ -12,8 +12,9 @@
 
 namespace braid::cli {
 
-inline constexpr size_t kRpcLineMax = 4 << 20;  // bytes of one message
-inline constexpr int kRpcDepthMax = 32;         // nesting of a message
+inline constexpr size_t kRpcLineMax = 4 << 20;     // bytes of a call
+inline constexpr size_t kRpcAnswerMax = 64 << 20;  // of an answer: a device's state has some 4 KiB
+inline constexpr int kRpcDepthMax = 32;            // nesting of a message
 
 struct RpcCall {
   int64_t id = 0;
@@ -33,6 +34,6 @@ std::string encode_error(int64_t id, const base::Error& error);
 base::Result<nlohmann::json> parse_answer(std::string_view line, int64_t id);
 
 /// Parses text with the bounds above; kProtocol says where it goes wrong.
-base::Result<nlohmann::json> parse_json(std::string_view text);
+base::Result<nlohmann::json> parse_json(std::string_view text, size_t bytes_max = kRpcLineMax);
 
 }  // namespace braid::cli

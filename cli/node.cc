@@ -123,7 +123,7 @@ Task<Status> NodeState::start_server() {
 }
 
 Task<Result<json>> NodeState::call(std::string method, json params, CallerGone gone) {
-  if (method == "status") co_return status();
+  if (method == "status") co_return co_await status(std::move(params));
   if (method == "alive") co_return json::object();
   if (method == "map") co_return co_await map(std::move(params), std::move(gone));
   if (method == "unmap") co_return co_await unmap(std::move(params), std::move(gone));

@@ -330,7 +330,7 @@ Task<Result<json>> NodeState::path_call(json params) {
   ++path_calls_;
   const Status done = co_await change_path(shared, params);
   json answer;
-  if (done.ok()) answer = session_status(*shared);
+  if (done.ok()) answer = session_with_devices(*shared);
   co_await leave_session(shared);
   --path_calls_;
   path_call_ended_.notify_all();

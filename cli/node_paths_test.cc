@@ -244,6 +244,26 @@ TEST_F(NodePaths, of_several_targets_are_shared) {
   EXPECT_EQ(connected(), 2u);
 }
 
+TEST_F(NodePaths, are_told_for_one_device_without_what_is_told_of_the_others) {
+  ASSERT_TRUE(map(at_[0]).ok());
+  ASSERT_TRUE(map(at_[0], "more").ok());
+  const json all = *daemon_->call("status", json::object());
+  ASSERT_EQ(all["devices"].size(), 2u);
+  // What is told of a thousand devices is not of the size of a million.
+  EXPECT_FALSE(all["devices"][0]["session"].contains("devices"));
+
+  const std::string target = all["devices"][1]["target"];
+  for (const std::string& only : {std::string("more"), target}) {
+    const json one = *daemon_->call("status", {{"only", only}});
+    ASSERT_EQ(one["devices"].size(), 1u) << only;
+    EXPECT_EQ(one["devices"][0]["name"], "more");
+    EXPECT_EQ(one["sessions"].size(), 1u);
+  }
+  EXPECT_EQ((*daemon_->call("status", {{"only", "none"}}))["devices"].size(), 0u);
+  EXPECT_EQ(daemon_->call("status", {{"only", 7}}).code(), Errc::kInvalid);
+  EXPECT_EQ(*daemon_->call("alive", json::object()), json::object());
+}
+
 TEST_F(NodePaths, of_a_name_with_several_addresses_are_asked_for) {
   NodeOptions options;
   options.role = "daemon";

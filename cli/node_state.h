@@ -257,12 +257,16 @@ class NodeState {
   nlohmann::json wanted_status(const WantedDevice& wanted) const;
 
   // node_status.cc
-  nlohmann::json status() const;
+  /// In several turns, so that I/O goes on. `params`: "only", a name, of which alone devices and
+  /// exports are told.
+  base::Task<base::Result<nlohmann::json>> status(nlohmann::json params);
+  nlohmann::json about() const;
   nlohmann::json unready_status(const MappedDevice& device) const;
   nlohmann::json device_status(const MappedDevice& device) const;
   nlohmann::json server_status() const;
   nlohmann::json session_list() const;  // of the server's clients
   nlohmann::json session_status(const SharedSession& shared) const;
+  nlohmann::json session_with_devices(const SharedSession& shared) const;
   std::vector<std::string> io_process_texts() const;  // what a process of this kind does for itself
   std::string hca_to(const std::string& server) const;
   std::string hca_of(const SharedSession& shared) const;

@@ -1,4 +1,5 @@
 // What a node is and does, as JSON: `braid list`, `show` and `why` print it.
+#include "cli/node_params.h"
 #include "cli/node_state.h"
 #include "cli/path_status.h"
 #include "cli/session_status.h"
@@ -11,6 +12,8 @@
 
 namespace braid::cli {
 
+using base::Result;
+using base::Task;
 using nlohmann::json;
 
 namespace {
@@ -162,9 +165,6 @@ json NodeState::session_status(const SharedSession& shared) const {
     if (hcas_.soft() && spec.source.empty())
       paths.back()["device"] = hca_to(address_text(spec.server));
   }
-  json devices = json::array();
-  for (const DevicePtr& device : devices_)
-    if (device->session.get() == &shared) devices.push_back(device->name);
   json by_reactor = json::array();
   for (const trs::ClientStatistics& one : session.statistics_by_reactor())
     by_reactor.push_back(reactor_status(one));
@@ -182,9 +182,17 @@ json NodeState::session_status(const SharedSession& shared) const {
           {"reconnects", s.reconnects},
           {"reconnects_failed", s.reconnects_failed},
           {"by_reactor", by_reactor},
-          {"devices", devices},
           {"path_policy", to_string(session.path_policy())},
           {"paths", paths}};
+}
+
+json NodeState::session_with_devices(const SharedSession& shared) const {
+  json devices = json::array();
+  for (const DevicePtr& device : devices_)
+    if (device->session.get() == &shared) devices.push_back(device->name);
+  json session = session_status(shared);
+  session["devices"] = std::move(devices);
+  return session;
 }
 
 /// Of a device that has no remote device yet, or none any more.
@@ -361,21 +369,8 @@ std::string NodeState::hca_to(const std::string& server) const {
                                             : "software HCA, TCP";
 }
 
-json NodeState::status() const {
-  json devices = json::array();
-  for (const LocalExport& local : locals_) devices.push_back(local_status(local));
-  for (const DevicePtr& device : devices_) devices.push_back(device_status(*device));
-  for (const WantedPtr& wanted : wanted_)
-    if (device_named(wanted->what.name) == nullptr) devices.push_back(wanted_status(*wanted));
-  json sessions = json::array();
-  for (const SessionPtr& shared : sessions_)
-    if (shared->session) sessions.push_back(session_status(*shared));
-  json exports = json::array();
-  if (server_) {
-    const std::string listen = address_text(server_->address());
-    for (const bnbd::ExportStatus& exported : server_->exports())
-      exports.push_back(export_status(exported, listen));
-  }
+/// All but the lists of what it has.
+json NodeState::about() const {
   return {{"node", options_.name},
           {"role", options_.role},
           {"pid", getpid()},
@@ -384,12 +379,50 @@ json NodeState::status() const {
           {"metrics", metrics_url_.empty() ? json(nullptr) : json(metrics_url_)},
           {"server", server_status()},
           {"nbd", nbd_status()},
-          {"exports", exports},
-          {"devices", devices},
-          {"sessions", sessions},
           {"heap_used_bytes", mallinfo2().uordblks},
           {"io_process", io_process_texts()},
           {"notes", notes()}};
+}
+
+Task<Result<json>> NodeState::status(json params) {
+  BRAID_CO_TRY(const std::string only, text_param(params, "only", ""));
+  // A turn goes on with I/O behind each few of them.
+  constexpr size_t kPerTurn = 8;
+  size_t told = 0;
+  json devices = json::array();
+  for (const LocalExport& local : locals_) devices.push_back(local_status(local));
+  // Copies: they come and go between two turns.
+  const std::vector<DevicePtr> mapped(devices_.begin(), devices_.end());
+  for (const DevicePtr& device : mapped) {
+    const bool meant =
+        only.empty() || device->name == only || device->path == only || device->target == only;
+    if (!meant || device->phase == DevicePhase::kGone) continue;
+    if (++told % kPerTurn == 0) co_await reactor_.sleep_ns(0);
+    devices.push_back(device_status(*device));
+  }
+  for (const WantedPtr& wanted : wanted_)
+    if (device_named(wanted->what.name) == nullptr) devices.push_back(wanted_status(*wanted));
+  json sessions = json::array();
+  const std::vector<SessionPtr> shared_sessions(sessions_.begin(), sessions_.end());
+  for (const SessionPtr& shared : shared_sessions) {
+    if (!shared->session) continue;
+    if (++told % kPerTurn == 0) co_await reactor_.sleep_ns(0);
+    if (shared->session) sessions.push_back(session_with_devices(*shared));
+  }
+  json exports = json::array();
+  const std::string listen = server_ ? address_text(server_->address()) : "";
+  const std::vector<bnbd::ExportStatus> exported =
+      server_ ? server_->exports() : std::vector<bnbd::ExportStatus>();
+  for (const bnbd::ExportStatus& one : exported) {
+    if (!only.empty() && one.name != only) continue;
+    if (++told % kPerTurn == 0) co_await reactor_.sleep_ns(0);
+    exports.push_back(export_status(one, listen));
+  }
+  json all = about();
+  all["devices"] = std::move(devices);
+  all["sessions"] = std::move(sessions);
+  all["exports"] = std::move(exports);
+  co_return all;
 }
 
 }  // namespace braid::cli

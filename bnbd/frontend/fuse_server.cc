@@ -74,7 +74,7 @@ FuseServer::FuseServer(base::Reactor& reactor, BlockDevice& device, const std::s
     auto& self = *static_cast<FuseServer*>(watch.context);
     self.readable_ = true;
     self.poll();
-    // The reactor would report what is left over and over: poll() goes on with it.
+    // The reactor would report what is left over and over: its turns go on with it.
     if (self.readable_) self.watch_kernel(false);
   };
 }
@@ -105,14 +105,17 @@ base::Status FuseServer::start_session(UniqueFd fuse_fd) {
   fuse_fd_ = fuse_fd.release();  // the session's from here on
   quiet_.is_now(device_);
   watch_kernel(true);
-  reactor_.add(*this);
   return base::ok_status();
 }
 
 void FuseServer::stop() {
   if (session_ == nullptr) return;
-  watch_kernel(false);
-  reactor_.remove(*this);
+  if (watching_) {
+    reactor_.io().unwatch(watch_);
+    watching_ = false;
+  } else {
+    reactor_.remove(*this);
+  }
   pool_->for_each([](Slot& slot) {
     if (slot.request == nullptr) return;
     FuseOperations::reply_error(std::exchange(slot.request, nullptr), EIO);
@@ -125,9 +128,11 @@ void FuseServer::watch_kernel(bool on) {
   if (on == watching_) return;
   watching_ = on;
   if (on) {
+    reactor_.remove(*this);
     reactor_.io().watch_readable(epoll_, watch_);
   } else {
     reactor_.io().unwatch(watch_);
+    reactor_.add(*this);
   }
 }
 

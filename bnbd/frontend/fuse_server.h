@@ -75,6 +75,7 @@ class FuseServer : private base::Poller {
              std::unique_ptr<SlotPool<Slot>> pool, UniqueFd epoll_fd);
   ~FuseServer() override;
   base::Status start_session(UniqueFd fuse_fd);
+  /// Off: each turn of the reactor looks, as there may be more. A disk that is idle costs no turn.
   void watch_kernel(bool on);
 
   bool poll() override;
@@ -105,7 +106,7 @@ class FuseServer : private base::Poller {
   bool kept_ = false;        // it stays taken
   bool readable_ = false;    // the kernel may have requests: read until it says no
   bool starved_ = false;     // counted: the last look found no slot
-  bool watching_ = false;    // the reactor tells when it has; off while there is more than slots
+  bool watching_ = false;    // the reactor tells when it has; else it polls us each turn
   QuietMoment quiet_;        // nothing was to be read
   bool end_expected_ = false;
   bool released_ = false;  // without an owner: goes with the last request

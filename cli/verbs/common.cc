@@ -116,11 +116,11 @@ base::Status ask_whom_context_names(const Context& context, std::vector<T>& answ
 
 }  // namespace
 
-Result<Nodes> ask_nodes(const Context& context) {
+Result<Nodes> ask_nodes(const Context& context, const std::string& only) {
   Nodes nodes;
-  const auto call = [](const std::string& name, int timeout_ms, bool any_user) {
-    return call_node(name, "status", json::object(),
-                     {.timeout_ms = timeout_ms, .any_user = any_user});
+  const json params = only.empty() ? json::object() : json{{"only", only}};
+  const auto call = [&params](const std::string& name, int timeout_ms, bool any_user) {
+    return call_node(name, "status", params, {.timeout_ms = timeout_ms, .any_user = any_user});
   };
   BRAID_CHECK(ask_whom_context_names(context, nodes.answered, nodes.silent, kPatience, call));
   return nodes;
@@ -159,7 +159,7 @@ json about_node(const json& node) {
 }  // namespace
 
 Result<Found> find_export(const Context& context, const std::string& name) {
-  BRAID_TRY(const Nodes nodes, ask_nodes(context));
+  BRAID_TRY(const Nodes nodes, ask_nodes(context, name));
   std::vector<Found> fits;
   each_thing(nodes.answered, [&](const json& node, ThingKind kind, const json& thing) {
     if (kind == ThingKind::kExport && thing.at("name") == name)
@@ -178,16 +178,13 @@ Result<Found> find_export(const Context& context, const std::string& name) {
 }
 
 Result<Found> find(const Context& context, const std::string& name) {
-  BRAID_TRY(const Nodes nodes, ask_nodes(context));
+  BRAID_TRY(Nodes nodes, ask_nodes(context, name));
   std::vector<Found> fits;
-  std::string there;
   each_thing(nodes.answered, [&](const json& node, ThingKind kind, const json& thing) {
-    const std::string own = thing.at("name");
     const bool is_device = kind == ThingKind::kDevice;
-    const bool fit =
-        own == name || (is_device && (thing.at("device") == name || thing.at("target") == name));
+    const bool fit = thing.at("name") == name ||
+                     (is_device && (thing.at("device") == name || thing.at("target") == name));
     if (fit) fits.push_back({node.at("node"), kind, thing.dump()});
-    there += (there.empty() ? "" : ", ") + own;
   });
   // A device is meant before the export that it comes from, and both before a node.
   if (fits.size() > 1) {
@@ -203,6 +200,12 @@ Result<Found> find(const Context& context, const std::string& name) {
   if (fits.size() > 1)
     return make_error(Errc::kInvalid, "\"{}\" fits {} things; say which node with --control", name,
                       fits.size());
+  // Nothing: so all that there is is of interest.
+  BRAID_TRY(nodes, ask_nodes(context, ""));
+  std::string there;
+  each_thing(nodes.answered, [&](const json&, ThingKind, const json& thing) {
+    there += (there.empty() ? "" : ", ") + thing.at("name").get<std::string>();
+  });
   std::string silent;
   for (const Error& why : nodes.silent) silent += "; " + why.message();
   if (nodes.answered.empty())

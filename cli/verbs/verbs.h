@@ -100,8 +100,9 @@ struct Nodes {
   std::vector<base::Error> silent;  // hung, another user's, not understood
 };
 /// Of the node named by --control, else of all that run; those that end meanwhile are left out. An
-/// error if --control names a node that does not answer.
-base::Result<Nodes> ask_nodes(const Context& context);
+/// error if --control names a node that does not answer. `only`: of disks and exports those of this
+/// name; a node of an older version tells of all.
+base::Result<Nodes> ask_nodes(const Context& context, const std::string& only = {});
 
 enum class ThingKind : uint8_t { kDevice, kExport, kNode };
 
