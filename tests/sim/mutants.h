@@ -29,7 +29,7 @@ inline constexpr std::array kMutants = {
     Mutant{kMisdirectingMutant, "returned what was never written there"},
     Mutant{kRevertingMutant, "no order of these explains"},
     Mutant{"fua-dropped", "no order of these explains", 5},
-    Mutant{"flush-noted-late", "a flush succeeded after", 1070},
+    Mutant{"flush-noted-late", "a flush succeeded after", 3661},
     Mutant{"told-early", "a flush succeeded after", 50},
     Mutant{"flush-covers-late", "a flush succeeded after", 5160},
     Mutant{"incarnation-ignored", "a flush succeeded after", 6004},

@@ -29,7 +29,7 @@ uint64_t DeviceHistory::unjudged() const {
 void DeviceHistory::begin(uint64_t id, const OpDescription& op) {
   const Instant now = ++clock_;
   Running running{op, now};
-  running.saw_loss = running.flushes() && (loss_at_ != 0 || doubtful_ != 0);
+  running.saw_loss = running.flushes() && (!losses_.empty() || doubtful_ != 0);
   running_.emplace(id, running);
   if (op.kind == OpKind::kFlush) return;
   const auto kind =
@@ -46,6 +46,7 @@ void DeviceHistory::done(uint64_t id) {
   if (running.flushes()) {
     running.flush_done = ++clock_;
     maybe_flushed_ = std::max(maybe_flushed_, may_cover(running));
+    flush_done_well(running);
   }
   if (running.op.kind != OpKind::kFlush) running.done = ++clock_;
 }
@@ -76,10 +77,8 @@ void DeviceHistory::write_acknowledged(const Running& write) {
   last_done_ = std::max(last_done_, write.done != 0 ? write.done : clock_);
   if (write.begin > last_loss_) return;
   doubtful_ = clock_;
-  if (write.lost_at != 0) {  // what failed before he heard told him nothing of it
-    loss_at_ = loss_covers_ = clock_;
-    loss_in_doubt_ = false;
-  }
+  // What failed before he heard told him nothing of it.
+  if (write.lost_at != 0) losses_.push_back({write.lost_at, write.done, clock_});
   loss_seen();
 }
 
@@ -128,18 +127,20 @@ void DeviceHistory::check_flush(const Running& flush, bool succeeded, const Doub
     flush_succeeded(flush);
     return;
   }
-  maybe_flushed_ = std::max(maybe_flushed_, flush.begin);
+  // A preflush may have been done that waited, and what was behind it failed. A flush by itself was
+  // not, but its user knows now of what it should have covered.
+  maybe_flushed_ = std::max(maybe_flushed_, flush.op.preflush ? may_cover(flush) : flush.begin);
   // Whatever it failed for: what came back after a power loss may stay.
   for (BlockRegister& sector : registers_) {
     sector.loss_admitted(floor_);
     if (doubts.dropped) sector.dropped(flush.begin, clock_, floor_);
   }
-  // A flush from before some of the lost writes were acknowledged says nothing about those.
-  if (loss_at_ != 0 && flush.begin > loss_covers_) {
-    ++losses_reported_;
-    loss_at_ = 0;
-    doubtful_ = std::max(doubtful_, loss_covers_);
-  }
+  // A flush from before some of the lost writes were acknowledged says nothing about those. One
+  // from before a loss may have failed for another.
+  const auto reports = [&](const Loss& loss) { return flush.begin > loss.told; };
+  for (const Loss& loss : losses_)
+    if (reports(loss)) doubtful_ = std::max({doubtful_, loss.told, loss.at});
+  if (std::erase_if(losses_, reports) > 0) ++losses_reported_;
   if (!doubts.otherwise_explained && flush.begin > doubtful_) doubtful_ = 0;
 }
 
@@ -149,28 +150,29 @@ void DeviceHistory::flushes_forgotten() {
 }
 
 void DeviceHistory::flush_succeeded(const Running& flush) {
-  // A flush from before the loss may have been done before it; then it covers what ended before it
-  // began, and the report is still owed for what came later.
-  if (loss_at_ != 0 && flush.begin > loss_covers_) {
-    if (flush.begin > loss_at_ && !loss_in_doubt_)
-      violations_.add(
-          "device {}: a flush succeeded after the server's machine had lost power with "
-          "acknowledged writes unflushed",
-          device_);
-    loss_at_ = 0;
-  }
-  keep_done_before(flush);
+  flush_done_well(flush);
+  const auto hides = [&](const Loss& loss) { return flush.begin > loss.told; };
+  if (std::ranges::any_of(losses_, [&](const Loss& its) { return hides(its) && !its.in_doubt; }))
+    violations_.add(
+        "device {}: a flush succeeded after the server's machine had lost power with "
+        "acknowledged writes unflushed",
+        device_);
+  std::erase_if(losses_, hides);
   if (flush.begin > doubtful_) doubtful_ = 0;
   promised_ = std::max(promised_, flush.begin);
   if (flushes_wait_) maybe_flushed_ = std::max(maybe_flushed_, may_cover(flush));
   if (!flush.lied_to) floor_ = std::max(floor_, flush.begin);
 }
 
-/// Nobody has heard of them yet; the flush is from before the loss, and they were done before it.
-void DeviceHistory::keep_done_before(const Running& flush) {
-  for (auto& [id, running] : running_) {
+/// From before a loss, it was done before that, and so was what it covers. Of some of that nobody
+/// may have heard yet. For what was done later the report is still owed.
+void DeviceHistory::flush_done_well(const Running& flush) {
+  std::erase_if(losses_,
+                [&](const Loss& loss) { return flush.begin < loss.at && loss.done < flush.begin; });
+  for (Loss& loss : losses_)
+    if (flush.begin < loss.at && loss.done < may_cover(flush)) loss.in_doubt = true;
+  for (auto& [id, running] : running_)
     if (flush.begin < running.lost_at && running.done < may_cover(flush)) running.lost_at = 0;
-  }
 }
 
 /// What was done before then. One that waits covers what was done while it did.
@@ -190,9 +192,7 @@ void DeviceHistory::power_loss() {
     if (running.is_lie()) unreported = std::max(unreported, running.begin);
   for (BlockRegister& sector : registers_) sector.power_loss(now, floor_, unreported);
   if (last_done_ > at_risk_since) {
-    loss_at_ = now;
-    loss_covers_ = last_acknowledged_;
-    loss_in_doubt_ = maybe_flushed_since(last_done_);
+    losses_.push_back({now, last_done_, last_acknowledged_, maybe_flushed_since(last_done_)});
     loss_seen();
   }
   for (auto& [id, running] : running_)
@@ -211,14 +211,15 @@ void DeviceHistory::power_loss() {
 
 bool DeviceHistory::maybe_flushed_since(Instant done) const {
   const bool under_way = std::any_of(running_.begin(), running_.end(), [&](const auto& entry) {
-    return entry.second.op.preflush && entry.second.begin > done;
+    return entry.second.op.preflush && may_cover(entry.second) > done;
   });
   return under_way || maybe_flushed_ > done;
 }
 
 void DeviceHistory::writer_restarted() {
   writer_since_ = ++clock_;
-  loss_at_ = doubtful_ = last_loss_ = 0;
+  losses_.clear();
+  doubtful_ = last_loss_ = 0;
   for (BlockRegister& sector : registers_) sector.loss_admitted(floor_);
 }
 

@@ -75,7 +75,7 @@ class DeviceHistory {
   /// of what its predecessor lost, and its flushes vouch only for what it wrote itself.
   void writer_restarted();
   /// A flush that succeeds now would hide a loss.
-  bool owes_report() const { return loss_at_ != 0; }
+  bool owes_report() const { return !losses_.empty(); }
   /// Flushes may have failed at the disk that nobody will hear of any more: who would have told it
   /// has died, or who would have been told.
   void flushes_forgotten();
@@ -100,12 +100,23 @@ class DeviceHistory {
     bool flushes() const { return op.kind == OpKind::kFlush || op.preflush; }
     bool is_lie() const { return lied_to && (flushes() || op.durable); }
   };
+  /// What was acknowledged and not flushed when the server's machine lost power. One power loss
+  /// makes two of them if the user hears of some of it later.
+  struct Loss {
+    Instant at = 0;    // of the power loss
+    Instant done = 0;  // by then the device had done all of it: a flush that covers that saves it
+    Instant told = 0;  // and its user had heard: a flush that begins later has to report it
+    // A preflush that covers all of it was under way, or a flush had failed that does, or one that
+    // waited may have covered it: it may have been done before the loss. Then nothing was lost, and
+    // nothing is owed.
+    bool in_doubt = false;
+  };
   void write_acknowledged(const Running& write);
   void loss_seen();
   bool is_torn(uint64_t sector, Instant read_begin, std::span<const std::byte> bytes) const;
   void check_flush(const Running& flush, bool succeeded, const Doubts& doubts);
   void flush_succeeded(const Running& flush);
-  void keep_done_before(const Running& flush);
+  void flush_done_well(const Running& flush);
   Instant may_cover(const Running& flush) const;
   bool maybe_flushed_since(Instant done) const;
   void end_sectors(uint64_t id, const Running& running, bool succeeded,
@@ -124,12 +135,7 @@ class DeviceHistory {
   Instant last_acknowledged_ = 0;  // end of the last successful write that was not durable itself
   Instant last_done_ = 0;          // the same, when the device had done it
   Instant last_failed_ = 0;        // end of the last write that failed
-  // Of the last power loss: when, and the last write acknowledged before it. 0: none, or reported.
-  Instant loss_at_ = 0;
-  Instant loss_covers_ = 0;
-  // A preflush that covers all of it was under way, or a flush had failed that does: it may have
-  // been done before the loss. Then nothing was lost, and nothing is owed.
-  bool loss_in_doubt_ = false;
+  std::vector<Loss> losses_;       // that nobody has reported
   // Begin of the last flush that failed, or that the device has done and its user has not heard of;
   // where flushes wait, that moment, and the end of the last one that did not fail.
   Instant maybe_flushed_ = 0;
