@@ -44,9 +44,10 @@ void Judge::begin_life(size_t device) {
   const ServerPlan& server = plan_.servers[plan.server];
   const bool may_tear = plan.memory && (server.tcp || server.second_tcp);
   life->history = std::make_unique<DeviceHistory>(violations_, device + 1, plan.sectors, may_tear);
+  // Who only reads flushes nothing.
   for (size_t client = 0; client < plan_.clients.size(); ++client) {
-    if (plan.used_by(client) && !plan_.filters_of(client, device).empty())
-      life->history->flushes_may_wait();
+    const bool writes = plan.writer == client || plan.heir == client;
+    if (writes && !plan_.filters_of(client, device).empty()) life->history->flushes_may_wait();
   }
   devices_[device].lives.push_back(std::move(life));
 }

@@ -21,7 +21,9 @@ constexpr uint64_t kSectors = 64;
 /// A client that writes one file, and another that may want to.
 class JudgeTest : public ::testing::Test {
  protected:
-  JudgeTest() {
+  JudgeTest() { start(); }
+  /// Of plan_ as it is now.
+  void start() {
     judge_ = std::make_unique<Judge>(
         world_, plan_, base::Logger(base::make_null_sink(), "judge", base::LogLevel::kWarning));
     open();
@@ -113,6 +115,25 @@ TEST_F(JudgeTest, AFailedDiskIsToldOnceByEachConnection) {
 TEST_F(JudgeTest, NoFlushFailsWithoutAReason) {
   run(OpKind::kFlush, Errc::kIo);
   EXPECT_EQ(violations(), 1u);
+}
+
+/// A flush may do what was told while it waited in a filter. Nobody's flush waits in a reader's.
+TEST_F(JudgeTest, OnlyFiltersOfWhoWritesMakeFlushesWait) {
+  enum class Filters { kOfWriter, kOfHeir, kOfReader };
+  for (const Filters whose : {Filters::kOfWriter, Filters::kOfHeir, Filters::kOfReader}) {
+    plan_ = plan();
+    if (whose == Filters::kOfHeir) plan_.devices[0].heir = 1;
+    if (whose == Filters::kOfReader) plan_.devices[0].readers = {1};
+    const size_t client = whose == Filters::kOfWriter ? 0 : 1;
+    plan_.clients[client].filters.push_back(*bnbd::parse_filter("delay:10us-3ms"));
+    start();
+    const uint64_t flush = begin(OpKind::kFlush);
+    run(OpKind::kWrite, Errc::kOk);
+    end(flush, Errc::kOk);
+    judge_->server_lost_power(0);
+    run(OpKind::kFlush, Errc::kOk);
+    EXPECT_EQ(violations(), whose == Filters::kOfReader ? 1u : 0u);
+  }
 }
 
 /// What a client does that takes the failure to speak for a write that was under way.
