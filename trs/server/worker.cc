@@ -177,10 +177,9 @@ size_t Worker::poll_its_part(TurnClient& client) {
     return poll_queues(queues, looks_max(), [&] { return turns_.left(*client.share); });
   };
   if (!polls_dozers(client)) return did + poll(client.awake);
-  // Either may use up the client's part.
-  client.awake_first = !client.awake_first;
-  did += poll(client.awake_first ? client.awake : client.dozing);
-  return did + poll(client.awake_first ? client.dozing : client.awake);
+  const bool awake_first = client.next_is_awake(turns_.left(*client.share) > 0);
+  did += poll(awake_first ? client.awake : client.dozing);
+  return did + poll(awake_first ? client.dozing : client.awake);
 }
 
 /// As seldom as a reactor's pollers that wait for a fence.

@@ -27,8 +27,8 @@ struct TurnClient : base::ListNode {
   base::IntrusiveList<Queue> dozing;   // Queue::dozes(): polled seldom
   base::IntrusiveList<Queue> asleep;
   base::IntrusiveList<QueuePlace::WithData> with_data;  // that waits for its turn
-  bool awake_first = false;       // of those that doze and those that do not, when both are polled
-  bool waits_for_budget = false;  // TurnShare::wire has to be given more
+  bool awake_was_first = false;                         // see next_is_awake()
+  bool waits_for_budget = false;                        // TurnShare::wire has to be given more
   bool all_asleep() const {
     return awake.empty() && dozing.empty() && closing.empty() && !waits_for_budget;
   }
@@ -36,6 +36,12 @@ struct TurnClient : base::ListNode {
   bool only_dozes() const {
     const bool others = !awake.empty() || !closing.empty() || !with_data.empty();
     return !dozing.empty() && !others && !waits_for_budget;
+  }
+  /// Whether those that do not doze come first, in a turn in which both are polled: either may use
+  /// up the client's part, so they take turns. Where it may take nothing nobody has had his turn.
+  bool next_is_awake(bool may_take) {
+    if (may_take) awake_was_first = !awake_was_first;
+    return awake_was_first;
   }
 };
 
