@@ -279,6 +279,34 @@ TEST_F(MuteConnection, IsNoticedWithinASecondOfARequest) {
   EXPECT_EQ(io->status, Errc::kOk);
 }
 
+/// Its connection 1 never drains, and leaves outside the client's turn when it is given up: the
+/// last one of that client, who takes turns no more.
+TEST_F(MuteConnection, IsGivenUpAndItsDeadClientForgotten) {
+  constexpr uint64_t kDrainNs = 100 * kMillisecond;  // Session::kDrainNs
+  const auto turn_clients = [this] { return server->server->statistics().turn_clients; };
+  ASSERT_EQ(turn_clients(), 1u);
+  mute = true;
+  const uint64_t killed_at_ns = world.now_ns();
+  client_host->kill();
+  client = nullptr;
+  world.run_for(kDrainNs / 2);
+  ASSERT_EQ(store.closed, 0u);
+  EXPECT_EQ(turn_clients(), 1u) << "connection 1 is not drained";
+  ASSERT_TRUE(until([&] { return store.closed == 1; }));
+  EXPECT_GE(world.now_ns() - killed_at_ns, kDrainNs);
+  world.run_for(300 * kMillisecond);
+  EXPECT_EQ(turn_clients(), 0u);
+  mute = false;
+  start_client();
+  client->open();
+  ASSERT_TRUE(until([&] { return client->opened; }));
+  const auto io = client->make_io(Direction::kRead, 0, 4096);
+  client->submit(*io);
+  ASSERT_TRUE(until([&] { return io->done; }));
+  EXPECT_EQ(io->status, Errc::kOk);
+  EXPECT_EQ(turn_clients(), 1u);
+}
+
 INSTANTIATE_TEST_SUITE_P(Peers, IdleConnection,
                          ::testing::Values(Speaker{"OneThread", 1, false, kAllFeatures, true},
                                            Speaker{"TwoThreads", 2, false, kAllFeatures, false},

@@ -182,7 +182,8 @@ struct ServerStatistics {
   uint64_t half_open_evicted = 0;  // sessions that ended half open to make room for others
   uint64_t unproven = 0;  // at present: paths whose client has not proved its key, or was refused
   uint64_t connects_refused = 0;
-  uint64_t polls = 0;  // of connections, whether there was anything or not
+  uint64_t polls = 0;         // of connections, whether there was anything or not
+  uint64_t turn_clients = 0;  // at present: reactors count those that have connections there
   /// Of clients that have not proved a key, by the reason: the words are fixed.
   std::map<std::string, uint64_t> keys_refused;
   /// Sessions ended because their client broke the protocol, by what it did: the words are fixed.

@@ -219,7 +219,10 @@ ServerStatistics ServerImpl::statistics() const {
   ServerStatistics statistics = statistics_;
   statistics.sessions = proven_sessions();
   statistics.unproven = unproven().size();
-  for (const auto& worker : workers_) statistics.polls += worker->polls();
+  for (const auto& worker : workers_) {
+    statistics.polls += worker->polls();
+    statistics.turn_clients += worker->clients();
+  }
   return statistics;
 }
 

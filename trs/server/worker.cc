@@ -80,6 +80,7 @@ TurnClient& Worker::client_of(const std::shared_ptr<TurnShare>& share) {
   }
   TurnClient& client = *clients_.emplace_back(std::make_unique<TurnClient>());
   client.share = share;
+  base::add_shared(client_count_, 1);
   share->wire.on_wait([this, &client] {
     client.waits_for_budget = true;
     has_work(client);
@@ -140,6 +141,7 @@ void Worker::let_rest(TurnClient& client) {
   client.unlink();
   if (client.queues > 0) return;
   client.share->wire.on_wait(nullptr);
+  base::subtract_shared(client_count_, 1);
   std::erase_if(clients_, [&client](const auto& each) { return each.get() == &client; });
 }
 

@@ -73,7 +73,8 @@ class Worker final : private base::Poller {
   /// For one more connection, which keeps it as long as its CQ.
   base::Result<std::shared_ptr<Channel>> channel(size_t endpoint);
 
-  uint64_t polls() const { return base::read_shared(polls_); }  // any thread
+  uint64_t polls() const { return base::read_shared(polls_); }         // any thread
+  size_t clients() const { return base::read_shared(client_count_); }  // any thread
   /// Polls the queue from now on, as one of this client's; before it may have been another's.
   void join(Queue& queue, const std::shared_ptr<TurnShare>& share);
   void leave(Queue& queue);
@@ -127,6 +128,7 @@ class Worker final : private base::Poller {
   std::vector<Share> shares_;  // by endpoint
   bool watching_ = false;
   std::vector<std::unique_ptr<TurnClient>> clients_;
+  size_t client_count_ = 0;  // of clients_; single_writer.h
   base::IntrusiveList<TurnClient> busy_;
   Turns turns_;
   uint64_t rounds_ = 0;        // of polls of a client's queues
