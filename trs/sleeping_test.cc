@@ -2,8 +2,12 @@
 // once. Heartbeats would hide a wake-up that was lost, so there are none.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <memory>
 #include <tuple>
+#include <vector>
 
+#include "trs/hostile_client_rig.h"
 #include "trs/session_rig.h"
 #include "trs/threads_rig.h"
 #include "trs/wire.h"
@@ -122,6 +126,68 @@ TEST_P(Sleeping, ANoticeWakesTheClient) {
   server->server->sessions()[0]->raise_notice();
   server->home().wake();
   expect_soon([&] { return client->notice_calls == 1; });
+}
+
+/// Two I/O connections of a client on one reactor of the server, of whose turns it has a part, as
+/// another session has begun. One of them asks for more than that.
+class SleepingBesideAFlood : public testing::HostileClient {
+ protected:
+  static constexpr size_t kFlood = 60;
+  static constexpr uint64_t kTurnMaxNs = 4000;
+  SleepingBesideAFlood() : HostileClient({}, 2) {}
+  void SetUp() override {
+    world.timing().late_per_million = 0;
+    world.timing().turn_min_ns = kTurnMaxNs / 2;
+    world.timing().turn_max_ns = kTurnMaxNs;
+    adjust_server = [](ServerOptions& options) {
+      options.reactors.resize(1);
+      options.queue_depth = 128;
+      options.heartbeat.interval_ns = kNoHeartbeatsNs;
+    };
+    HostileClient::SetUp();
+    handshake();
+    io = client->make_io(Direction::kRead, 0, 512);
+    for (size_t i = 0; i < kFlood; ++i) {
+      flood.push_back(client->make_io(Direction::kRead, 0, 512));
+      flood.back()->after = [this](testing::Io& each) {
+        ++flooded;
+        if (floods) client->submit(each, 0);
+      };
+      client->submit(*flood.back(), 0);
+    }
+  }
+  void TearDown() override {
+    floods = false;
+    const auto done = [](const auto& each) { return each->done; };
+    ASSERT_TRUE(until([&] { return std::ranges::all_of(flood, done); }));
+    HostileClient::TearDown();
+  }
+  /// By the other connection.
+  uint64_t answered_in_ns() {
+    const uint64_t submitted_ns = world.now_ns();
+    client->submit(*io, 1);
+    EXPECT_TRUE(until([&] { return io->done; }, 10 * kMillisecond));
+    return world.now_ns() - submitted_ns;
+  }
+
+  std::vector<std::unique_ptr<testing::Io>> flood;
+  std::unique_ptr<testing::Io> io;
+  bool floods = true;
+  uint64_t flooded = 0;
+};
+
+/// It is polled in each second of the turns in which those that doze are.
+TEST_F(SleepingBesideAFlood, WhoDozesHasItsTurn) {
+  uint64_t awake_ns = 0, dozing_ns = 0;
+  for (int i = 0; i < 40; ++i) awake_ns = std::max(awake_ns, answered_in_ns());
+  for (uint64_t i = 0; i < 40; ++i) {
+    const uint64_t before = flooded;
+    world.run_for(kMillisecond + 100'000 + 1'700 * i);
+    ASSERT_GT(flooded, before + kFlood) << "no flood";
+    dozing_ns = std::max(dozing_ns, answered_in_ns());
+    if (HasFailure()) return;
+  }
+  EXPECT_LE(dozing_ns, awake_ns + 2 * base::Reactor::kSeldomNs + 4 * kTurnMaxNs);
 }
 
 /// (over TCP, the client asks) Heartbeats, each 20 ms, while other work keeps both reactors awake.
