@@ -323,6 +323,9 @@ class Host {
   /// Runs `work` on a worker, for calls that may wait, even without end. Any thread. See
   /// Reactor::offload.
   virtual void execute(std::function<void()> work) = 0;
+  /// Whether a worker waits for work: who asks for some now needs no new thread, unless another is
+  /// faster. Any thread.
+  virtual bool worker_is_idle() { return true; }
   virtual std::unique_ptr<Event> create_event() = 0;
   virtual Result<std::unique_ptr<Event>> adopt_event(std::unique_ptr<Handle> handle) = 0;
 

@@ -107,7 +107,7 @@ class Call final : public ControlCall {
 /// On the server's thread: the state of a thousand disks is some MiB, and reactors have I/O to do.
 std::string line_of(Mailbox::Answer& answer) {
   if (!answer.result.ok()) return encode_error(answer.id, answer.result.error());
-  std::string line = encode_result(answer.id, *answer.result);
+  std::string line = encode_result(answer.id, std::move(*answer.result));
   if (line.size() <= kRpcAnswerMax) return line;
   return encode_error(answer.id,
                       make_error(Errc::kOutOfRange, "the answer has {} bytes: at most {} are sent",

@@ -27,7 +27,7 @@ base::Result<std::string> encode_call(int64_t id, std::string_view method,
                                       const nlohmann::json& params);
 base::Result<RpcCall> parse_call(std::string_view line);
 
-std::string encode_result(int64_t id, const nlohmann::json& result);
+std::string encode_result(int64_t id, nlohmann::json result);
 std::string encode_error(int64_t id, const base::Error& error);
 /// The result, or the error that the node answered (its code and words are kept), to this call or,
 /// with id 0, to none in particular: a node that refuses a caller does so before it reads the call.

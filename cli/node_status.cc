@@ -391,17 +391,19 @@ Task<Result<json>> NodeState::status(json params) {
   size_t told = 0;
   json devices = json::array();
   for (const LocalExport& local : locals_) devices.push_back(local_status(local));
-  // Copies: they come and go between two turns.
+  // Of one moment: they come and go between two turns.
+  std::vector<json> wanted;
+  for (const WantedPtr& one : wanted_)
+    if (device_named(one->what.name) == nullptr) wanted.push_back(wanted_status(*one));
   const std::vector<DevicePtr> mapped(devices_.begin(), devices_.end());
   for (const DevicePtr& device : mapped) {
     const bool meant =
         only.empty() || device->name == only || device->path == only || device->target == only;
-    if (!meant || device->phase == DevicePhase::kGone) continue;
+    if (!meant) continue;
     if (++told % kPerTurn == 0) co_await reactor_.sleep_ns(0);
-    devices.push_back(device_status(*device));
+    if (device->phase != DevicePhase::kGone) devices.push_back(device_status(*device));
   }
-  for (const WantedPtr& wanted : wanted_)
-    if (device_named(wanted->what.name) == nullptr) devices.push_back(wanted_status(*wanted));
+  for (json& one : wanted) devices.push_back(std::move(one));
   json sessions = json::array();
   const std::vector<SessionPtr> shared_sessions(sessions_.begin(), sessions_.end());
   for (const SessionPtr& shared : shared_sessions) {

@@ -42,6 +42,11 @@ void Executor::execute(std::function<void()> work) {
   }
 }
 
+bool Executor::is_idle() {
+  const std::lock_guard lock(mutex_);
+  return idle_ > queue_.size();
+}
+
 void Executor::run_jobs() {
   std::unique_lock lock(mutex_);
   for (;;) {

@@ -27,6 +27,8 @@ class Executor {
   /// Any thread. Begun in order of submission, at once while there are less than `threads_max` jobs
   /// and the system has threads to give. If it has not even one, when one is had for a later job.
   void execute(std::function<void()> work);
+  /// Any thread. Whether a thread waits for a job.
+  bool is_idle();
 
  private:
   Status add_thread();  // under the mutex

@@ -113,6 +113,7 @@ class LinuxHost : public Host {
     const SignalsBlocked blocked;  // for the threads that this may start
     executor_.execute(std::move(work));
   }
+  bool worker_is_idle() override { return executor_.is_idle(); }
 
   std::unique_ptr<Event> create_event() override {
     auto event = create_linux_event();

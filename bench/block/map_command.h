@@ -11,7 +11,7 @@ namespace braid::bench {
 
 /// `braid map` of `count` exports of memory of one server, one after the other, to a daemon that
 /// has just started, by FUSE + loop: how long the longest takes, from the start of the command to
-/// its end, ms.
+/// its end, ms. Not counted: the first, which opens the session with the server.
 std::unique_ptr<Candidate> braid_map_command(unsigned count);
 
 /// The start and end of the same program without a daemon that it could ask: the floor.

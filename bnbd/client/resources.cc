@@ -1,6 +1,7 @@
 // What a session has of each reactor, and memory: copy buffers, the registration domain.
 #include <algorithm>
 
+#include "base/pages.h"
 #include "bnbd/client/device_impl.h"
 #include "bnbd/client/session_impl.h"
 
@@ -14,7 +15,6 @@ constexpr uint64_t kBuffersMin = 2;
 constexpr uint64_t kBuffersMax = 1024;
 // Of the copy buffers where all reads land there.
 constexpr uint64_t kGuardedPoolBytes = 64 << 20;
-constexpr size_t kPageBytes = 4096;  // the smallest
 // Of memory that the server writes answers to.
 constexpr int kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
 
@@ -38,8 +38,8 @@ class RemoteRegion : public Region {
 };
 
 /// Has every page there before I/O starts: memory may be short just when the kernel writes to us.
-void touch(base::Segment& segment) {
-  for (size_t at = 0; at < segment.size(); at += kPageBytes) segment.data()[at] = std::byte{0};
+base::Status fill(base::Segment& segment) {
+  return base::populate({segment.data(), segment.size()});
 }
 
 }  // namespace
@@ -53,7 +53,7 @@ uint64_t SessionImpl::pool_bytes() const {
 base::Status SessionImpl::make_pool(uint64_t size_bytes) {
   if (buffers_mr_) domain_->release(std::move(buffers_mr_), std::move(memory_));
   BRAID_TRY(memory_, home_.host().create_segment(size_bytes, "remote session"));
-  if (options_.touch_buffers) touch(*memory_);
+  if (options_.touch_buffers) BRAID_CHECK(fill(*memory_));
   BRAID_TRY(buffers_mr_, domain_->register_memory(memory_->data(), memory_->size(), kAccess));
   return {};
 }
@@ -77,7 +77,7 @@ base::Status SessionImpl::make_queues() {
 
 Result<std::unique_ptr<Region>> SessionImpl::create_region(size_t size_bytes) {
   BRAID_TRY(auto segment, home_.host().create_segment(size_bytes, "block region"));
-  if (options_.touch_buffers) touch(*segment);
+  if (options_.touch_buffers) BRAID_CHECK(fill(*segment));
   const int access = options_.guard_reads ? 0 : kAccess;
   BRAID_TRY(auto mr, domain_->register_memory(segment->data(), segment->size(), access));
   return std::unique_ptr<Region>(

@@ -123,7 +123,13 @@ base::Task<base::Result<std::unique_ptr<KernelDevice>>> attach_fuse_loop(
     attachment->mount.root.reset();  // the loop device's file keeps the file system
     return loop;
   };
-  BRAID_CO_TRY(attachment->loop, co_await offloaded(reactor, std::move(make_loop)));
+  auto loop = co_await offloaded(reactor, std::move(make_loop));
+  if (!loop.ok()) {
+    server->stop();
+    co_await server->drained();
+    co_return loop.error();
+  }
+  attachment->loop = std::move(*loop);
   co_return std::unique_ptr<KernelDevice>(std::make_unique<FuseLoopDevice>(
       reactor, std::move(server), std::move(attachment), options, why, device.queues().size()));
 }

@@ -67,21 +67,29 @@ TEST_F(Fuse, WhoFindsNoSlotGetsOneOfThoseThatAreMadeThen) {
 
 TEST_F(Fuse, AServerIsDrainedWhenWhatIsBeingMadeForItIsDone) {
   start(/*first=*/1, /*most=*/2);
-  threads_.on_reactor([&] { device_->hold(); });
+  std::promise<void> asked;
+  std::promise<void> may_go_on;
+  threads_.on_reactor([&] {
+    device_->hold();
+    device_->before_region = [&] {
+      asked.set_value();
+      may_go_on.get_future().wait();
+    };
+  });
   for (uint64_t i = 0; i < 2; ++i) kernel_->send_write(i * 4096, 4096);
-  ASSERT_TRUE(threads_.wait_until([&] { return device_->held_count() > 0; }));
+  asked.get_future().wait();  // a worker makes a slot for the second
+  bool drained = false;
   threads_.on_reactor([&] {
     server_->stop();
     device_->release();
+    threads_.reactor().spawn([](FuseServer& server, bool& done) -> base::Task<void> {
+      co_await server.drained();
+      done = true;
+    }(*server_, drained));
   });
-  ASSERT_TRUE(threads_.await([&]() -> base::Task<bool> {
-    co_await server_->drained();
-    co_return true;
-  }));
-  threads_.on_reactor([&] {
-    server_.reset();
-    device_.reset();
-  });
+  threads_.on_reactor([&] { EXPECT_FALSE(drained); });
+  may_go_on.set_value();
+  EXPECT_TRUE(threads_.wait_until([&] { return drained; }));
 }
 
 TEST_F(Fuse, AFlushThatWaitedForASlotIsOfTheMomentAtWhichItCame) {

@@ -129,7 +129,8 @@ unsigned nbd_connections(unsigned asked, size_t reactors) {
 base::Task<base::Result<std::unique_ptr<KernelDevice>>> attach_nbd(base::Reactor& reactor,
                                                                    BlockDevice& device,
                                                                    KernelDeviceOptions options) {
-  const std::function<Status()> find_module = [] { return find_nbd_module(); };
+  const bool asked_for = options.kind == KernelDeviceKind::kNbd;
+  const std::function<Status()> find_module = [asked_for] { return find_nbd_module(asked_for); };
   BRAID_CO_CHECK(co_await offloaded<void>(reactor, find_module));
 
   options.nbd_connections = nbd_connections(options.nbd_connections, device.queues().size());

@@ -64,10 +64,10 @@ bool run_modprobe() {
 
 }  // namespace
 
-base::Status find_nbd_module() {
+base::Status find_nbd_module(bool again) {
   static std::atomic<uint64_t> not_before_ns{0};
   auto nbd = Nbd::open();
-  if (nbd.code() == Errc::kNotFound && clock_ns() >= not_before_ns.load()) {
+  if (nbd.code() == Errc::kNotFound && (again || clock_ns() >= not_before_ns.load())) {
     if (run_modprobe()) nbd = Nbd::open();
     if (nbd.code() == Errc::kNotFound) not_before_ns.store(clock_ns() + kModprobeRestNs);
   }

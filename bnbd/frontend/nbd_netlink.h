@@ -27,8 +27,9 @@ struct NbdParameters {
   std::string identifier;  // names this attachment in sysfs, file "backend"
 };
 
-/// Whether this kernel has nbd.ko; loads the module if it can. kNotSupported: it has not, and why.
-base::Status find_nbd_module();
+/// Whether this kernel has nbd.ko; loads the module if it can, which is not tried within 10 s of a
+/// failure but `again`. kNotSupported: it has not, and why.
+base::Status find_nbd_module(bool again = false);
 
 /// Gives the sockets to /dev/nbdN, which is made if there is none. kBusy: it is connected already.
 base::Status nbd_connect(const NbdParameters& parameters, std::span<const int> socket_fds,

@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 
 #include <cstring>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -20,7 +21,8 @@ constexpr uint64_t kServedMiB = 1 << 20;
 
 class Nbd : public testing::Test {
  protected:
-  void start(unsigned slots = 8, unsigned connections = 1) {
+  /// `first`: slots that there are at once; 0: all.
+  void start(unsigned slots = 8, unsigned connections = 1, unsigned first = 0) {
     std::vector<UniqueFd> server_ends;
     for (unsigned i = 0; i < connections; ++i) {
       int ends[2];
@@ -33,7 +35,8 @@ class Nbd : public testing::Test {
       options.size_bytes = 8 * kServedMiB;
       device_ = std::make_unique<GateDevice>(
           std::move(create_memory_device(threads_.host(), options)).value());
-      auto pool = SlotPool<NbdServer::Slot>::create(*device_, slots);
+      auto pool = SlotPool<NbdServer::Slot>::create(*device_, first == 0 ? slots : first, slots,
+                                                    slot_payload_bytes(device_->info()));
       ASSERT_TRUE(pool.ok()) << pool.error().message();
       auto server = NbdServer::create(threads_.reactor(), *device_, options_,
                                       std::move(pool).value(), std::move(server_ends));
@@ -160,6 +163,22 @@ TEST_F(Nbd, AFlushThatWaitedForASlotIsOfTheMomentAtWhichItCame) {
 }
 
 /// Else the next flush would be of a moment before that, and fail, too, for nothing.
+TEST_F(Nbd, WhoFindsNoSlotGetsOneOfThoseThatAreMadeThen) {
+  start(/*slots=*/5, /*connections=*/1, /*first=*/1);
+  threads_.on_reactor([&] { device_->hold(); });
+  for (uint64_t i = 0; i < 6; ++i) send(request(NbdCommand::kRead, i * 4096, 4096, i));
+  ASSERT_TRUE(threads_.wait_until([&] { return device_->held_count() == 5; }));
+  threads_.on_reactor([&] { device_->release(); });
+  std::set<uint64_t> cookies;
+  for (int i = 0; i < 6; ++i) {
+    uint64_t cookie = 0;
+    EXPECT_EQ(receive_reply(cookie), 0U);
+    cookies.insert(cookie);
+    receive_data(4096);
+  }
+  EXPECT_EQ(cookies.size(), 6U);
+}
+
 TEST_F(Nbd, WhoAsksAfterAFlushHasFailedKnowsOfIt) {
   start();
   threads_.on_reactor([&] {

@@ -6,8 +6,8 @@
 // A payload starts at a page, so that disks which want aligned memory take it as it is; what a
 // protocol puts before a payload is received into the end of the head.
 //
-// Threads: the reactor's, but create(), which gets and touches all the memory: on a worker, as it
-// takes as long as the system is slow to find that much.
+// Threads: the reactor's, but create(), which gets all the memory, with its pages: on a worker, as
+// it takes as long as the system is slow to find that much.
 #pragma once
 
 #include <cstddef>
@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/intrusive_list.h"
+#include "base/pages.h"
 #include "base/result.h"
 #include "bnbd/block.h"
 #include "bnbd/frontend/device_op.h"
@@ -47,6 +48,8 @@ class SlotPart {
     const size_t slot_bytes = kSlotHeadBytes + payload_bytes;
     auto region = device.create_region(count * slot_bytes + 2 * kSlotHeadBytes);
     if (!region.ok()) return region.error().with("memory for {} requests", count);
+    // Every page is there before I/O comes: memory may be short just when the kernel writes to us.
+    BRAID_CHECK(base::populate({(*region)->data(), (*region)->size()}));
     return std::unique_ptr<SlotPart>(new SlotPart(std::move(region).value(), count, slot_bytes));
   }
   std::vector<Slot>& slots() { return slots_; }
@@ -62,10 +65,6 @@ class SlotPart {
       slot.payload = next;
       slot.operation.buffer = {.region = slot.region, .address = next};
       next += slot_bytes;
-    }
-    // Every page is there before I/O comes: memory may be short just when the kernel writes to us.
-    for (size_t at = 0; at < region_->size(); at += kSlotHeadBytes) {
-      *const_cast<volatile std::byte*>(region_->data() + at) = std::byte{0};
     }
   }
 

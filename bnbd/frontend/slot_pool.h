@@ -12,6 +12,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -27,6 +28,14 @@ namespace braid::bnbd {
 
 template <typename Slot>
 class SlotPool;
+
+/// Who holds it makes slots. One at a time in a process: where memory is short they hold one
+/// worker, and no reactor starts a thread to ask for more. Null: somebody does.
+inline std::shared_ptr<void> begin_making_slots() {
+  static std::atomic<bool> making{false};
+  if (making.exchange(true)) return nullptr;
+  return {&making, [](void* flag) { static_cast<std::atomic<bool>*>(flag)->store(false); }};
+}
 
 /// Between a pool and the worker that makes its next part, which either may outlive.
 template <typename Slot>
@@ -97,11 +106,15 @@ class SlotPool {
     grown_ = std::move(grown);
     for_each(prepare_);
   }
-  /// A request found no slot: has a worker make more, if there may be more.
+  /// A request found no slot: has a worker make more, if there may be more and one has time. Else
+  /// who asks does so again when the next slot is free and does not suffice.
   void grow(base::Reactor& reactor) {
     if (growing_ || size_ == most_ || reactor.now_ns() < not_before_ns_) return;
+    if (!reactor.host().worker_is_idle()) return;
+    std::shared_ptr<void> turn = begin_making_slots();
+    if (turn == nullptr) return;
     growing_ = true;
-    reactor.spawn(grow_by(reactor, maker_, std::min(size_, most_ - size_)));
+    reactor.spawn(grow_by(reactor, maker_, std::min(size_, most_ - size_), std::move(turn)));
   }
   bool growing() const { return growing_; }
 
@@ -145,8 +158,8 @@ class SlotPool {
     parts_.push_back(std::move(part));
   }
   static base::Task<void> grow_by(base::Reactor& reactor, std::shared_ptr<Maker> maker,
-                                  unsigned count) {
-    std::function<void()> work = [maker, count] { maker->make(count); };
+                                  unsigned count, std::shared_ptr<void> turn) {
+    std::function<void()> work = [maker, count, turn = std::move(turn)] { maker->make(count); };
     co_await reactor.offload(std::move(work));
     if (SlotPool* const pool = maker->pool()) pool->made(reactor, maker->take());
   }
@@ -154,10 +167,13 @@ class SlotPool {
     growing_ = false;
     if (part.ok()) {
       adopt(std::move(*part));
+      short_told_ = false;
     } else {
       not_before_ns_ = reactor.now_ns() + kRetryNs;
-      reactor.log().warning("{} requests at a time until there is memory: {}", size_,
-                            part.error().message());
+      if (!std::exchange(short_told_, true)) {
+        reactor.log().warning("{} requests at a time until there is memory: {}", size_,
+                              part.error().message());
+      }
     }
     grown_();
   }
@@ -172,6 +188,7 @@ class SlotPool {
   unsigned size_ = 0;
   unsigned in_use_ = 0;
   bool growing_ = false;
+  bool short_told_ = false;  // since memory was had
   uint64_t not_before_ns_ = 0;
 };
 

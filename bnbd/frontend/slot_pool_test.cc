@@ -116,6 +116,22 @@ TEST_F(GrowingSlots, WithoutMemoryThereAreThoseThatThereAreAndItIsTriedAgainAfte
   EXPECT_EQ(pool_->size(), 4U);
 }
 
+TEST_F(GrowingSlots, AreMadeForOnePoolAtATime) {
+  auto other = std::move(Slots::create(*device_, 2, 7, kPayloadBytes)).value();
+  other->set_owner([](RequestSlot&) {}, [] {});
+  on_reactor([&] {
+    pool_->grow(process.reactor());
+    other->grow(process.reactor());
+    EXPECT_TRUE(pool_->growing());
+    EXPECT_FALSE(other->growing()) << "a second worker would wait for memory";
+  });
+  settle();
+  on_reactor([&] { other->grow(process.reactor()); });
+  settle();
+  EXPECT_EQ(other->size(), 4U);
+  on_reactor([&] { other.reset(); });
+}
+
 /// The same on real threads, where a pool goes while a worker makes its next part.
 TEST(GrowingSlotsThreads, APoolThatGoesWaitsForThePartThatIsJustBeingMade) {
   test::ReactorThread threads;
@@ -145,20 +161,21 @@ TEST(GrowingSlotsThreads, APoolThatGoesWaitsForThePartThatIsJustBeingMade) {
 }
 
 TEST(GrowingSlotsThreads, PagesOfWhatHasComeAreThere) {
+  constexpr uint32_t kLargeBytes = 1 << 20;  // in a segment that is not filled when it is made
   test::ReactorThread threads;
   std::unique_ptr<AskingDevice> device;
   std::unique_ptr<Slots> pool;
   threads.on_reactor([&] {
     device = make_device(threads.host());
-    pool = std::move(Slots::create(*device, 1, 4, kPayloadBytes)).value();
+    pool = std::move(Slots::create(*device, 1, 4, kLargeBytes)).value();
     pool->set_owner([](RequestSlot&) {}, [] {});
     pool->grow(threads.reactor());
   });
   ASSERT_TRUE(threads.wait_until([&] { return pool->size() == 2; }));
   threads.on_reactor([&] {
     pool->for_each([](RequestSlot& slot) {
-      unsigned char there[kPayloadBytes / kSlotHeadBytes] = {};
-      ASSERT_EQ(::mincore(slot.payload, kPayloadBytes, there), 0);
+      unsigned char there[kLargeBytes / kSlotHeadBytes] = {};
+      ASSERT_EQ(::mincore(slot.payload, kLargeBytes, there), 0);
       for (const unsigned char page : there) EXPECT_EQ(page & 1, 1);
     });
     pool.reset();

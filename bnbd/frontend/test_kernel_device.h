@@ -43,9 +43,11 @@ class GateDevice : public BlockDevice {
   ~GateDevice() override { EXPECT_EQ(held_.front(), nullptr) << "requests are still held"; }
 
   BlockInfo& change_info() { return info_; }
+  std::function<void()> before_region;  // on the thread that makes it
   const BlockInfo& info() const override { return info_; }
   base::Result<std::unique_ptr<Region>> create_region(size_t size_bytes) override {
     region_maker_.store(std::this_thread::get_id());
+    if (before_region) before_region();
     return inner_->create_region(size_bytes);
   }
   std::span<std::byte> content_memory() override { return inner_->content_memory(); }
@@ -180,6 +182,9 @@ class ReactorThread {
     reactor_options.poll_budget_ns = 0;  // the machine's few cores have better to do
     reactor_ = std::move(base::Reactor::create(*host_, reactor_options)).value();
     thread_ = std::move(host_->start_thread("test-reactor", [this] { reactor_->run(); })).value();
+    // A worker, as a process that has attached a device has: for a pool that grows.
+    host_->execute([] {});
+    while (!host_->worker_is_idle()) std::this_thread::yield();
   }
   ~ReactorThread() {
     reactor_->stop();

@@ -1,0 +1,48 @@
+#include "base/pages.h"
+
+#include <fmt/core.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+namespace braid::base {
+
+namespace {
+
+// Between two of them a process that is to end does so.
+constexpr size_t kPieceBytes = size_t{1} << 20;
+
+void store_to_each_page(std::byte* begin, size_t size_bytes, size_t page_bytes) {
+  for (size_t at = 0; at < size_bytes; at += page_bytes) {
+    auto* const byte = const_cast<volatile std::byte*>(begin + at);
+    *byte = *byte;
+  }
+}
+
+}  // namespace
+
+Status populate(std::span<std::byte> memory) {
+  if (memory.empty()) return {};
+  const auto page_bytes = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  const size_t ahead = reinterpret_cast<uintptr_t>(memory.data()) % page_bytes;
+  std::byte* const begin = memory.data() - ahead;
+  const size_t size_bytes = memory.size() + ahead;
+  for (size_t at = 0; at < size_bytes; at += kPieceBytes) {
+    const size_t length = std::min(kPieceBytes, size_bytes - at);
+    while (::madvise(begin + at, length, MADV_POPULATE_WRITE) != 0) {
+      if (errno == EINTR || errno == EAGAIN) continue;
+      if (errno == EINVAL) {
+        store_to_each_page(memory.data() + at, memory.size() - at, page_bytes);
+        return {};
+      }
+      // A limit of a control group, or pages that were never promised.
+      return make_error(Errc::kNoMemory, "no memory for {} bytes: {}", memory.size(),
+                        sys_error(errno, "madvise").message());
+    }
+  }
+  return {};
+}
+
+}  // namespace braid::base
