@@ -93,7 +93,7 @@ void Judge::opened(size_t client, size_t device, Wish as, Asked asked) {
   supersede(client, device, asked_ns);
   life.history->writer_restarted();
   // It is promised nothing of what its predecessor was told to be lost, or would have been.
-  if (failures.may_be_forgotten()) life.history->flushes_forgotten();
+  if (failures.may_be_untold()) life.history->flushes_forgotten();
 }
 
 /// What other writers have under way was done before, or never will be. Of one that was let in

@@ -170,6 +170,31 @@ TEST_F(JudgeTest, WhatAServerKnewOfFailuresDiesOnlyIfItWasNotTold) {
   EXPECT_EQ(violations(), 1u) << "it was replaced by what was flushed";
 }
 
+/// Seed 7583 of 4 s: it failed as the server closed the file. Who comes back is told by the mark, a
+/// new writer is not, and what his flushes find is no more what the failed one forgot.
+TEST_F(JudgeTest, OfAFailureThatAServerHasMarkedANewWriterHearsNothing) {
+  for (const bool told : {false, true}) {
+    start();
+    run(OpKind::kWrite, Errc::kOk);
+    const uint64_t first = 1;
+    run(OpKind::kFlush, Errc::kOk);
+    run(OpKind::kWrite, Errc::kOk);
+    judge_->disk_may_fail(0, true);
+    judge_->disk_may_fail(0, false);
+    pass();
+    if (told) run(OpKind::kWrite, Errc::kOk, 1);
+    if (told) run(OpKind::kFlush, Errc::kOk);
+    world_.run_for(base::kSecond);
+    judge_->server_died(0);
+    open();
+    run(OpKind::kFlush, Errc::kOk);
+    judge_->server_lost_power(0);
+    EXPECT_EQ(violations(), 0u);
+    read_first_as(first);
+    EXPECT_EQ(violations(), told ? 1u : 0u);
+  }
+}
+
 TEST_F(JudgeTest, WhoComesBackToASmallerDeviceMustNotGoOn) {
   judge_->server_died(0);
   ASSERT_TRUE(judge_->resized_away(0, kSectors / 2));

@@ -16,7 +16,7 @@ void DiskFailures::set(uint32_t kind, bool on, uint64_t now_ns) {
     kinds_ |= kind;
     heard_ = false;
     of_dead_ |= died_ns_ != 0 && now_ns - died_ns_ < kLateNs;
-    ever_ = in_this_process_ = may_be_forgotten_ = true;
+    ever_ = in_this_process_ = may_be_forgotten_ = untold_ = true;
   } else if ((kinds_ & kind) != 0) {
     kinds_ &= ~kind;
     off_ns_ = now_ns;

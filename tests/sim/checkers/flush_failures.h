@@ -36,9 +36,12 @@ class DiskFailures {
   /// Then no server may know of it if its process dies now: a process leaves a mark at the file
   /// for the next one, soon after a failure. Nobody does that for what a dead one had handed over.
   bool may_die_unmarked(uint64_t now_ns) const;
+  /// No flush has told of it yet. A server that knows by the mark tells those who come back, and
+  /// not who opens it anew: to him what was left in the cache is as good as forgotten.
+  bool may_be_untold() const { return untold_; }
   /// A flush has told all of it, well or not.
   void told() {
-    may_be_forgotten_ = may_fail();
+    may_be_forgotten_ = untold_ = may_fail();
     unmarked_ = unmarked_ && may_fail();
   }
   /// With the failures that begin now: a mark that could not be left is left behind a flush that
@@ -51,6 +54,7 @@ class DiskFailures {
   bool heard_ = true;
   bool in_this_process_ = false;
   bool may_be_forgotten_ = false;
+  bool untold_ = false;
   bool unmarked_ = false;  // perhaps
   bool of_dead_ = false;   // perhaps: a flush that a dead process had handed over
   uint64_t off_ns_ = 0;
