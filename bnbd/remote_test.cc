@@ -147,6 +147,19 @@ TEST_F(Remote, more_requests_than_permits_slots_and_buffers_all_end_once) {
   }
 }
 
+/// With two pools: the second is made when the size of the server's requests is known, while the
+/// path is up already.
+TEST_F(Remote, buffers_whose_pages_a_worker_makes_serve_as_well) {
+  session_options.touch_buffers = true;
+  for (const uint64_t pool_bytes : {uint64_t{1}, uint64_t{4} << 20}) {
+    session_options.copy_pool_bytes = pool_bytes;
+    ClientNode& client = add_client();
+    RemoteDevice& device = open(client, pool_bytes == 1 ? "ram" : "disk.img");  // one writer each
+    ASSERT_EQ(write(client, device, 4096, 8192, 0xab), Errc::kOk);
+    EXPECT_TRUE(reads_as(client, device, 4096, 8192, 0xab));
+  }
+}
+
 TEST_F(Remote, a_busy_device_does_not_starve_another_of_its_session) {
   ClientNode& client = add_client();
   RemoteDevice& busy = open(client, "disk.img");

@@ -50,21 +50,31 @@ uint64_t SessionImpl::pool_bytes() const {
 
 /// Copy buffers. Before there is a path, as a device may take long to register memory, and we say
 /// nothing meanwhile: more than its patience, for a server.
-base::Status SessionImpl::make_pool(uint64_t size_bytes) {
+base::Task<base::Status> SessionImpl::make_pool(uint64_t size_bytes) {
   if (buffers_mr_) domain_->release(std::move(buffers_mr_), std::move(memory_));
-  BRAID_TRY(memory_, home_.host().create_segment(size_bytes, "remote session"));
-  if (options_.touch_buffers) BRAID_CHECK(fill(*memory_));
-  BRAID_TRY(buffers_mr_, domain_->register_memory(memory_->data(), memory_->size(), kAccess));
-  return {};
+  BRAID_CO_TRY(auto memory, home_.host().create_segment(size_bytes, "remote session"));
+  memory_ = std::move(memory);
+  if (options_.touch_buffers) {
+    // On a worker: 64 MiB may take 100 ms, in which other disks of the reactor have I/O.
+    const auto filled = std::make_shared<base::Status>();
+    std::function<void()> work = [memory = memory_, filled] { *filled = fill(*memory); };
+    co_await home_.offload(std::move(work));
+    if (!filled->ok()) co_return *filled;
+  }
+  BRAID_CO_TRY(buffers_mr_, domain_->register_memory(memory_->data(), memory_->size(), kAccess));
+  co_return base::Status();
 }
 
 /// The copy buffers are divided up among the reactors; and what else each has.
-base::Status SessionImpl::make_queues() {
+base::Task<base::Status> SessionImpl::make_queues() {
   const uint64_t each = limits().max_io_bytes;
   const uint64_t in_all = std::clamp(pool_bytes() / each, kBuffersMin, kBuffersMax);
   const uint64_t count = std::max(in_all / reactors(), kBuffersMin);
   const uint64_t due = reactors() * count * each;
-  if (memory_ == nullptr || memory_->size() < due) BRAID_CHECK(make_pool(due));
+  if (memory_ == nullptr || memory_->size() < due) {
+    const base::Status made = co_await make_pool(due);
+    if (!made.ok()) co_return made;
+  }
   for (size_t i = 0; i < reactors(); ++i) {
     const SessionQueue::Buffers buffers{memory_->data() + i * count * each, each,
                                         static_cast<uint32_t>(count), buffers_mr_.get(),
@@ -72,7 +82,7 @@ base::Status SessionImpl::make_queues() {
     queues_.push_back(std::make_shared<SessionQueue>(
         *options_.transport.reactors[i], transport_->queue(i), *domain_, buffers, reactors() > 1));
   }
-  return {};
+  co_return base::Status();
 }
 
 Result<std::unique_ptr<Region>> SessionImpl::create_region(size_t size_bytes) {

@@ -106,10 +106,10 @@ base::Task<base::Status> SessionImpl::start() {
   base::Status added = add_paths();
   if (!added.ok()) co_return added;
   base::Status status;
-  if (pool_bytes() > 0) status = make_pool(pool_bytes());
+  if (pool_bytes() > 0) status = co_await make_pool(pool_bytes());
   if (!status.ok()) co_return status;
   BRAID_CO_TRY(transport_, co_await trs::ClientSession::open(*domain_, options_.transport, *this));
-  status = make_queues();
+  status = co_await make_queues();
   if (status.ok()) {
     path_up_ = transport_->state() == trs::SessionState::kConnected;
     status = co_await exchange_versions();

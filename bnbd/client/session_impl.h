@@ -107,8 +107,8 @@ class SessionImpl final : public RemoteSession, private trs::SessionUser {
 
   void choose_lost_after();
   uint64_t pool_bytes() const;
-  base::Status make_pool(uint64_t size_bytes);
-  base::Status make_queues();
+  base::Task<base::Status> make_pool(uint64_t size_bytes);
+  base::Task<base::Status> make_queues();
   base::Task<void> queues_passed();
   base::Result<trs::PathOptions> path_options(const RemotePath& path);
   base::Status add_paths();
@@ -148,7 +148,7 @@ class SessionImpl final : public RemoteSession, private trs::SessionUser {
   base::Reactor& home_;
   base::Logger log_;
   std::unique_ptr<trs::Domain> domain_;
-  std::unique_ptr<base::Segment> memory_;  // the copy buffers
+  std::shared_ptr<base::Segment> memory_;  // the copy buffers
   std::unique_ptr<vhca::Mr> buffers_mr_;   // of them
 
   uint8_t version_ = wire::kVersionMajor;  // that both speak
