@@ -38,8 +38,10 @@ class ControlServer {
   /// Called on the server's thread; must not block.
   using Handler = std::function<void(std::shared_ptr<ControlCall> call)>;
 
-  /// Takes the name; nobody can connect yet. kExists when a node of that name is running.
-  static base::Result<std::unique_ptr<ControlServer>> claim(const std::string& name);
+  /// Takes the name; nobody can connect yet. kExists when a node of that name is running. Answers
+  /// longer than `answer_bytes_max` are told to be (kOutOfRange).
+  static base::Result<std::unique_ptr<ControlServer>> claim(
+      const std::string& name, size_t answer_bytes_max = kRpcAnswerMax);
   /// Lets callers in. Once.
   virtual base::Status serve(Handler handler) = 0;
   /// Joins the thread: the handler is not called afterwards, and late answers are dropped.

@@ -105,13 +105,13 @@ class Call final : public ControlCall {
 };
 
 /// On the server's thread: the state of a thousand disks is some MiB, and reactors have I/O to do.
-std::string line_of(Mailbox::Answer& answer) {
+std::string line_of(Mailbox::Answer& answer, size_t bytes_max) {
   if (!answer.result.ok()) return encode_error(answer.id, answer.result.error());
   std::string line = encode_result(answer.id, std::move(*answer.result));
-  if (line.size() <= kRpcAnswerMax) return line;
+  if (line.size() <= bytes_max) return line;
   return encode_error(answer.id,
                       make_error(Errc::kOutOfRange, "the answer has {} bytes: at most {} are sent",
-                                 line.size(), kRpcAnswerMax));
+                                 line.size(), bytes_max));
 }
 
 /// What the caller is told before anything is read, if it may not call.
@@ -129,8 +129,9 @@ Status may_call(int fd) {
 
 class Server final : public ControlServer {
  public:
-  Server(std::string name, Fd listener, Fd wake)
+  Server(std::string name, Fd listener, Fd wake, size_t answer_bytes_max)
       : name_(std::move(name)),
+        answer_bytes_max_(answer_bytes_max),
         listener_(std::move(listener)),
         mailbox_(std::make_shared<Mailbox>(std::move(wake))) {}
   ~Server() override {
@@ -231,7 +232,7 @@ class Server final : public ControlServer {
     if (found == connections_.end()) return;  // the caller has gone
     Connection& connection = **found;
     connection.in_call = false;
-    connection.out = line_of(answer) + "\n";
+    connection.out = line_of(answer, answer_bytes_max_) + "\n";
     if (!send_some(connection) || !read_calls(*found)) connections_.erase(found);
   }
 
@@ -283,6 +284,7 @@ class Server final : public ControlServer {
   }
 
   const std::string name_;
+  const size_t answer_bytes_max_;
   const Fd listener_;
   const std::shared_ptr<Mailbox> mailbox_;
   Handler handler_;
@@ -294,7 +296,8 @@ class Server final : public ControlServer {
 
 }  // namespace
 
-Result<std::unique_ptr<ControlServer>> ControlServer::claim(const std::string& name) {
+Result<std::unique_ptr<ControlServer>> ControlServer::claim(const std::string& name,
+                                                            size_t answer_bytes_max) {
   BRAID_TRY(const ControlAddress at, control_address(name));
   Fd listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (listener.get() < 0) return sys_error(errno, "socket");
@@ -307,7 +310,7 @@ Result<std::unique_ptr<ControlServer>> ControlServer::claim(const std::string& n
   Fd wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (wake.get() < 0) return sys_error(errno, "eventfd");
   return std::unique_ptr<ControlServer>(
-      std::make_unique<Server>(name, std::move(listener), std::move(wake)));
+      std::make_unique<Server>(name, std::move(listener), std::move(wake), answer_bytes_max));
 }
 
 }  // namespace braid::cli

@@ -79,8 +79,9 @@ class SlotMaker {
 template <typename Slot>
 class SlotPool {
  public:
-  /// Of an idle disk: one may be in the kernel's hands while another is at the device.
-  static constexpr unsigned kFirst = 2;
+  /// Of an idle disk. With one, requests go on one after the other, which is enough for the kernel
+  /// to write back and free memory.
+  static constexpr unsigned kFirst = 1;
   static constexpr uint64_t kRetryNs = base::kSecond;  // after memory was short
 
   /// `first` slots now, `most` in the end. `device` outlives the pool.

@@ -51,7 +51,7 @@ Reached huge_id("an id above 2^63"), long_call("a call of 4 MiB"), too_long("a l
 /// One server for all inputs.
 struct Shipping {
   Shipping() : name("fuzz." + std::to_string(::getpid())) {
-    auto claimed = cli::ControlServer::claim(name);
+    auto claimed = cli::ControlServer::claim(name, cli::kRpcLineMax);
     require(claimed.ok(), "the name is free");
     server = std::move(*claimed);
     require(server->serve([this](CallPtr call) { node.take(std::move(call)); }).ok(), "it serves");
