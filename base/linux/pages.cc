@@ -14,6 +14,7 @@ namespace {
 // Between two of them a process that is to end does so.
 constexpr size_t kPieceBytes = size_t{1} << 20;
 
+/// `begin` is a page's.
 void store_to_each_page(std::byte* begin, size_t size_bytes, size_t page_bytes) {
   for (size_t at = 0; at < size_bytes; at += page_bytes) {
     auto* const byte = const_cast<volatile std::byte*>(begin + at);
@@ -34,7 +35,7 @@ Status populate(std::span<std::byte> memory) {
     while (::madvise(begin + at, length, MADV_POPULATE_WRITE) != 0) {
       if (errno == EINTR || errno == EAGAIN) continue;
       if (errno == EINVAL) {
-        store_to_each_page(memory.data() + at, memory.size() - at, page_bytes);
+        store_to_each_page(begin + at, size_bytes - at, page_bytes);
         return {};
       }
       // A limit of a control group, or pages that were never promised.

@@ -67,17 +67,18 @@ TEST_F(Fuse, WhoFindsNoSlotGetsOneOfThoseThatAreMadeThen) {
 
 TEST_F(Fuse, AServerIsDrainedWhenWhatIsBeingMadeForItIsDone) {
   start(/*first=*/1, /*most=*/2);
-  std::promise<void> asked;
+  std::atomic<bool> asked = false;
   std::promise<void> may_go_on;
   threads_.on_reactor([&] {
     device_->hold();
     device_->before_region = [&] {
-      asked.set_value();
+      asked = true;
       may_go_on.get_future().wait();
     };
   });
   for (uint64_t i = 0; i < 2; ++i) kernel_->send_write(i * 4096, 4096);
-  asked.get_future().wait();  // a worker makes a slot for the second
+  // A worker makes a slot for the second.
+  ASSERT_TRUE(threads_.wait_until([&] { return asked.load(); }));
   bool drained = false;
   threads_.on_reactor([&] {
     server_->stop();
@@ -87,6 +88,7 @@ TEST_F(Fuse, AServerIsDrainedWhenWhatIsBeingMadeForItIsDone) {
       done = true;
     }(*server_, drained));
   });
+  ASSERT_TRUE(threads_.wait_until([&] { return server_->statistics().in_flight == 0; }));
   threads_.on_reactor([&] { EXPECT_FALSE(drained); });
   may_go_on.set_value();
   EXPECT_TRUE(threads_.wait_until([&] { return drained; }));

@@ -162,7 +162,6 @@ TEST_F(Nbd, AFlushThatWaitedForASlotIsOfTheMomentAtWhichItCame) {
   EXPECT_GE(device_->known(), 2U);
 }
 
-/// Else the next flush would be of a moment before that, and fail, too, for nothing.
 TEST_F(Nbd, WhoFindsNoSlotGetsOneOfThoseThatAreMadeThen) {
   start(/*slots=*/5, /*connections=*/1, /*first=*/1);
   threads_.on_reactor([&] { device_->hold(); });
@@ -179,6 +178,7 @@ TEST_F(Nbd, WhoFindsNoSlotGetsOneOfThoseThatAreMadeThen) {
   EXPECT_EQ(cookies.size(), 6U);
 }
 
+/// Else the next flush would be of a moment before that, and fail, too, for nothing.
 TEST_F(Nbd, WhoAsksAfterAFlushHasFailedKnowsOfIt) {
   start();
   threads_.on_reactor([&] {

@@ -82,7 +82,8 @@ class SlotPool {
   /// Of an idle disk. With one, requests go on one after the other, which is enough for the kernel
   /// to write back and free memory.
   static constexpr unsigned kFirst = 1;
-  static constexpr uint64_t kRetryNs = base::kSecond;  // after memory was short
+  static constexpr uint64_t kRetryNs = base::kSecond;            // after memory was short
+  static constexpr uint64_t kAgainNs = 10 * base::kMillisecond;  // while others are at it
 
   /// `first` slots now, `most` in the end. `device` outlives the pool.
   static base::Result<std::unique_ptr<SlotPool>> create(BlockDevice& device, unsigned first,
@@ -108,12 +109,16 @@ class SlotPool {
     for_each(prepare_);
   }
   /// A request found no slot: has a worker make more, if there may be more and one has time. Else
-  /// who asks does so again when the next slot is free and does not suffice.
+  /// the reactor does not sleep for long: who then still finds none asks again.
   void grow(base::Reactor& reactor) {
-    if (growing_ || size_ == most_ || reactor.now_ns() < not_before_ns_) return;
-    if (!reactor.host().worker_is_idle()) return;
-    std::shared_ptr<void> turn = begin_making_slots();
-    if (turn == nullptr) return;
+    if (growing_ || size_ == most_) return;
+    std::shared_ptr<void> turn;
+    const bool may_ask = reactor.now_ns() >= not_before_ns_ && reactor.host().worker_is_idle();
+    if (may_ask) turn = begin_making_slots();
+    if (turn == nullptr) {
+      if (!again_.pending()) reactor.schedule_after(again_, kAgainNs);
+      return;
+    }
     growing_ = true;
     reactor.spawn(grow_by(reactor, maker_, std::min(size_, most_ - size_), std::move(turn)));
   }
@@ -191,6 +196,7 @@ class SlotPool {
   bool growing_ = false;
   bool short_told_ = false;  // since memory was had
   uint64_t not_before_ns_ = 0;
+  base::Timer again_{[](base::Timer&) {}, nullptr};  // a turn is all that it is for
 };
 
 /// A pool for a front end's server, made where that holds nobody up. `device` outlives it.
@@ -200,8 +206,10 @@ base::Task<base::Result<std::unique_ptr<SlotPool<typename Server::Slot>>>> make_
   using Pool = SlotPool<typename Server::Slot>;
   // The device's properties are its reactor's.
   const uint32_t payload_bytes = slot_payload_bytes(device.info());
-  std::function<base::Result<std::unique_ptr<Pool>>()> make = [&device, first, most,
-                                                               payload_bytes] {
+  std::function<base::Result<std::unique_ptr<Pool>>()> make = [&device, first, most, payload_bytes,
+                                                               &host = reactor.host()] {
+    // While memory is to be had: so another worker is idle when this one is kept by a call.
+    host.execute([] {});
     return Pool::create(device, first, most, payload_bytes);
   };
   co_return co_await offloaded(reactor, std::move(make));

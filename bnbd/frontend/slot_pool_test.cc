@@ -132,6 +132,21 @@ TEST_F(GrowingSlots, AreMadeForOnePoolAtATime) {
   on_reactor([&] { other.reset(); });
 }
 
+TEST_F(GrowingSlots, ThatWereRefusedHaveATurnInWhichToAskAgain) {
+  auto other = std::move(Slots::create(*device_, 2, 7, kPayloadBytes)).value();
+  other->set_owner([](RequestSlot&) {}, [] {});
+  on_reactor([&] {
+    pool_->grow(process.reactor());
+    other->grow(process.reactor());
+  });
+  const uint64_t turns = world.counters().turns;
+  world.run_for(Slots::kAgainNs - 2 * kMs);  // nothing happens but what the pool has made
+  const uint64_t made = world.counters().turns;
+  world.run_for(3 * kMs);
+  EXPECT_GT(world.counters().turns, made) << turns;
+  on_reactor([&] { other.reset(); });
+}
+
 /// The same on real threads, where a pool goes while a worker makes its next part.
 TEST(GrowingSlotsThreads, APoolThatGoesWaitsForThePartThatIsJustBeingMade) {
   test::ReactorThread threads;
