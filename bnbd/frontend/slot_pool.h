@@ -79,9 +79,8 @@ class SlotMaker {
 template <typename Slot>
 class SlotPool {
  public:
-  /// Of an idle disk. With one, requests go on one after the other, which is enough for the kernel
-  /// to write back and free memory.
-  static constexpr unsigned kFirst = 1;
+  /// Of an idle disk. Attaching it has two requests at a time: with one slot it waits for another.
+  static constexpr unsigned kFirst = 2;
   static constexpr uint64_t kRetryNs = base::kSecond;            // after memory was short
   static constexpr uint64_t kAgainNs = 10 * base::kMillisecond;  // while others are at it
 

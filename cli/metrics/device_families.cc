@@ -62,7 +62,7 @@ constexpr Family<DeviceSample> kDevice[] = {
      "Reads of the kernel answered without a copy.",
      [](const DeviceSample& d) { return d.of_kernel.lent_reads; }},
     {"braid_device_kernel_starved_total", kCounter,
-     "Times that the kernel had more requests than there were slots, of which a disk has one at "
+     "Times that the kernel had more requests than there were slots, of which a disk has two at "
      "first: some are the moments at which it got more.",
      [](const DeviceSample& d) { return d.of_kernel.starved; }},
     {"braid_device_kernel_requests_in_flight", kGauge, "Requests of the kernel under way.",
