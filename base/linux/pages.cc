@@ -11,7 +11,7 @@ namespace braid::base {
 
 namespace {
 
-// Between two of them a process that is to end does so.
+// A call holds the lock of the process's mappings: between two of them others may map memory.
 constexpr size_t kPieceBytes = size_t{1} << 20;
 
 /// `begin` is a page's.

@@ -55,7 +55,7 @@ base::Task<base::Status> SessionImpl::make_pool(uint64_t size_bytes) {
   BRAID_CO_TRY(auto memory, home_.host().create_segment(size_bytes, "remote session"));
   memory_ = std::move(memory);
   if (options_.touch_buffers) {
-    // On a worker: 64 MiB may take 100 ms, in which other disks of the reactor have I/O.
+    // On a worker: it takes half a millisecond a MiB, in which other disks of the reactor have I/O.
     const auto filled = std::make_shared<base::Status>();
     std::function<void()> work = [memory = memory_, filled] { *filled = fill(*memory); };
     co_await home_.offload(std::move(work));
