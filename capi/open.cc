@@ -150,7 +150,7 @@ Task<Result<std::vector<Paths>>> braid_context::ways_to(Paths paths) {
   std::vector<Paths> ways;
   Paths all;
   for (const reach::PathSpec& path : paths) {
-    std::vector<std::string> ips{path.server.ip};
+    std::vector<std::string> ips(1, path.server.ip);
     if (!reach::is_ip(path.server.ip)) {
       std::function<Result<std::vector<std::string>>()> look = [host = path.server.ip] {
         return reach::look_up_host(host);
