@@ -28,8 +28,7 @@ set(braid_test_headers
 #   a lock alone takes one and a half.
 # FIRST: those with the largest n begin first, as the longest chain would be last alone.
 # UNOPTIMIZED: nothing of it is in the data path. A Debug build leaves it so: optimized, it takes
-#   the compiler twice to three times as long under the sanitizers. A release is optimized, but not
-#   when it is linked, once for each program.
+#   the compiler twice to three times as long under the sanitizers.
 # PLAIN: STEM.cc and STEM_test.cc also make a program of their own without sanitizers, which would
 #   stand in the way of what they are about (locked memory, the heap's settings). Their test is not
 #   part of NAME_test.
@@ -57,7 +56,6 @@ function(braid_layer name)
     target_link_libraries(braid_${name} PUBLIC ${libs})
     if(arg_UNOPTIMIZED)
       target_compile_options(braid_${name} PRIVATE ${braid_unoptimized})
-      set_target_properties(braid_${name} PROPERTIES INTERPROCEDURAL_OPTIMIZATION OFF)
     endif()
     braid_unity(braid_${name} ${arg_UNOPTIMIZED} ${sources})
     set_target_properties(braid_${name} PROPERTIES ARCHIVE_OUTPUT_DIRECTORY ${BRAID_LIB_DIR})

@@ -116,12 +116,14 @@ if(BRAID_LLD)
 endif()
 
 if(BRAID_LTO)
-  if(BRAID_LLD)
-    # clang's is ThinLTO, which lld does on all processors.
+  # clang's is ThinLTO, which lld does on all processors; g++'s would need another linker.
+  if(BRAID_LLD AND CMAKE_CXX_COMPILER_ID STREQUAL "Clang" AND CMAKE_CXX_COMPILER_AR
+     AND CMAKE_CXX_COMPILER_RANLIB)
     set(CMAKE_INTERPROCEDURAL_OPTIMIZATION ON)
     # What programs share is compiled once for all of them, where it comes out the same.
     add_link_options(-Wl,--thinlto-cache-dir=${CMAKE_BINARY_DIR}/link-cache)
   else()
-    message(WARNING "no ld.lld: built without link-time optimization (requests take 6 % longer)")
+    message(WARNING "clang, ld.lld, llvm-ar and llvm-ranlib are not all there: built without "
+                    "link-time optimization (requests take 6 % longer)")
   endif()
 endif()

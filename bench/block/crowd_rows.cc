@@ -17,8 +17,18 @@ RowPlan idle_row() {
   return row;
 }
 
+constexpr unsigned kDisks = 64;
+
+RowPlan mapped_idle_row() {
+  RowPlan row{.name = fmt::format("idle, {} disks mapped by FUSE + loop", kDisks),
+              .unit = "% core",
+              .better = Better::kLower,
+              .value_target = 0.5};
+  row.ours = braid_mapped_idle(kDisks);
+  return row;
+}
+
 RowPlan map_command_row() {
-  constexpr unsigned kDisks = 64;
   RowPlan row{.name = fmt::format(
                   "braid map of each of {} disks of a server, FUSE + loop, the longest", kDisks),
               .unit = "ms",
@@ -94,6 +104,7 @@ void add_neighbour_rows(std::vector<RowPlan>& plans) {
 
 void add_growth_rows(std::vector<RowPlan>& plans) {
   plans.push_back(idle_row());
+  plans.push_back(mapped_idle_row());
   plans.push_back(map_command_row());
   constexpr unsigned kMany = 1000;
   for (const Growth growth : {Growth::kDevices, Growth::kSessions}) {

@@ -77,12 +77,41 @@ class MapCommand : public CommandCandidate {
     const std::string node = fmt::format("bench.{}.{}", ::getpid(), ++runs_);
     BRAID_TRY(const BraidProgram daemon, start_braid(bench, cpus_of(bench.cpus, Placement::kEither),
                                                      {"--node-name", node}, "braidd"));
-    return time_each(bench, node, server_->port, /*fails=*/false);
+    BRAID_TRY(const Sample mapped, time_each(bench, node, server_->port, /*fails=*/false));
+    return with_all_mapped(bench, daemon.process.pid(), mapped);
   }
+
+ protected:
+  /// What is told; `mapped`: how long it took.
+  virtual base::Result<Sample> with_all_mapped(Bench& /*bench*/, pid_t /*daemon*/,
+                                               const Sample& mapped) {
+    return mapped;
+  }
+  pid_t server() const { return server_->process.pid(); }
 
  private:
   std::optional<ServerProcess> server_;
   int runs_ = 0;
+};
+
+class MappedIdle : public MapCommand {
+ public:
+  using MapCommand::MapCommand;
+  std::string name() const override {
+    return fmt::format("braidd with {} disks by FUSE + loop, and their server", count());
+  }
+  std::string threads() const override { return "all sleep when nobody asks"; }
+
+ protected:
+  base::Result<Sample> with_all_mapped(Bench& bench, pid_t daemon,
+                                       const Sample& /*mapped*/) override {
+    BRAID_CHECK(bench.interrupts.pause_ms(bench.options.quick ? 1 : 500));
+    const CpuMeter meter({daemon, server()});
+    const uint64_t begin_ns = clock_ns();
+    BRAID_CHECK(bench.interrupts.pause_ms(bench.options.quick ? 20 : 4000));
+    const auto passed_ns = static_cast<double>(clock_ns() - begin_ns);
+    return Sample{.value = 100 * static_cast<double>(meter.used_ns()) / passed_ns};
+  }
 };
 
 class CommandAlone : public CommandCandidate {
@@ -99,6 +128,9 @@ class CommandAlone : public CommandCandidate {
 
 std::unique_ptr<Candidate> braid_map_command(unsigned count) {
   return std::make_unique<MapCommand>(count);
+}
+std::unique_ptr<Candidate> braid_mapped_idle(unsigned count) {
+  return std::make_unique<MappedIdle>(count);
 }
 std::unique_ptr<Candidate> braid_command_alone(unsigned count) {
   return std::make_unique<CommandAlone>(count);

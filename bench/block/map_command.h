@@ -14,6 +14,10 @@ namespace braid::bench {
 /// its end, ms. Not counted: the first, which opens the session with the server.
 std::unique_ptr<Candidate> braid_map_command(unsigned count);
 
+/// The same disks once they are mapped and nobody uses them: the CPU time of the daemon and the
+/// server together, in percent of one core.
+std::unique_ptr<Candidate> braid_mapped_idle(unsigned count);
+
 /// The start and end of the same program without a daemon that it could ask: the floor.
 std::unique_ptr<Candidate> braid_command_alone(unsigned count);
 

@@ -126,8 +126,9 @@ NbdVerdict parse_nbd_request(std::span<const std::byte, sizeof(NbdRequest)> byte
   verdict.no_unmap = verdict.op == BlockOp::kWriteZeroes && (flags & kNbdFlagNoHole) != 0;
   verdict = judge(verdict, flags, info, transfer_max_bytes, terms);
   // FUA is defined, and without meaning, for the other commands.
-  const bool writes = verdict.op == BlockOp::kWrite || verdict.op == BlockOp::kWriteZeroes;
-  verdict.force_unit_access = writes && (flags & kNbdFlagFua) != 0;
+  const bool changes = verdict.op == BlockOp::kWrite || verdict.op == BlockOp::kWriteZeroes ||
+                       verdict.op == BlockOp::kDiscard;
+  verdict.force_unit_access = changes && (flags & kNbdFlagFua) != 0;
   return verdict;
 }
 

@@ -78,6 +78,10 @@ TEST(NbdWire, RunsEachOperation) {
   EXPECT_EQ(verdict.kind, Kind::kRun);
   EXPECT_EQ(verdict.op, BlockOp::kDiscard);
 
+  EXPECT_FALSE(judge(request(NbdCommand::kTrim, 0, 4096)).force_unit_access);
+  EXPECT_TRUE(judge(request(NbdCommand::kTrim, 0, 4096, kNbdFlagFua)).force_unit_access);
+  EXPECT_FALSE(judge(request(NbdCommand::kRead, 0, 4096, kNbdFlagFua)).force_unit_access);
+
   verdict = judge(request(NbdCommand::kWriteZeroes, 0, 4096, kNbdFlagNoHole | kNbdFlagFua));
   EXPECT_EQ(verdict.kind, Kind::kRun);
   EXPECT_EQ(verdict.op, BlockOp::kWriteZeroes);

@@ -13,10 +13,10 @@ for line in './run build' 'build/bin/braid map ' 'mkfs.ext4 ' 'fio --name=' 'umo
   grep -qF -- "$line" "$work/lines" || fail "the README has no line \"$line\" any more"
 done
 lib=${BRAID_BIN_DIR%/bin}/lib
-jobs_of_fio=2
+jobs_of_fio=4
 if [[ ! -e $lib/braid-fio.so ]]; then
   echo "fio's engine is not built (./run setup): its lines are left out"
-  sed -i '/^fio --name=engine/,/[^\\]$/d' "$work/lines"
+  sed -i -e '/^fio --name=engine.*\\$/,/[^\\]$/d' -e '/^fio --name=engine/d' "$work/lines"
   jobs_of_fio=1
 fi
 # fio is built without this build's sanitizers.
@@ -29,15 +29,19 @@ set -euo pipefail
 ip link set lo up
 mount --bind "$work/srv" /srv
 mount --bind "$work/mnt" /mnt
+servers=0
 ready() {
-  until grep -q '^serving ' "$work/script.log" && "$braid" --control daemon list; do
+  ((++servers))
+  until (($(grep -c '^serving ' "$work/script.log") == servers)) &&
+    { ((servers > 1)) || "$braid" --control daemon list; }; do
     read -rt 0.05 <>"$never" || true  # lint: allow(sleep) the time between two looks, no more
   done
 } >/dev/null 2>&1
 # What serves and maps ends with the lines.
 at_end() {
   umount -l /mnt /mnt 2>/dev/null || true  # the file system, and what is below it
-  jobs -p | xargs -r kill && wait
+  jobs -p | xargs -r kill 2>/dev/null || true  # some have ended
+  wait
 }
 trap at_end EXIT
 LINES
@@ -45,9 +49,8 @@ LINES
   sed -E -e '/^\.\/run build/d' -e "s|build/bin/|$BRAID_BIN_DIR/|g" -e "s|build/lib/|$lib/|" \
     -e "s|^fio --name=engine|LD_PRELOAD=$preload ASAN_OPTIONS=detect_leaks=0 &|" \
     -e 's/^sleep 1 .*/ready/' -e 's/--size=256M/--size=16M/' -e 's/--runtime=10 /--runtime=1 /' \
-    -e '/^mkfs/a grep -q "^$disk /mnt " /proc/self/mounts' "$work/lines"
-  # shellcheck disable=SC2016  # for the script
-  echo 'left=$("$braid" --control daemon list); [[ $left != *disk.img* ]]'
+    -e '/^mkfs/a grep -q "^$disk /mnt " /proc/self/mounts' \
+    -e '/^umount/a left=$("$braid" --control daemon list); [[ $left != *disk.img* ]]' "$work/lines"
 } >"$work/script"
 export braid work never BRAID_BIN_DIR
 apart=(unshare --net --mount --propagation private --pid --fork --kill-child --mount-proc)
