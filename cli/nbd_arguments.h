@@ -1,15 +1,29 @@
 // What `braid nbd` is told to export: "[NAME=]HOST[:PORT]/EXPORT", "[NAME=]file:PATH",
-// "[NAME=]memory:SIZE", "[NAME=]null:SIZE". Pure parser; any thread.
+// "[NAME=]memory:SIZE", "[NAME=]null:SIZE"; and how. Pure parser; any thread.
 #pragma once
 
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
 #include "cli/node.h"
 
 namespace braid::cli {
+
+/// The options of `braid nbd`, as they are typed.
+struct NbdArguments {
+  std::vector<std::string> targets;
+  std::string unix_path;
+  std::vector<std::string> listen;
+  bool read_only = false;
+  std::string give_up_after = "never";
+  std::string key;
+  unsigned reactors = 0;  // 0: as the node has it
+  bool guard_reads = false;
+  std::string wire = "auto";
+};
 
 struct NbdTarget {
   std::string name;                     // of the export

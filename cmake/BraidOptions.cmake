@@ -113,6 +113,8 @@ if(BRAID_LLD)
   add_link_options($<$<CONFIG:Debug>:-Wl,-O0,--threads=1>)
   # `braid` has 4 MB of code and data, and 67 MB of lines for the debugger, which become 17.
   add_link_options($<$<CONFIG:Release>:-Wl,--compress-debug-sections=zlib>)
+  # Only the libraries of what is left: `braid` starts in half of the time.
+  add_link_options($<$<CONFIG:Release>:-Wl,--gc-sections,--as-needed>)
 endif()
 
 if(BRAID_LTO)

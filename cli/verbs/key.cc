@@ -6,9 +6,8 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "base/linux_host.h"
+#include "cli/braidd_parts.h"
 #include "cli/control.h"
-#include "cli/key_file.h"
 #include "cli/table.h"
 #include "cli/verbs/verbs.h"
 
@@ -25,36 +24,6 @@ struct NewArguments {
   std::string name;
   std::string output;
 };
-
-Result<trs::KeyPtr> new_key(const std::string& name) {
-  BRAID_TRY(const auto host, base::create_linux_host({}));
-  return trs::Key::random(name, *host);
-}
-
-void make(Context& context, const NewArguments& arguments) {
-  if (const base::Status name = trs::check_key_name(arguments.name); !name.ok())
-    return report(context, name.error().with("\"{}\"", arguments.name), kUsage);
-  auto key = new_key(arguments.name);
-  if (!key.ok()) return report(context, key.error());
-  if (arguments.output.empty()) {
-    if (context.json) return print_json({{"name", arguments.name}, {"line", (*key)->line()}});
-    std::cout << (*key)->line() << "\n" << std::flush;
-    return;
-  }
-  if (const base::Status written = write_key(arguments.output, **key); !written.ok())
-    return report(context, written.error());
-  if (context.json) return print_json({{"name", arguments.name}, {"file", arguments.output}});
-  std::cout << "key \"" << arguments.name << "\" is in " << arguments.output
-            << "; its line goes into the server's file, too\n";
-}
-
-void list(Context& context, const std::string& file) {
-  auto keys = read_keys(file);
-  if (!keys.ok()) return report(context, keys.error());
-  const std::vector<std::string> names = (*keys)->names();
-  if (context.json) return print_json({{"file", file}, {"keys", names}});
-  for (const std::string& name : names) std::cout << name << "\n";
-}
 
 Result<std::vector<std::string>> servers_with_keys(Context& context) {
   BRAID_TRY(const Nodes nodes, ask_nodes(context));
@@ -115,12 +84,12 @@ void add_key(CLI::App& app, Context& context) {
       "  braid key new vm7 -o vm7.key        for the client: braid map HOST/EXPORT --key vm7.key\n"
       "  cat vm7.key >> /etc/braid/keys      at the server:  braid serve ROOT --keys "
       "/etc/braid/keys");
-  anew->callback([&context, made] { make(context, *made); });
+  anew->callback([&context, made] { context.parts->make_key(context, made->name, made->output); });
 
   auto file = std::make_shared<std::string>();
   CLI::App* names = verb->add_subcommand("list", "the names of the keys in a file");
   names->add_option("FILE", *file, "a server's, or a client's")->required();
-  names->callback([&context, file] { list(context, *file); });
+  names->callback([&context, file] { context.parts->list_keys(context, *file); });
 
   CLI::App* again = verb->add_subcommand(
       "reload", "have this host's servers read their keys again; who has none any more is cut off");

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "bnbd/filters.h"
+#include "cli/braidd_parts.h"
 #include "cli/control.h"
-#include "cli/foreground.h"
 #include "cli/node.h"
 #include "cli/table.h"
 #include "cli/target.h"
@@ -79,9 +79,8 @@ void map(Context& context, const MapArguments& arguments) {
       return report(context, filter.error().with("--filter"), kUsage);
   if (arguments.foreground) {
     if (!context.control.empty()) return report(context, is_a_node_itself(), kUsage);
-    context.exit_code =
-        map_in_foreground(context, to_params(arguments), arguments.wire == "tcp",
-                          [&](const json& device) { print_mapped(context, device); });
+    context.parts->map_here(context, to_params(arguments), arguments.wire == "tcp",
+                            [&](const json& device) { print_mapped(context, device); });
     return;
   }
   for (const auto& [option, value] :

@@ -12,10 +12,11 @@
 
 namespace braid::cli {
 
-int run_program(int argc, char** argv, int (*work)(Context& context, int argc, char** argv)) {
+int run_program(int argc, char** argv, int (*work)(Context& context, int argc, char** argv),
+                const BraiddParts& parts) {
   ::signal(SIGPIPE, SIG_IGN);
   base::raise_descriptor_limit();
-  Context context;
+  Context context{.parts = &parts, .arguments = argv};
   // Already now: an error in what stands before the option leaves it unread.
   context.json =
       std::any_of(argv + 1, argv + argc, [](std::string_view word) { return word == "--json"; });

@@ -15,11 +15,13 @@ namespace braid::cli {
 int run_braid(Context& context, int argc, char** argv);
 int run_braidd(Context& context, int argc, char** argv);
 
-/// Runs the work with its arguments; gives its exit code. A reader of our output that goes away
+/// Runs the work with its arguments, and what of it is a node where it is said; gives its exit
+/// code. A reader of our output that goes away
 /// (`braidd | head`) does not end the process: a daemon has disks to serve. It may open as many
 /// descriptors as its hard limit allows. An exception that escapes is told in words, with exit
 /// code 1.
-int run_program(int argc, char** argv, int (*work)(Context& context, int argc, char** argv));
+int run_program(int argc, char** argv, int (*work)(Context& context, int argc, char** argv),
+                const BraiddParts& parts);
 
 /// Tells what is wrong with the arguments, in words or in JSON; gives the exit code.
 int refuse_usage(CLI::App& app, Context& context, const CLI::ParseError& wrong);

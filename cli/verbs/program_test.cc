@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include "cli/braidd_parts.h"
+
 namespace braid::cli {
 namespace {
 
@@ -15,11 +17,12 @@ TEST(Program, may_open_as_many_descriptors_as_its_hard_limit_allows) {
   char name[] = "braid";
   char* arguments[] = {name, nullptr};
 
-  const int all = run_program(1, arguments, [](Context&, int, char**) {
+  const auto has_all = [](Context&, int, char**) {
     rlimit now;
     ::getrlimit(RLIMIT_NOFILE, &now);
     return now.rlim_cur == now.rlim_max ? 0 : 1;
-  });
+  };
+  const int all = run_program(1, arguments, has_all, parts_here());
 
   EXPECT_EQ(all, 0);
   EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);

@@ -15,10 +15,13 @@ class Option;
 
 namespace braid::cli {
 
+struct BraiddParts;
 struct ServeArguments;
 
 /// What all verbs share. Lives as long as the program.
 struct Context {
+  const BraiddParts* parts = nullptr;  // where what is a node runs
+  char** arguments = nullptr;          // the program's, ended by a null
   std::string control;  // --control: the node to talk to; empty: the daemon, or for other
                         // verbs than map all nodes
   std::string control_of_environment;  // BRAID_CONTROL: where --control is not given

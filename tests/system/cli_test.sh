@@ -34,6 +34,14 @@ expect 2 "export is missing" "$braid" map 127.0.0.1
 expect 1 "no Braid node named \"none.$$\"" "$braid" --control "none.$$" map 127.0.0.1/x
 expect 1 "no Braid node named" ctl show x
 
+# `braid` has no node in it, and says so where braidd is not beside it; it is called by any name.
+mkdir "$work/alone"
+cp "$braid" "$work/alone/other-name"
+expect 1 "$work/alone/braidd: No such file" "$work/alone/other-name" serve "$work"
+expect 1 '"kind": "not-found"' "$work/alone/other-name" key new vm7 --json
+ln -s "$braid" "$work/another-name"
+expect 2 "max-io" "$work/another-name" serve "$work" --max-io 5000
+
 mkdir "$work/root" "$work/root/folder"
 truncate -s 1M "$work/root/disk" "$work/outside"
 mkfifo "$work/root/pipe"

@@ -15,6 +15,7 @@ rounds_met=0  # in which the mapping was under way when the server had stopped
 map_and_stop() {
   local opened
   opened=$(grep -c "opened 'disk.img'" "$work/server.log" || true)
+  mapped=$(mappings)
   "$braid" --control "$node" map "127.0.0.1:$port/disk.img" >"$work/map.log" 2>&1 &
   map_pid=$!
   until (($(grep -c "opened 'disk.img'" "$work/server.log") > opened)); do
@@ -22,6 +23,8 @@ map_and_stop() {
   done
   kill -STOP "$server_pid"
 }
+mappings() { grep -c '] mapped ' "$work/daemon.log" || true; }
+done_or_given_up() { (($(mappings) > mapped)) || nothing_is_mapped; }
 nothing_is_mapped() { grep -q '"devices": \[\]' <<<"$(ctl list --json)"; }
 
 for ((attempt = 1; attempt <= 20 && rounds_met < 4; ++attempt)); do
@@ -30,9 +33,11 @@ for ((attempt = 1; attempt <= 20 && rounds_met < 4; ++attempt)); do
     ctl unmap disk.img --force >"$work/unmap.log" 2>&1 || fail "force is refused"
     if wait "$map_pid"; then met=0; else met=1; fi
   else
-    # Its caller goes; a mapping that was done by then stays.
+    # Its caller goes; a mapping that was done by then stays, even if the caller told nobody.
     kill -TERM "$map_pid" 2>/dev/null || true
-    if wait "$map_pid"; then met=0; else met=1; fi
+    wait "$map_pid" || true
+    wait_for 30 "the mapping, or its end" done_or_given_up
+    if nothing_is_mapped; then met=1; else met=0; fi
     ((met)) || ctl unmap disk.img --force >"$work/unmap.log" 2>&1 || fail "force is refused"
   fi
   wait_for 30 "the end of the mapping" nothing_is_mapped

@@ -1,0 +1,11 @@
+#include "cli/braidd_parts.h"
+
+namespace braid::cli {
+
+const BraiddParts& parts_here() {
+  static constexpr BraiddParts parts{&serve,     &serve_nbd,    &map_here,   &make_key,
+                                     &list_keys, &check_config, &show_config};
+  return parts;
+}
+
+}  // namespace braid::cli
