@@ -2,5 +2,5 @@
 #include "cli/verbs/program.h"
 
 int main(int argc, char** argv) {
-  return braid::cli::run_program(argc, argv, braid::cli::run_braid, braid::cli::parts_in_braidd());
+  return braid::cli::run_program(argc, argv, braid::cli::run_braid, braid::cli::parts_by_exec());
 }

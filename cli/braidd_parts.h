@@ -1,11 +1,15 @@
-// What of `braid` is in `braidd` only. Most commands ask a node and are done, and starting is most
-// of what they take: so `braid` has no node in it, nor the libraries that a node takes, and becomes
-// `braidd` for the verbs that are one, and for those that read its files.
+// What of `braid` is in `braidd` only (cli/verbs/*_in_braidd.cc). Most commands ask a node and are
+// done, and starting is most of what they take: so `braid` has no node in it, nor the libraries
+// that a node takes, and becomes `braidd` for the verbs that are a node, and for those that read
+// its keys and its configuration. `.ci/run` sees to it that `braid` stays without.
+//
+// Main thread, before any other is started.
 #pragma once
 
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 
 #include "cli/verbs/verbs.h"
 
@@ -37,10 +41,13 @@ struct BraiddParts {
   decltype(&cli::show_config) show_config;
 };
 
-/// In this process: `braidd` itself, and tests.
-const BraiddParts& parts_here();
-/// Each makes this process the `braidd` that lies beside it, called "braid" and with the arguments
-/// that it has, and does not come back. If there is none: kNotFound, told.
-const BraiddParts& parts_in_braidd();
+/// argv[0] of a `braidd` that a `braid` has become.
+inline constexpr std::string_view kCalledForBraid = "braid";
+
+/// `braidd` has them itself, and so have tests.
+const BraiddParts& parts_in_this_process();
+/// Each makes this process the `braidd` that lies beside its program, called kCalledForBraid and
+/// with the other arguments that it has, and does not come back. What stands in the way is told.
+const BraiddParts& parts_by_exec();
 
 }  // namespace braid::cli

@@ -1,5 +1,5 @@
 // What `braid nbd` is told to export: "[NAME=]HOST[:PORT]/EXPORT", "[NAME=]file:PATH",
-// "[NAME=]memory:SIZE", "[NAME=]null:SIZE"; and how. Pure parser; any thread.
+// "[NAME=]memory:SIZE", "[NAME=]null:SIZE"; and its options. Any thread.
 #pragma once
 
 #include <optional>

@@ -3,12 +3,12 @@
 include(GNUInstallDirs)
 set(BRAID_UNIT_DIR lib/systemd/system CACHE STRING "Where units go, below the prefix or absolute")
 set(BRAID_DOC_DIR ${CMAKE_INSTALL_FULL_DOCDIR})
-set(BRAID_SBIN_DIR ${CMAKE_INSTALL_FULL_SBINDIR})
+set(BRAID_DAEMON_DIR ${CMAKE_INSTALL_FULL_BINDIR})
 configure_file(packaging/systemd/braidd.service.in ${CMAKE_BINARY_DIR}/braidd.service @ONLY)
 
 install(FILES ${CMAKE_BINARY_DIR}/braidd.service DESTINATION ${BRAID_UNIT_DIR} COMPONENT service)
 install(FILES packaging/braid.toml DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples COMPONENT service)
 install(FILES docs/configuration.md docs/operation.md DESTINATION ${CMAKE_INSTALL_DOCDIR}
         COMPONENT service)
-install(TARGETS braidd RUNTIME DESTINATION ${CMAKE_INSTALL_SBINDIR} COMPONENT service)
-install(TARGETS braid RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT service)
+# One beside the other: `braid` becomes `braidd` for some of its verbs (cli/braidd_parts.h).
+install(TARGETS braid braidd RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT service)

@@ -4,7 +4,7 @@
 
 #include "cli/braidd_parts.h"
 #include "cli/nbd_arguments.h"
-#include "cli/target.h"
+#include "cli/node.h"
 #include "cli/verbs/verbs.h"
 
 namespace braid::cli {

@@ -10,16 +10,15 @@ class ParseError;
 
 namespace braid::cli {
 
-/// The work of `braid` and of `braidd`, for run_program(). Their mains have nothing else: what a
-/// command line takes the compiler is taken once, with the verbs.
+/// The work of `braid` and of `braidd`, for run_program(). What a command line takes the compiler
+/// is taken once, with the verbs, so their mains have nothing of it.
 int run_braid(Context& context, int argc, char** argv);
 int run_braidd(Context& context, int argc, char** argv);
 
-/// Runs the work with its arguments, and what of it is a node where it is said; gives its exit
-/// code. A reader of our output that goes away
-/// (`braidd | head`) does not end the process: a daemon has disks to serve. It may open as many
-/// descriptors as its hard limit allows. An exception that escapes is told in words, with exit
-/// code 1.
+/// Runs the work with its arguments; gives its exit code. `parts`: where the verbs run of which the
+/// work is in braidd only. A reader of our output that goes away (`braidd | head`) does not end the
+/// process: a daemon has disks to serve. It may open as many descriptors as its hard limit allows.
+/// An exception that escapes is told in words, with exit code 1.
 int run_program(int argc, char** argv, int (*work)(Context& context, int argc, char** argv),
                 const BraiddParts& parts);
 

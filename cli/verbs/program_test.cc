@@ -22,7 +22,7 @@ TEST(Program, may_open_as_many_descriptors_as_its_hard_limit_allows) {
     ::getrlimit(RLIMIT_NOFILE, &now);
     return now.rlim_cur == now.rlim_max ? 0 : 1;
   };
-  const int all = run_program(1, arguments, has_all, parts_here());
+  const int all = run_program(1, arguments, has_all, parts_in_this_process());
 
   EXPECT_EQ(all, 0);
   EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);

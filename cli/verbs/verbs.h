@@ -1,4 +1,5 @@
-// The verbs of `braid`: each adds its subcommand, and its callback does the work and prints.
+// The verbs of `braid`: each adds its subcommand, and its callback does the work and prints, or has
+// braidd do it (cli/braidd_parts.h).
 #pragma once
 
 #include <cstdint>
@@ -20,8 +21,8 @@ struct ServeArguments;
 
 /// What all verbs share. Lives as long as the program.
 struct Context {
-  const BraiddParts* parts = nullptr;  // where what is a node runs
-  char** arguments = nullptr;          // the program's, ended by a null
+  const BraiddParts* parts = nullptr;  // what is in braidd: here, or by becoming it
+  char** arguments = nullptr;          // main's argv; [0] changes when it becomes braidd
   std::string control;  // --control: the node to talk to; empty: the daemon, or for other
                         // verbs than map all nodes
   std::string control_of_environment;  // BRAID_CONTROL: where --control is not given

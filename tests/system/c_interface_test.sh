@@ -15,9 +15,17 @@ library=$(find "$prefix" -name 'libbraid.so.*.*.*')
 [[ $library == */libbraid.so.0.1.0 ]] || fail "no libbraid.so.0.1.0 but \"$library\""
 lib=$(dirname "$library")
 for file in "$lib/libbraid.so" "$lib/libbraid.so.0" "$prefix/include/braid/braid.h" \
-  "$prefix/bin/braid" "$prefix/sbin/braidd"; do
+  "$prefix/bin/braid" "$prefix/bin/braidd"; do
   [[ -e $file ]] || fail "$file was not installed"
 done
+# `braid` finds the program that it becomes for these.
+"$prefix/bin/braid" key new vm7 >"$work/key" && grep -q '^vm7:' "$work/key" &&
+  echo 'nonsense = 1' >"$work/wrong.toml" &&
+  "$prefix/bin/braid" config reference >"$work/reference" ||
+  fail "the installed braid does not run"
+"$prefix/bin/braid" config check "$work/wrong.toml" >"$work/check" 2>&1 &&
+  fail "the installed braid takes any configuration"
+grep -q 'wrong.toml' "$work/check" || fail "the installed braid does not judge: $(<"$work/check")"
 
 # --- benchmarks, if they were built: rows without a peer need nothing else
 if grep -q '^BRAID_BENCH:BOOL=ON' "$build/CMakeCache.txt"; then

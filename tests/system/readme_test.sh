@@ -4,7 +4,8 @@
 # a network and mounts of its own.
 source "$(dirname "$0")/lib.sh"
 need_root
-need mkfs.ext4 fio unshare ip
+need mkfs.ext4 fio unshare ip taskset
+{ taskset -c 0 true && taskset -c 1 true; } 2>/dev/null || skip "processors 0 and 1 are not there"
 [[ -e /dev/fuse && -e /dev/loop-control ]] || skip "needs /dev/fuse and /dev/loop-control"
 unshare --net --mount true 2>/dev/null || skip "no namespaces can be made here"
 

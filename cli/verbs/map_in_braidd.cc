@@ -1,3 +1,4 @@
+// The part of `braid map --foreground` that is a node.
 #include <nlohmann/json.hpp>
 
 #include "cli/braidd_parts.h"

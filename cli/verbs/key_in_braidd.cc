@@ -1,7 +1,8 @@
-// The part of `braid key` that has keys.
-
+// The part of `braid key` that reads and makes keys.
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "base/linux_host.h"
 #include "cli/braidd_parts.h"

@@ -1,0 +1,43 @@
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <string>
+#include <system_error>
+
+#include "cli/braidd_parts.h"
+
+namespace braid::cli {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+void become(Context& context) {
+  std::error_code unreadable;
+  const fs::path here = fs::read_symlink("/proc/self/exe", unreadable);
+  if (unreadable)  // or a braidd of the working directory would be run
+    return report(context, base::sys_error(unreadable.value(), "/proc/self/exe"));
+  const fs::path program = here.parent_path() / "braidd";
+  static std::string name(kCalledForBraid);
+  context.arguments[0] = name.data();
+  ::execv(program.c_str(), context.arguments);
+  const int why = errno;
+  report(context, base::sys_error(why, program.string())
+                      .with("this verb is in braidd, which belongs beside {}", here.string()));
+}
+
+template <typename... Arguments>
+void become_braidd(Context& context, Arguments... /*braidd reads them anew*/) {
+  become(context);
+}
+
+}  // namespace
+
+const BraiddParts& parts_by_exec() {
+  static constexpr BraiddParts parts{&become_braidd, &become_braidd, &become_braidd, &become_braidd,
+                                     &become_braidd, &become_braidd, &become_braidd};
+  return parts;
+}
+
+}  // namespace braid::cli
