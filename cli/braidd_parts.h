@@ -1,7 +1,7 @@
 // What of `braid` is in `braidd` only (cli/verbs/*_in_braidd.cc). Most commands ask a node and are
 // done, and starting is most of what they take: so `braid` has no node in it, nor the libraries
 // that a node takes, and becomes `braidd` for the verbs that are a node, and for those that read
-// its keys and its configuration. `.ci/run` sees to it that `braid` stays without.
+// its keys and its configuration. `.ci/run` sees to it that `braid` needs none of those libraries.
 //
 // Main thread, before any other is started.
 #pragma once

@@ -17,9 +17,10 @@ void become(Context& context) {
   std::error_code unreadable;
   const fs::path here = fs::read_symlink("/proc/self/exe", unreadable);
   if (unreadable)  // or a braidd of the working directory would be run
-    return report(context, base::sys_error(unreadable.value(), "/proc/self/exe"));
+    return report(context, base::sys_error(unreadable.value(), "/proc/self/exe")
+                               .with("this verb is in braidd, which is looked for beside braid"));
   const fs::path program = here.parent_path() / "braidd";
-  static std::string name(kCalledForBraid);
+  static std::string name(kCalledForBraid);  // it stays so if the call fails
   context.arguments[0] = name.data();
   ::execv(program.c_str(), context.arguments);
   const int why = errno;

@@ -48,11 +48,11 @@ base::Result<BraidProgram> start_braid(Bench& bench, std::vector<int> cpus,
     std::ifstream in(output);
     std::ostringstream text;
     text << in.rdbuf();
-    if (nlohmann::json ready = last_object(text.str()); ready.contains("error"))
+    nlohmann::json ready = last_object(text.str());
+    if (ready.contains("error"))
       return base::make_error(base::Errc::kIo, "{} {}: {}", name, arguments.front(),
                               ready.at("error").dump());
-    else if (!ready.is_null())
-      return BraidProgram{std::move(process), std::move(ready)};
+    if (!ready.is_null()) return BraidProgram{std::move(process), std::move(ready)};
     if (waited_ms >= kStartMs || !process.running()) {
       return base::make_error(base::Errc::kTimedOut, "{} {} is not ready: {}", name,
                               arguments.front(), last_lines(output));

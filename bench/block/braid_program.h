@@ -30,7 +30,7 @@ struct BraidProgram {
   Process process;
   nlohmann::json ready;
 };
-/// kNotFound: it was not built; kTimedOut with its last lines.
+/// kNotFound: it was not built; kIo: it told an error; kTimedOut with its last lines.
 base::Result<BraidProgram> start_braid(Bench& bench, std::vector<int> cpus,
                                        std::vector<std::string> arguments,
                                        const std::string& name = "braid");

@@ -10,8 +10,8 @@ class ParseError;
 
 namespace braid::cli {
 
-/// The work of `braid` and of `braidd`, for run_program(). What a command line takes the compiler
-/// is taken once, with the verbs, so their mains have nothing of it.
+/// The work of `braid` and of `braidd`, for run_program(). CLI11 is compiled once, with the verbs,
+/// so that their mains do not include it.
 int run_braid(Context& context, int argc, char** argv);
 int run_braidd(Context& context, int argc, char** argv);
 
