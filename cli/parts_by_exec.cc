@@ -36,9 +36,10 @@ void become_braidd(Context& context, Arguments... /*braidd reads them anew*/) {
 }  // namespace
 
 const BraiddParts& parts_by_exec() {
-  static constexpr BraiddParts parts{&become_braidd, &become_braidd, &become_braidd, &become_braidd,
-                                     &become_braidd, &become_braidd, &become_braidd};
-  return parts;
+  static constexpr BraiddParts kParts{&become_braidd, &become_braidd, &become_braidd,
+                                      &become_braidd, &become_braidd, &become_braidd,
+                                      &become_braidd};
+  return kParts;
 }
 
 }  // namespace braid::cli

@@ -3,9 +3,9 @@
 namespace braid::cli {
 
 const BraiddParts& parts_in_this_process() {
-  static constexpr BraiddParts parts{&serve,     &serve_nbd,    &map_here,   &make_key,
-                                     &list_keys, &check_config, &show_config};
-  return parts;
+  static constexpr BraiddParts kParts{&serve,     &serve_nbd,    &map_here,   &make_key,
+                                      &list_keys, &check_config, &show_config};
+  return kParts;
 }
 
 }  // namespace braid::cli
