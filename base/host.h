@@ -344,7 +344,7 @@ class Host {
     (void)serves;
   }
 
-  // --- memory and processes of this host
+  // --- memory and processes of this host. Segments are zero, and take memory as they are used.
   virtual Result<std::unique_ptr<Segment>> create_segment(size_t size_bytes,
                                                           std::string_view purpose) = 0;
   /// As create_segment, but only this process can write to it: who maps its handle can only read,

@@ -1,9 +1,10 @@
 // Room for a fixed number of objects that takes memory as it is used: what thousands of devices and
 // sessions hold, of which few are busy.
 //
-// Nothing is allocated after the constructor. Thread: the owner's.
+// Nothing is allocated after the constructor. Thread: the owner's, where a class says no other.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdlib>
 #include <memory>
@@ -42,6 +43,44 @@ class LazyArray {
   const size_t capacity_;
   size_t size_ = 0;
   const std::unique_ptr<void, Free> memory_;
+};
+
+/// Objects that are made in any order, and stay. Each has one thread that makes it, the others see
+/// it from then on.
+template <typename T>
+class SparseArray {
+ public:
+  explicit SparseArray(size_t size)
+      : size_(size),
+        made_(std::make_unique<std::atomic<bool>[]>(size)),
+        memory_(std::make_unique_for_overwrite<Room[]>(size)) {}
+  ~SparseArray() {
+    for (size_t i = 0; i < size_; ++i) {
+      if (has(i)) (*this)[i].~T();
+    }
+  }
+  SparseArray(const SparseArray&) = delete;
+  SparseArray& operator=(const SparseArray&) = delete;
+
+  bool has(size_t index) const { return made_[index].load(std::memory_order_acquire); }
+  /// Only once.
+  T& make(size_t index) {
+    BRAID_ASSERT(!has(index));
+    T* const made = new (&memory_[index]) T();
+    made_[index].store(true, std::memory_order_release);
+    return *made;
+  }
+  /// Only if it has been made.
+  T& operator[](size_t index) const { return *std::launder(reinterpret_cast<T*>(&memory_[index])); }
+  size_t size() const { return size_; }
+
+ private:
+  struct alignas(T) Room {
+    std::byte bytes[sizeof(T)];
+  };
+  const size_t size_;
+  const std::unique_ptr<std::atomic<bool>[]> made_;
+  const std::unique_ptr<Room[]> memory_;
 };
 
 /// Objects of zero bytes, all there from the start.

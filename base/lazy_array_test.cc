@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <thread>
 
 namespace braid::base {
 namespace {
@@ -26,6 +27,36 @@ TEST(LazyArrayTest, ObjectsAreMadeOneAfterTheOtherUntilAllAreThere) {
     EXPECT_EQ(Counted::living, 3);
   }
   EXPECT_EQ(Counted::living, 0);
+}
+
+TEST(SparseArrayTest, ObjectsAreMadeInAnyOrderAndNoOthers) {
+  {
+    SparseArray<Counted> array(9);
+    EXPECT_EQ(array.size(), 9u);
+    for (const size_t index : {7, 0, 3}) {
+      EXPECT_FALSE(array.has(index));
+      Counted& made = array.make(index);
+      EXPECT_EQ(&made, &array[index]);
+      EXPECT_TRUE(array.has(index));
+    }
+    EXPECT_EQ(Counted::living, 3);
+    EXPECT_FALSE(array.has(1));
+  }
+  EXPECT_EQ(Counted::living, 0);
+}
+
+TEST(SparseArrayTest, WhoSeesOneSeesAllOfIt) {
+  struct Pair {
+    uint64_t first = 17, second = 19;
+  };
+  for (int round = 0; round < 200; ++round) {
+    SparseArray<Pair> array(2);
+    std::thread maker([&array] { array.make(1); });
+    if (array.has(1)) EXPECT_EQ(array[1].first + array[1].second, 36u);
+    maker.join();
+    EXPECT_TRUE(array.has(1));
+    EXPECT_FALSE(array.has(0));
+  }
 }
 
 TEST(ZeroedArrayTest, AllAreZeroAndAligned) {

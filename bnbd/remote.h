@@ -116,9 +116,9 @@ struct RemoteSessionOptions {
   /// Registered memory for payloads that do not lie in a region of this session; each reactor has
   /// its part, of two requests at least.
   uint64_t copy_pool_bytes = 4 << 20;
-  /// Buffers have all their memory from the start: it may be short just when the kernel writes to a
-  /// device of this session. Without, they take it with their first use, which who has hundreds of
-  /// sessions and no such device may want.
+  /// Buffers, headers and the room for answers have all their memory from the start: it may be
+  /// short just when the kernel writes to a device of this session. Without, they take it with
+  /// their first use, which who has hundreds of sessions and no such device may want.
   bool touch_buffers = true;
   /// Reads land in that memory only and are copied out of it; it has room for 64 MiB then, but not
   /// for more than 1024 requests. The server has no key to a user's buffers, and cannot change what

@@ -226,6 +226,9 @@ struct ClientOptions {
   /// for each send under way. Requests with longer ones end with kInvalid. Those of admin requests
   /// may always have 1024.
   uint32_t user_header_bytes_max = 1024;
+  /// Headers and the room for answers have all their memory from the start. Without, they take it
+  /// as they are used.
+  bool touch_buffers = true;
   /// Each path proves that it has this, and is made only to a server that proves it too
   /// (docs/authentication.md). Null: no server that asks for a key will do.
   KeyPtr key;

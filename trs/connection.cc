@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/pages.h"
 #include "trs/imm.h"
 
 namespace braid::trs {
@@ -62,6 +63,7 @@ base::Status Connection::build(vhca::Device& device, vhca::Pd& pd) {
   if (options_.header_bytes > 0) {
     const size_t size_bytes = size_t{options_.send_depth} * options_.header_bytes;
     BRAID_TRY(headers_, reactor_.host().create_segment(size_bytes, "trs headers"));
+    if (options_.touch_buffers) BRAID_CHECK(base::populate({headers_->data(), size_bytes}));
     BRAID_TRY(header_mr_, pd.reg_mr(headers_->data(), size_bytes, IBV_ACCESS_LOCAL_WRITE));
   }
   // The messages of the set-up, and one flush marker in each queue.
@@ -130,15 +132,16 @@ base::Status Connection::post_message_receives(std::span<const uint32_t> message
 }
 
 base::Status Connection::prepare_buffers() {
-  control_.resize(size_t{options_.receive_depth} * control_bytes_);
-  BRAID_TRY(control_mr_, pd_->reg_mr(control_.data(), control_.size(), IBV_ACCESS_LOCAL_WRITE));
+  const size_t size_bytes = size_t{options_.receive_depth} * control_bytes_;
+  control_ = std::make_unique_for_overwrite<std::byte[]>(size_bytes);
+  BRAID_TRY(control_mr_, pd_->reg_mr(control_.get(), size_bytes, IBV_ACCESS_LOCAL_WRITE));
   return {};
 }
 
 /// Posts up to a batch of those used up.
 bool Connection::repost_receives() {
   const uint32_t count = std::min(receives_used_, kRepostBatch);
-  if (!control_.empty()) give_buffers(count);
+  if (control_ != nullptr) give_buffers(count);
   vhca::RecvWr& last = receive_chain_[count - 1];
   vhca::RecvWr* const rest = std::exchange(last.next, nullptr);
   const vhca::RecvWr* bad = nullptr;
@@ -151,7 +154,7 @@ bool Connection::repost_receives() {
 /// Receives complete in the order in which they were posted, so the buffers go round.
 void Connection::give_buffers(uint32_t count) {
   for (uint32_t i = 0; i < count; ++i) {
-    std::byte* const buffer = control_.data() + size_t{control_next_} * control_bytes_;
+    std::byte* const buffer = control_.get() + size_t{control_next_} * control_bytes_;
     receive_pieces_[i] = {reinterpret_cast<uint64_t>(buffer), control_bytes_, control_mr_->lkey};
     receive_chain_[i].sg_list = &receive_pieces_[i];
     receive_chain_[i].num_sge = 1;
@@ -287,7 +290,7 @@ void Connection::completed_receive(const vhca::Wc& wc) {
     return;
   }
   ++receives_used_;
-  if (wc.opcode == IBV_WC_RECV && !control_.empty()) return completed_send(wc);
+  if (wc.opcode == IBV_WC_RECV && control_ != nullptr) return completed_send(wc);
   if (wc.opcode != IBV_WC_RECV_RDMA_WITH_IMM) {
     fail(make_error(Errc::kProtocol, "a message came where only writes with immediate may"));
     return;
@@ -302,7 +305,7 @@ void Connection::completed_send(const vhca::Wc& wc) {
     return;
   }
   const size_t at = size_t{static_cast<uint32_t>(count_of(wc.wr_id))} * control_bytes_;
-  const auto message = std::span(control_).subspan(at, wc.byte_len);
+  const auto message = std::span(control_.get() + at, wc.byte_len);
   const bool with_imm = (wc.wc_flags & IBV_WC_WITH_IMM) != 0;
   if (with_imm && take_answers_) {
     user_.received_answer(*this, from_network(wc.imm_data), message);

@@ -59,6 +59,7 @@ struct ConnectionOptions {
   uint32_t receive_depth = 64;  // empty receives
   uint32_t header_bytes = 0;    // per send slot
   uint32_t control_bytes = 0;   // buffer of each receive, for SENDs; 0: they are empty
+  bool touch_buffers = true;    // headers have all their memory from the start
   vhca::CompChannel* channel = nullptr;
   vhca::Td* td = nullptr;
 };
@@ -201,8 +202,8 @@ class Connection : private base::TurnEnd {
   std::unique_ptr<base::Segment> headers_;
   std::vector<std::byte> messages_;  // those of the set-up, one behind the other
   std::array<std::span<std::byte>, kMessagesMax> message_of_;
-  std::vector<std::byte> control_;  // receive_depth buffers, used in turn
-  uint32_t control_bytes_ = 0;      // of each
+  std::unique_ptr<std::byte[]> control_;  // receive_depth buffers, used in turn
+  uint32_t control_bytes_ = 0;            // of each
   bool take_answers_ = false;
   uint32_t control_next_ = 0;  // the buffer that is posted next
   std::unique_ptr<vhca::Mr> header_mr_;

@@ -139,15 +139,17 @@ TEST_F(LinuxHostTest, FindsTheSegmentThatHoldsAnAddress) {
   EXPECT_EQ(host->create_segment(SIZE_MAX, "huge").code(), Errc::kInvalid);
 }
 
-TEST_F(LinuxHostTest, SmallSegmentsHaveTheirPagesFromTheStart) {
-  const auto there = [&](size_t size_bytes) {
+TEST_F(LinuxHostTest, SegmentsTakeMemoryAsTheyAreUsed) {
+  const auto there = [&](size_t size_bytes, size_t used_bytes) {
     auto segment = std::move(host->create_segment(size_bytes, "test")).value();
+    std::ranges::fill(std::span(segment->data(), used_bytes), std::byte{1});
     struct stat now;
     EXPECT_EQ(::fstat(segment->handle().fd(), &now), 0);
     return static_cast<size_t>(now.st_blocks) * 512;
   };
-  EXPECT_EQ(there(100 << 10), 100u << 10) << "rings must not fault while they serve";
-  EXPECT_EQ(there(64 << 20), 0u) << "buffers would take too long";
+  EXPECT_EQ(there(100 << 10, 0), 0u);
+  EXPECT_EQ(there(100 << 10, 8 << 10), 8u << 10);
+  EXPECT_EQ(there(64 << 20, 0), 0u);
 }
 
 TEST_F(LinuxHostTest, DiscardMakesPagesZeroAndGivesThemBack) {

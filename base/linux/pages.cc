@@ -46,4 +46,10 @@ Status populate(std::span<std::byte> memory) {
   return {};
 }
 
+void map_pages(std::span<std::byte> memory) {
+  const auto page_bytes = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  const size_t ahead = reinterpret_cast<uintptr_t>(memory.data()) % page_bytes;
+  (void)::madvise(memory.data() - ahead, memory.size() + ahead, MADV_POPULATE_WRITE);
+}
+
 }  // namespace braid::base

@@ -13,9 +13,6 @@ namespace braid::base {
 namespace {
 
 constexpr int kSizeSeals = F_SEAL_SHRINK | F_SEAL_GROW;
-// Rings and tables: there before the first message, which must not wait for memory. Buffers may be
-// hundreds of MiB, too much for a reactor to wait for.
-constexpr size_t kPopulateMaxBytes = size_t{1} << 20;
 
 class LinuxSegment : public Segment {
  public:
@@ -45,14 +42,6 @@ Result<std::byte*> map_shared(int fd, size_t size_bytes, int protection = PROT_R
   void* const data = ::mmap(nullptr, size_bytes, protection, MAP_SHARED, fd, 0);
   if (data == MAP_FAILED) {
     return sys_error(errno, fmt::format("cannot map a segment of {} bytes", size_bytes));
-  }
-  // Not MAP_POPULATE, which does nothing in a process that locks memory on its first use. EINVAL:
-  // before Linux 5.14 pages come with their first use.
-  const int how = (protection & PROT_WRITE) != 0 ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
-  if (size_bytes <= kPopulateMaxBytes && ::madvise(data, size_bytes, how) != 0 && errno != EINVAL) {
-    const Error failed = sys_error(errno, fmt::format("no memory for {} bytes", size_bytes));
-    ::munmap(data, size_bytes);
-    return failed;
   }
   return static_cast<std::byte*>(data);
 }

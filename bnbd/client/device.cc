@@ -399,7 +399,9 @@ BlockStatistics DeviceImpl::statistics() const {
 
 LatencyHistogram DeviceImpl::latency(LatencyKind kind) const {
   LatencyHistogram sum;
-  for (const auto& queue : queues_) sum.add(queue->latency(kind));
+  for (const auto& queue : queues_) {
+    if (const LatencyHistogram* const latency = queue->latency(kind)) sum.add(*latency);
+  }
   return sum;
 }
 

@@ -64,8 +64,10 @@ class DeviceQueue final : public BlockDevice,
   uint64_t in_progress() const { return base::read_shared(in_progress_); }
   uint64_t waiting() const { return base::read_shared(waiting_count_); }
   uint64_t requests_sent() const { return base::read_shared(requests_sent_); }
-  const LatencyHistogram& latency(LatencyKind kind) const {
-    return latency_[static_cast<size_t>(kind)];
+  /// Null: there was no such request.
+  const LatencyHistogram* latency(LatencyKind kind) const {
+    const auto index = static_cast<size_t>(kind);
+    return latency_.has(index) ? &latency_[index] : nullptr;
   }
 
   // --- for its session queue
@@ -120,6 +122,7 @@ class DeviceQueue final : public BlockDevice,
   };
 
   // --- submit.cc
+  void count_latency(LatencyKind kind, uint64_t ns);
   Op* take_op();
   Part* free_part();
   void begin(Op& op, BlockRequest& request);
@@ -176,7 +179,7 @@ class DeviceQueue final : public BlockDevice,
 
   BlockStatistics statistics_;
   DeferredEnd deferred_;
-  const base::ZeroedArray<LatencyHistogram> latency_{kLatencyKinds};
+  base::SparseArray<LatencyHistogram> latency_{kLatencyKinds};
   uint32_t permits_held_ = 0;  // parts on the wire
   uint32_t copies_held_ = 0;   // copy buffers
   uint64_t requests_sent_ = 0;

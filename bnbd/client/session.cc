@@ -74,6 +74,7 @@ SessionImpl::SessionImpl(vhca::Device& device, RemoteSessionOptions options)
       reopen_timer_(&SessionImpl::reopen_due, this),
       news_timer_(&SessionImpl::news_due, this) {
   options_.transport.user_header_bytes_max = sizeof(wire::Io);
+  options_.transport.touch_buffers = options_.touch_buffers;
 }
 
 SessionImpl::~SessionImpl() = default;

@@ -367,6 +367,13 @@ void DeviceQueue::tell(Op& op) {
   DurabilityLedger::add(request.untold.words, op.untold);
 }
 
+void DeviceQueue::count_latency(LatencyKind kind, uint64_t ns) {
+  const auto index = static_cast<size_t>(kind);
+  if (!latency_.has(index)) [[unlikely]]
+    latency_.make(index);
+  latency_[index].record(ns);
+}
+
 void DeviceQueue::finish(Op& op, Errc status) {
   BlockRequest& request = *op.request;
   tell(op);
@@ -380,7 +387,7 @@ void DeviceQueue::finish(Op& op, Errc status) {
     free_ops_.push_front(op);
   }
   const uint64_t began_ns = request.device_words[kSubmittedNs];
-  latency_[static_cast<size_t>(kind_of(request.op))].record(reactor_.now_ns() - began_ns);
+  count_latency(kind_of(request.op), reactor_.now_ns() - began_ns);
   statistics_.count(request, status);
   if (closing_) look_whether_quiet();
   if (request.op == BlockOp::kFlush && reactor_.host().mutant("double-completion")) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/pages.h"
 #include "trs/client/session.h"
 
 namespace braid::trs::client {
@@ -43,6 +44,10 @@ base::Status Session::make_memory() {
   const size_t answers_bytes = size_t{limits_.queue_depth} * wire::kAnswerSlotBytes;
   BRAID_TRY(answers_, home_.host().create_segment(answers_bytes, "trs answer slots"));
   BRAID_TRY(answers_mr_, domain_.register_memory(answers_->data(), answers_bytes, access));
+  if (options_.touch_buffers) {
+    BRAID_CHECK(base::populate({admin_memory_->data(), admin_memory_->size()}));
+    BRAID_CHECK(base::populate({answers_->data(), answers_->size()}));
+  }
   admin_slots_ = std::make_unique<AdminSlot[]>(count);
   for (uint32_t i = 0; i < count; ++i) {
     admin_slots_[i].memory = {admin_memory_->data() + size_t{i} * kAdminBytesMax, kAdminBytesMax};

@@ -102,6 +102,7 @@ base::Task<ConnectOutcome> Lane::try_connect(wire::ConnReq request, uint64_t tim
   options.receive_depth = service ? kServiceDepth : permits + kSpareReceives;
   options.header_bytes = header_stride(queue_.session().user_header_bytes_max(queue_.cid()));
   options.control_bytes = service ? wire::kControlBytesMax : 0;
+  options.touch_buffers = queue_.session().touch_buffers();
   Queue::Share& share = queue_.share(device_);
   options.channel = share.channel.get();
   options.td = share.td.get();

@@ -6,7 +6,7 @@
 // until one begins the next incarnation. Everybody else only reports.
 //
 // Threads: the home reactor, except domain(), home(), limits(), post_home(), heartbeat_options(),
-// answer_slot(), queues(), queue_of().
+// touch_buffers(), answer_slot(), queues(), queue_of().
 #pragma once
 
 #include <memory>
@@ -40,6 +40,7 @@ class Session final : public ClientSession {
     return cid == 0 ? wire::kUserHeaderBytesMax : options_.user_header_bytes_max;
   }
   const HeartbeatOptions& heartbeat_options() const { return options_.heartbeat; }
+  bool touch_buffers() const { return options_.touch_buffers; }
   /// Where the calling thread runs; always 0 if that is not counted.
   unsigned processor() const { return options_.processor != nullptr ? options_.processor() : 0; }
   /// Where the server writes what it has to say of the request with this permit.

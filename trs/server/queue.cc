@@ -200,8 +200,9 @@ void Queue::forget_requests() {
   }
   if (session_.sequenced() || !session_.has_requests()) return;  // has no deferred ones
   for (uint32_t i = 0; i < session_.queue_depth(); ++i) {
-    Request& request = session_.request_of(i);
-    if (request.deferred_to == this) request.deferred_to = nullptr;
+    if (session_.owner_of(i).value_or(cid_) != cid_) continue;  // another thread's
+    Request* const request = session_.made_request(i);
+    if (request != nullptr && request->deferred_to == this) request->deferred_to = nullptr;
   }
 }
 

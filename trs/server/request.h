@@ -1,9 +1,9 @@
 // Request: one chunk and its request at the server.
 //
-// A session has one per chunk, made with the session; paths come and go. Thread: the reactor that
-// owns the chunk (Slice), whichever path a request comes by; for a peer that does not pin its
-// permits that is one for all. Between peers that lend permits a free chunk may go to another slice
-// (docs/lent-permits.md).
+// A session has one per chunk, made when its first request comes; paths come and go. Thread: the
+// reactor that owns the chunk (Slice), whichever path a request comes by; for a peer that does not
+// pin its permits that is one for all. Between peers that lend permits a free chunk may go to
+// another slice (docs/lent-permits.md).
 #pragma once
 
 #include <array>

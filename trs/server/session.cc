@@ -205,30 +205,37 @@ base::Status Session::make_chunks() {
   for (uint16_t cid = 0; cid < slices; ++cid) {
     slices_.push_back(std::make_unique<Slice>(*this, worker_of(cid)));
   }
-  requests_ = std::make_unique<Request[]>(depth);
+  requests_.emplace(depth);
   headers_ = std::make_unique_for_overwrite<std::byte[]>(size_t{depth} * wire::kUserHeaderBytesMax);
-  for (uint32_t i = 0; i < depth; ++i) {
-    requests_[i].header = {headers_.get() + size_t{i} * wire::kUserHeaderBytesMax,
-                           wire::kUserHeaderBytesMax};
-    requests_[i].index = i;
-    requests_[i].epoch = epoch_;
-    requests_[i].session = this;
-    // A lent one finds its slice when its first request comes.
-    requests_[i].slice = slices_[owner_of(i).value_or(0)].get();
-    requests_[i].lent = lends_;
-    requests_[i].reactor = &requests_[i].slice->worker().reactor();
-  }
+  // One that is lent may have its first request by two connections at once.
+  for (uint32_t i = 0; lends_ && i < depth; ++i) make_request(i);
   return {};
+}
+
+Request& Session::make_request(uint32_t index) {
+  Request& request = requests_->make(index);
+  request.header = {headers_.get() + size_t{index} * wire::kUserHeaderBytesMax,
+                    wire::kUserHeaderBytesMax};
+  request.index = index;
+  request.epoch = first_epoch_;
+  request.session = this;
+  // A lent one finds its slice when its first request comes.
+  request.slice = slices_[owner_of(index).value_or(0)].get();
+  request.lent = lends_;
+  request.reactor = &request.slice->worker().reactor();
+  return request;
 }
 
 void Session::take_over(const KeptSession& former) {
   former_epoch_ = former.epoch;
   epoch_ = wire::next_epoch(former.epoch);
   first_epoch_ = former.first_epoch;
-  for (uint32_t i = 0; i < queue_depth(); ++i) requests_[i].epoch = first_epoch_;
+  for (uint32_t i = 0; i < queue_depth(); ++i) {
+    if (Request* const request = made_request(i)) request->epoch = first_epoch_;
+  }
   if (home_.host().mutant("kept-forgotten")) return;
   for (const KeptAnswer& answer : former.answers) {
-    Request& request = requests_[answer.chunk];
+    Request& request = request_of(answer.chunk);
     request.kept = true;
     request.epoch = answer.epoch;
     request.sequence = answer.sequence + (home_.host().mutant("kept-too-much") ? 1 : 0);
@@ -245,9 +252,10 @@ void Session::take_over(const KeptSession& former) {
 KeptSession Session::kept_answers() const {
   const uint32_t epoch = told_ || former_epoch_ == 0 ? epoch_ : former_epoch_;
   KeptSession kept{paths_uuid_, client(), key_name(), cid_num_, first_epoch_, epoch, {}};
-  if (breached_ || requests_ == nullptr || !has(wire::kFeatureKeptAnswers)) return kept;
+  if (breached_ || !requests_ || !has(wire::kFeatureKeptAnswers)) return kept;
   for (uint32_t i = 0; i < queue_depth(); ++i) {
-    const Request& request = requests_[i];
+    if (!requests_->has(i)) continue;
+    const Request& request = (*requests_)[i];
     if (request.sequence == 0) continue;
     KeptAnswer& answer = kept.answers.emplace_back();
     answer.chunk = i;

@@ -8,8 +8,8 @@
 //
 //   begins with a path -> open (user told) -> close() or last path lost -> quiet -> ended
 //
-// Threads: the home reactor, except the section "for queues", which does not change once the
-// session is open.
+// Threads: the home reactor, except the section "for queues": what it says of the session does not
+// change once that is open, what it says of a chunk is for the thread that owns the chunk.
 #pragma once
 
 #include <memory>
@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "base/lazy_array.h"
 #include "base/reactor.h"
 #include "trs/imm.h"
 #include "trs/server.h"
@@ -147,8 +148,17 @@ class Session final : public ServerSession {
   }
   const ImmCodec& codec() const { return codec_; }
   /// Also while it ends.
-  bool has_requests() const { return requests_ != nullptr; }
-  Request& request_of(uint32_t index) { return requests_[index]; }
+  bool has_requests() const { return requests_.has_value(); }
+  /// By the thread that owns the chunk: made when its first request comes.
+  Request& request_of(uint32_t index) {
+    if (!requests_->has(index)) [[unlikely]]
+      return make_request(index);
+    return (*requests_)[index];
+  }
+  /// Null: none has come for this chunk.
+  Request* made_request(uint32_t index) {
+    return requests_->has(index) ? &(*requests_)[index] : nullptr;
+  }
   /// Where the data of a request is kept; with a guard no key reaches it.
   std::span<std::byte> chunk(uint32_t index);
   /// What paths are to have: kWindows only if the client can; a path whose device cannot copies.
@@ -171,6 +181,7 @@ class Session final : public ServerSession {
     uint16_t asker_recon_cnt = 0;
   };
   base::Status make_chunks();
+  Request& make_request(uint32_t index);
   void take_over(const KeptSession& former);
   void answer_fences();
   void send_notice();
@@ -202,7 +213,7 @@ class Session final : public ServerSession {
   std::shared_ptr<base::Segment> chunks_;
   LentUses lent_;
   std::vector<std::unique_ptr<LentShare>> lent_shares_;  // of devices by which it had paths
-  std::unique_ptr<Request[]> requests_;                  // by chunk index
+  std::optional<base::SparseArray<Request>> requests_;   // by chunk index
   std::unique_ptr<std::byte[]> headers_;                 // of these; in use as far as they are
   std::shared_ptr<TurnShare[]> turn_shares_;             // by worker
   std::vector<std::unique_ptr<Slice>> slices_;           // by cid; one if the client pins nothing

@@ -100,10 +100,8 @@ SoftQp::SoftQp(SoftPd& pd, const QpOptions& options, uint32_t number)
       td_(options.td),
       posts_with_poll_(options.posts_with_poll),
       longest_receive_bytes_(options.longest_receive_bytes),
-      sq_(std::make_unique_for_overwrite<SqEntry[]>(sq_mask_ + 1)),
-      pieces_(std::make_unique_for_overwrite<Piece[]>((sq_mask_ + 1ull) * cap_.max_send_sge)),
-      inline_(
-          std::make_unique_for_overwrite<std::byte[]>((sq_mask_ + 1ull) * cap_.max_inline_data)),
+      sq_stride_bytes_(sq_stride_bytes(cap_)),
+      sq_(std::make_unique_for_overwrite<std::byte[]>((sq_mask_ + 1ull) * sq_stride_bytes_)),
       rq_(srq_ != nullptr ? RecvRing(kTakenMax, srq_->max_sge())
                           : RecvRing(cap_.max_recv_wr, cap_.max_recv_sge)),
       device_(pd.device()) {

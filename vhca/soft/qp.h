@@ -98,6 +98,7 @@ class SoftQp final : public Qp, public LinkEnd, private LockedEnd, public Stalle
     return state_ == IBV_QPS_RTR || state_ == IBV_QPS_RTS || state_ == IBV_QPS_SQD;
   }
   struct SqEntry;
+  static size_t sq_stride_bytes(const QpCap& cap);
   /// What keeps the send queue, or in ERR the flush of both queues, waiting.
   enum class Stall : uint8_t { kNone, kNoReceive, kNoRoom, kPeerCopies };
 
@@ -147,7 +148,8 @@ class SoftQp final : public Qp, public LinkEnd, private LockedEnd, public Stalle
                           std::span<const std::byte> data) const;
   void flush_sends();
   SqEntry& sq_entry(uint64_t sequence) const;
-  Piece* sq_pieces(uint64_t sequence) const;
+  Piece* sq_pieces(uint64_t sequence) const;           // max_send_sge
+  std::byte* sq_inline_data(uint64_t sequence) const;  // max_inline_data
 
   // --- windows.cc: all under the lock
   int post_local(const SendWr& wr);
@@ -227,9 +229,8 @@ class SoftQp final : public Qp, public LinkEnd, private LockedEnd, public Stalle
   Td* const td_;
   const bool posts_with_poll_;
   const uint32_t longest_receive_bytes_;
-  const std::unique_ptr<SqEntry[]> sq_;
-  const std::unique_ptr<Piece[]> pieces_;      // max_send_sge for each entry of sq_
-  const std::unique_ptr<std::byte[]> inline_;  // max_inline_data for each entry of sq_
+  const size_t sq_stride_bytes_;
+  const std::unique_ptr<std::byte[]> sq_;  // entries, each with its pieces and its inline data
   const RecvRing rq_;
 
   SoftDevice& device_;

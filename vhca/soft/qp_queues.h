@@ -29,11 +29,20 @@ struct SoftQp::SqEntry {
   ibv_wc_status status;
 };
 
+inline size_t SoftQp::sq_stride_bytes(const QpCap& cap) {
+  static_assert(sizeof(SqEntry) % alignof(Piece) == 0);
+  constexpr size_t kAlignment = alignof(SqEntry);
+  const size_t used = sizeof(SqEntry) + cap.max_send_sge * sizeof(Piece) + cap.max_inline_data;
+  return (used + kAlignment - 1) / kAlignment * kAlignment;
+}
 inline SoftQp::SqEntry& SoftQp::sq_entry(uint64_t sequence) const {
-  return sq_[sequence & sq_mask_];
+  return *reinterpret_cast<SqEntry*>(&sq_[(sequence & sq_mask_) * sq_stride_bytes_]);
 }
 inline Piece* SoftQp::sq_pieces(uint64_t sequence) const {
-  return &pieces_[(sequence & sq_mask_) * cap_.max_send_sge];
+  return reinterpret_cast<Piece*>(&sq_entry(sequence) + 1);
+}
+inline std::byte* SoftQp::sq_inline_data(uint64_t sequence) const {
+  return reinterpret_cast<std::byte*>(sq_pieces(sequence) + cap_.max_send_sge);
 }
 
 }  // namespace braid::vhca::soft

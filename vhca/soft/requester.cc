@@ -218,7 +218,7 @@ SoftQp::SqEntry& SoftQp::store(const SendWr& wr, std::span<const Piece> pieces, 
     std::copy(pieces.begin(), pieces.end(), sq_pieces(sequence));
   } else if (length > 0) {
     // The caller may reuse its buffers when the post returns.
-    std::byte* const copy = &inline_[(sequence & sq_mask_) * cap_.max_inline_data];
+    std::byte* const copy = sq_inline_data(sequence);
     uint32_t at = 0;
     for (const Piece& piece : pieces) {
       if (piece.length > 0) std::memcpy(copy + at, piece.address, piece.length);

@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "base/pages.h"
 #include "vhca/soft/qp.h"
 
 namespace braid::vhca::soft::inhost {
@@ -14,6 +15,9 @@ using base::Task;
 
 /// Receives in the segment of a QP with an SRQ, which are posted one by one.
 constexpr uint32_t kSharedReceives = 64;
+/// A longer segment, for thousands of receives, gets its pages as it is used: a reactor is not to
+/// be held up for milliseconds.
+constexpr size_t kFilledMaxBytes = size_t{1} << 20;
 /// How long a peer that was told of much is left to read it.
 constexpr uint64_t kReadingNs = 100'000;
 
@@ -47,6 +51,10 @@ Result<std::unique_ptr<PendingEnd>> PendingEnd::create(InHostWire& wire, LinkEnd
   }
   BRAID_TRY(pending->segment_,
             wire.host().create_segment(pending->geometry_.total_bytes(), "inbound"));
+  // Messages go round, and use all of it soon: none is to wait for memory, or for a page's fault.
+  if (pending->segment_->size() <= kFilledMaxBytes) {
+    BRAID_CHECK(base::populate({pending->segment_->data(), pending->segment_->size()}));
+  }
   BRAID_TRY(pending->segment_handle_, pending->segment_->handle().duplicate());
   return pending;
 }
@@ -87,6 +95,9 @@ Result<LinkParts> PendingEnd::make_parts(const std::shared_ptr<Channel>& channel
             wire_.peers().find_or_open(channel->identity(), peer_end, std::move(peer.handles[0])));
   BRAID_TRY(parts.peer_segment,
             host.map_segment(std::move(peer.handles[1]), peer_end.geometry.total_bytes()));
+  if (parts.peer_segment->size() <= kFilledMaxBytes) {
+    base::map_pages({parts.peer_segment->data(), parts.peer_segment->size()});
+  }
   size_t next = 2;
   if (peer_end.has_event) {
     BRAID_TRY(parts.peer_event, host.adopt_event(std::move(peer.handles[next++])));

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdio>
 #include <fstream>
+#include <map>
 #include <random>
 #include <string>
 #include <thread>
@@ -74,6 +75,38 @@ TEST(InHostMemoryTest, RoomForSendsIsForThoseThatAreExpected) {
   ASSERT_TRUE(connect_pair(client, server));
   // Each of the two segments is mapped at both ends, by one process here.
   EXPECT_EQ(usual - (inbound_bytes_mapped() - before), 2 * (65536 - 4096) + 2 * (65536 - 8192));
+}
+
+/// Of each mapping of an inbound segment in this process, by address: how much is there, of it all.
+std::map<size_t, std::pair<size_t, size_t>> inbound_kib_there() {
+  std::ifstream smaps("/proc/self/smaps");
+  std::map<size_t, std::pair<size_t, size_t>> all;
+  std::pair<size_t, size_t>* now = nullptr;
+  for (std::string line; std::getline(smaps, line);) {
+    size_t begin = 0, end = 0, kib = 0;
+    if (std::sscanf(line.c_str(), "%zx-%zx", &begin, &end) == 2) {
+      const bool inbound = line.find("memfd:braid-inbound") != std::string::npos;
+      now = inbound ? &all[begin] : nullptr;
+      if (inbound) now->second = (end - begin) / 1024;
+    } else if (now != nullptr && std::sscanf(line.c_str(), "Rss: %zu kB", &kib) == 1) {
+      now->first = kib;
+    }
+  }
+  return all;
+}
+
+TEST(InHostMemoryTest, RingsHaveTheirMemoryBeforeTheFirstMessage) {
+  const auto before = inbound_kib_there();
+  Party client, server;
+  ASSERT_TRUE(connect_pair(client, server));
+  size_t ours = 0;
+  for (const auto& [address, kib] : inbound_kib_there()) {
+    if (before.contains(address)) continue;
+    ++ours;
+    EXPECT_GT(kib.second, 0u);
+    EXPECT_EQ(kib.first, kib.second);
+  }
+  EXPECT_EQ(ours, 4u);  // two segments, each at both ends
 }
 
 TEST(InHostMemoryTest, SegmentsThatGoAreUnmappedByPeers) {
