@@ -83,6 +83,8 @@ int run(const std::string& suite, const std::string& file, const bench::Options&
                      .progress = [](const std::string& line) { fmt::print(stderr, "{}\n", line); }};
   auto result = bench::run_suite(suite, bench);
   if (!result.ok()) return fail(result.error());
+  if (options.brief)
+    fmt::print("brief: passes and stores that are shorter and smaller than the method's\n");
   fmt::print("{}", bench::table(result.value().rows));
   const base::Status written = write_file(file, result.value().document.dump(2) + "\n");
   if (!written.ok()) return fail(written.error());

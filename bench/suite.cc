@@ -1,5 +1,7 @@
 #include "bench/suite.h"
 
+#include "bench/workload.h"
+
 namespace braid::bench {
 
 base::Result<std::vector<RowPlan>> suite_named(const std::string& name) {
@@ -36,7 +38,13 @@ base::Result<SuiteResult> run_suite(const std::string& name, Bench& bench) {
     plan = RowPlan{};
   }
   machine["load_1m_after"] = load_1m();
-  result.document = {{"suite", name}, {"machine", machine}, {"rows", rows}};
+  const BlockWorkload sizes = block_workload(bench.options);
+  result.document = {{"suite", name},
+                     {"brief", bench.options.brief},
+                     {"run_ms", sizes.run_ms},
+                     {"store_bytes", sizes.store_bytes},
+                     {"machine", machine},
+                     {"rows", rows}};
   BRAID_CHECK(check_document(result.document));
   return result;
 }

@@ -77,6 +77,14 @@ inline void use(std::span<const std::byte> block) {
   }
 }
 
+/// Stores a word in each cache line, as a program does that has something to write.
+inline void make(std::span<std::byte> block, uint64_t word) {
+  constexpr size_t kLineBytes = 64;
+  for (size_t at = 0; at < block.size(); at += kLineBytes) {
+    *reinterpret_cast<volatile uint64_t*>(block.data() + at) = word;
+  }
+}
+
 /// The most operations that a pass times: above what one can do, so that nothing is copied.
 inline constexpr size_t kTimedMax = size_t{1} << 21;
 /// Empty, with memory for `count` whose pages are there: a fault per page would show in p99.9.

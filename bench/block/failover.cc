@@ -16,7 +16,9 @@ constexpr int kFailoverStartMs = 60'000;
 constexpr int kRunMs = 120'000;
 constexpr uint64_t kStoreBytes = 64 << 20;
 constexpr unsigned kPorts = 2;
-constexpr BlockWork kWork{.depth = 32};
+BlockWork work_of(const Failover& failover) {
+  return {.write = failover.write, .depth = 32};
+}
 
 constexpr uint64_t kBeforeNs = 50 * base::kMillisecond;  // of load, both paths up
 constexpr uint64_t kAfterNs = 50 * base::kMillisecond;   // of load when the path has been left
@@ -44,8 +46,9 @@ uint64_t sum_of(const trs::PathStatus& path, uint64_t trs::ConnectionStatistics:
       [=](uint64_t sum, const trs::ConnectionStatistics& each) { return sum + each.*count; });
 }
 
-uint64_t reads_by(const trs::PathStatus& path) {
-  return sum_of(path, &trs::ConnectionStatistics::reads);
+uint64_t requests_by(const trs::PathStatus& path) {
+  return sum_of(path, &trs::ConnectionStatistics::reads) +
+         sum_of(path, &trs::ConnectionStatistics::writes);
 }
 
 uint64_t under_way_by(const trs::PathStatus& path) {
@@ -73,7 +76,7 @@ class FailoverClient {
                             });
     }
     remote_ = open_export(side_, *session_, kStoreExport);
-    load_.emplace(*side_.reactor, *remote_, kWork);
+    load_.emplace(*side_.reactor, *remote_, work_of(failover_));
     load_->time_each();
   }
   ~FailoverClient() {
@@ -141,7 +144,7 @@ class FailoverClient {
       wrong_ = fmt::format("port {} failed, and the path by it is still connected", port);
     } else if (later[port].failed_over == taken) {
       wrong_ = fmt::format("when port {} failed nothing was under way there", port);
-    } else if (reads_by(later[other]) == reads_by(found[other])) {
+    } else if (requests_by(later[other]) == requests_by(found[other])) {
       wrong_ = fmt::format("when port {} had failed nothing went by the other", port);
     }
     set_faults(port, {});
@@ -167,7 +170,7 @@ class BraidFailover : public Candidate {
  public:
   explicit BraidFailover(const Failover& failover) : failover_(failover) {}
   std::string name() const override {
-    return fmt::format("braid, {} under way by two paths, {}", to_string(kWork),
+    return fmt::format("braid, {} under way by two paths, {}", to_string(work_of(failover_)),
                        to_string(failover_.wire));
   }
   std::string threads() const override {

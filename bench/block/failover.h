@@ -22,6 +22,7 @@ struct Failover {
   PortFault fault = PortFault::kLinkDown;
   Wire wire = Wire::kInHost;
   trs::HeartbeatOptions heartbeat = {};  // of the client
+  bool write = false;
 };
 
 /// The longest time until somebody finds out: the heartbeats, or the adapter, whose tries end when

@@ -8,7 +8,8 @@ namespace {
 
 constexpr double kStallMs = 10;  // beyond what it takes to find out
 
-RowPlan failover_row(std::string_view what, const Failover& failover) {
+RowPlan failover_row(std::string_view fault, const Failover& failover) {
+  const std::string what = fmt::format("{}{}", fault, failover.write ? ", writes" : "");
   const double found_ms = static_cast<double>(detection_ns(failover)) / base::kMillisecond;
   RowPlan row{.name = fmt::format("path failover under load, {}, longest I/O", what),
               .unit = "ms",
@@ -31,6 +32,11 @@ void add_failover_rows(std::vector<RowPlan>& plans) {
   plans.push_back(failover_row("port event, TCP loopback", {.wire = Wire::kTcp}));
   plans.push_back(
       failover_row("silent loss, TCP loopback", {.fault = kSilent, .wire = Wire::kTcp}));
+  plans.push_back(failover_row("port event", {.write = true}));
+  plans.push_back(failover_row("silent loss", {.fault = kSilent, .write = true}));
+  plans.push_back(failover_row("port event, TCP loopback", {.wire = Wire::kTcp, .write = true}));
+  plans.push_back(failover_row("silent loss, TCP loopback",
+                               {.fault = kSilent, .wire = Wire::kTcp, .write = true}));
 }
 
 }  // namespace braid::bench

@@ -11,7 +11,7 @@ namespace braid::bench {
 
 /// `braid map` of `count` exports of memory of one server, one after the other, to a daemon that
 /// has just started, by FUSE + loop: how long the longest takes, from the start of the command to
-/// its end, ms. Not counted: the first, which opens the session with the server.
+/// its end, ms. Not counted, unless it is the only one: the first, which opens the session.
 std::unique_ptr<Candidate> braid_map_command(unsigned count);
 
 /// The same disks once they are mapped and nobody uses them: the CPU time of the daemon and the

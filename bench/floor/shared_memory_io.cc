@@ -105,6 +105,7 @@ class SharedMemoryIo : public Candidate {
       Request& request = ring.request(++posted);
       const uint64_t block = work_.sequential ? posted % blocks : random.below(blocks);
       request.offset_bytes = block * work_.block_bytes;
+      if (work_.write) make(ring.data(posted), posted);
       request.sequence.store(posted, std::memory_order_release);
     };
     // The oldest ends, and another takes its place.

@@ -84,8 +84,10 @@ void add_filter_rows(std::vector<RowPlan>& plans) {
         {"a null device behind it", [filter](benchmark::State& state) { filtered(state, filter); }},
         floor);
   };
+  // Which lets reads pass, and which holds each: 1 us of that is the delay itself.
   add("delay:write=1ms", bare);
-  add("error:write,every=100", bare);
+  add("delay:read=1us", bare);
+  add("error:read,every=1000000000", bare);
   add("rate:bytes=100T", bare);
   add("checksum:learn", {"the device alone, and the block's hash", &alone_and_hashed});
 }

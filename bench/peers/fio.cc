@@ -32,16 +32,12 @@ const Words kCompare = {"--name=compare", "--stonewall",   "--rw=read",      kFi
                         "--iodepth=1",    "--io_size=16M", "--verify=crc32c"};
 
 Words timed(const BlockWork& work, unsigned run_ms, unsigned ramp_ms) {
-  return {fmt::format("--name={}", kTimed),
-          "--stonewall",
-          "--rw=" + words_of(work),
-          fmt::format("--bs={}", work.block_bytes),
-          fmt::format("--iodepth={}", work.depth),
-          "--time_based",
-          fmt::format("--runtime={}ms", run_ms),
-          fmt::format("--ramp_time={}ms", ramp_ms),
-          "--randrepeat=0",
-          "--norandommap"};
+  return {fmt::format("--name={}", kTimed), "--stonewall", "--rw=" + words_of(work),
+          fmt::format("--bs={}", work.block_bytes), fmt::format("--iodepth={}", work.depth),
+          "--time_based", fmt::format("--runtime={}ms", run_ms),
+          fmt::format("--ramp_time={}ms", ramp_ms), "--randrepeat=0", "--norandommap",
+          // Of a whole request, its submission included, as the floors are timed.
+          "--clat_percentiles=0", "--lat_percentiles=1"};
 }
 
 class FioJob : public Candidate {
@@ -142,7 +138,7 @@ base::Result<Sample> parse_fio(const std::string& text, const BlockWork& work) {
     }
     const auto& job = *timed;
     const auto& done = job.at(work.write ? "write" : "read");
-    const auto& percentiles = done.at("clat_ns").at("percentile");
+    const auto& percentiles = done.at("lat_ns").at("percentile");
     const double per_second = done.at("iops");
     return Sample{.value = in_unit_of(work, per_second),
                   .latencies = Latencies{.p50_ns = percentiles.at("50.000000"),

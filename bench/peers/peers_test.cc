@@ -9,7 +9,7 @@ namespace {
 constexpr const char* kFio =
     R"({"jobs": [{"jobname": "fill", "error": 0},
   {"jobname": "timed", "error": 0, "usr_cpu": 20.0, "sys_cpu": 30.0, "read": {"iops": 25000,
-   "clat_ns": {"percentile": {"50.000000": 36000, "99.000000": 60000, "99.900000": 90000}}}}]})";
+   "lat_ns": {"percentile": {"50.000000": 36000, "99.000000": 60000, "99.900000": 90000}}}}]})";
 
 TEST(ParseFio, TakesIopsAndPercentiles) {
   const auto sample = parse_fio(kFio, {});
