@@ -2,6 +2,8 @@
 // tens of microseconds at most; text and JSON are made of it elsewhere.
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
 
 #include "cli/metrics/sample.h"
 #include "cli/node_state.h"
@@ -50,6 +52,14 @@ DeviceSample sample_device(const MappedDevice& device) {
   sample.io = status.statistics;
   for (size_t kind = 0; kind < bnbd::kLatencyKinds; ++kind)
     sample.latency[kind] = sample_of(device.remote->latency(static_cast<bnbd::LatencyKind>(kind)));
+  return sample;
+}
+
+DeviceSample sample_waiting(const WantedDevice& wanted) {
+  DeviceSample sample;
+  sample.name = wanted.what.name;
+  sample.target = wanted.what.target;
+  sample.state = "waiting";
   return sample;
 }
 
@@ -144,6 +154,15 @@ void NodeState::sample_rest(NodeSample& sample) const {
     sample.clients.push_back(sample_client(status));
 }
 
+/// Of one that is mapped, is being mapped, or is to be; nothing if there is none of that name.
+std::optional<DeviceSample> NodeState::sample_named(const std::string& name) const {
+  if (const DevicePtr device = device_named(name)) return sample_device(*device);
+  if (const WantedPtr wanted = wanted_named(name)) return sample_waiting(*wanted);
+  return std::nullopt;
+}
+
+/// What is wanted is told of by its name, with the first part: each of its attempts comes and goes
+/// as another device, and a sample without it would let an alert begin to wait anew.
 Task<NodeSample> NodeState::sample(SampleRange range) {
   NodeSample sample;
   sample.node = options_.name;
@@ -152,15 +171,25 @@ Task<NodeSample> NodeState::sample(SampleRange range) {
   sample.hca = hcas_.text();
   sample.at_ns = reactor_.now_ns();
   if (range.from == 0) sample_rest(sample);
+  std::set<std::string> wanted;
+  for (const WantedPtr& one : wanted_)
+    if (!one->given_up) wanted.insert(one->what.name);
   // A copy: devices come and go between two turns.
   std::vector<DevicePtr> devices;
-  for (const DevicePtr& device : devices_) devices.push_back(device);
+  for (const DevicePtr& device : devices_)
+    if (!wanted.contains(device->name)) devices.push_back(device);
+  if (range.from != 0) wanted.clear();
   const uint64_t begin = std::min<uint64_t>(range.from, devices.size());
   const uint64_t end = begin + std::min<uint64_t>(range.at_most, devices.size() - begin);
   if (end < devices.size()) sample.more_from = end;
-  sample.devices.reserve(end - begin);
+  sample.devices.reserve(wanted.size() + end - begin);
+  size_t told = 0;
+  for (const std::string& name : wanted) {
+    if (++told % kDevicesPerTurn == 0) co_await reactor_.sleep_ns(0);
+    if (auto one = sample_named(name)) sample.devices.push_back(std::move(*one));
+  }
   for (uint64_t i = begin; i < end; ++i) {
-    if (i > begin && (i - begin) % kDevicesPerTurn == 0) co_await reactor_.sleep_ns(0);
+    if (++told % kDevicesPerTurn == 0) co_await reactor_.sleep_ns(0);
     if (devices[i]->phase != DevicePhase::kGone)
       sample.devices.push_back(sample_device(*devices[i]));
   }

@@ -8,6 +8,7 @@
 #include <list>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -167,6 +168,7 @@ class NodeState {
 
  private:
   SessionSample sample_session(const SharedSession& shared) const;
+  std::optional<DeviceSample> sample_named(const std::string& name) const;
   void sample_rest(NodeSample& sample) const;
 
   // node.cc

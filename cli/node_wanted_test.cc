@@ -2,10 +2,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "cli/control.h"
+#include "cli/metrics/metrics_text.h"
 #include "cli/test_node.h"
 
 namespace braid::cli {
@@ -77,6 +81,54 @@ TEST(NodeWanted, IsMappedWhenItsServerComesAndOthersMeanwhile) {
   late = start_node(server_on(port));
   ASSERT_NE(late, nullptr);
   EXPECT_TRUE(in_state(*daemon, "late", "open"));
+  EXPECT_TRUE(stop(*daemon, false).ok());
+}
+
+/// Their states by name, each of which is told once.
+std::map<std::string, std::string> sampled_states(Node& node) {
+  std::map<std::string, std::string> states;
+  auto sample = sample_of(*node.call("sample", json::object()));
+  EXPECT_TRUE(sample.ok()) << sample.error().message();
+  if (!sample.ok()) return states;
+  for (const DeviceSample& device : sample->devices)
+    EXPECT_TRUE(states.emplace(device.name, device.state).second) << device.name << " is twice";
+  const std::string text = metrics_text({&*sample, 1});
+  for (const auto& [name, state] : states)
+    EXPECT_THAT(text, HasSubstr("device=\"" + name + "\",state=\"" + state + "\"} 1\n"));
+  return states;
+}
+
+TEST(NodeWanted, IsInEachSampleAttemptOrNot) {
+  auto late = start_node(server_on(0));
+  const std::string address = address_of(*late);
+  ASSERT_TRUE(stop(*late, false).ok());
+  late.reset();
+
+  std::vector<std::pair<std::string, std::string>> all;  // of several turns of a sample
+  for (int i = 0; i < 9; ++i) all.emplace_back("ram" + std::to_string(i), address + "/ram");
+  NodeOptions options = daemon_that_wants(all);
+  options.wanted_retry_ns = base::kMillisecond;
+  const auto daemon = start_node(std::move(options));
+  std::set<std::string> seen;
+  EXPECT_TRUE(until([&] {
+    const auto states = sampled_states(*daemon);
+    EXPECT_EQ(states.size(), all.size()) << "one has no series";
+    for (const auto& [name, state] : states) seen.insert(state);
+    return HasFailure() || seen.size() > 1;
+  }));
+  EXPECT_THAT(seen, testing::ElementsAre("mapping", "waiting"));
+  ASSERT_TRUE(daemon->call("unmap", {{"name", "ram8"}}).ok());
+  EXPECT_TRUE(until([&] { return !sampled_states(*daemon).contains("ram8"); }));
+
+  const auto port = static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1)));
+  late = start_node(server_on(port));
+  ASSERT_NE(late, nullptr);
+  EXPECT_TRUE(until([&] {
+    const auto states = sampled_states(*daemon);
+    EXPECT_EQ(states.size(), all.size() - 1) << "one has no series";
+    return HasFailure() || std::any_of(states.begin(), states.end(),
+                                       [](auto& one) { return one.second == "open"; });
+  }));
   EXPECT_TRUE(stop(*daemon, false).ok());
 }
 

@@ -54,9 +54,9 @@ struct DeviceSample {
   std::array<HistogramSample, bnbd::kLatencyKinds> latency;
 };
 /// The states of devices, of sessions to servers, and of their paths.
-inline constexpr std::array<const char*, 10> kDeviceStates = {
-    "mapping",    "open",    "path-down", "unavailable", "replaced",
-    "superseded", "revoked", "lost",      "closed",      "unmapping"};
+inline constexpr std::array<const char*, 11> kDeviceStates = {
+    "waiting",    "mapping", "open", "path-down", "unavailable", "replaced",
+    "superseded", "revoked", "lost", "closed",    "unmapping"};
 inline constexpr std::array<const char*, 5> kSessionStates = {"connecting", "connected",
                                                               "reconnecting", "lost", "closed"};
 inline constexpr std::array<const char*, 4> kPathStates = {"connected", "connecting",
@@ -141,7 +141,8 @@ struct NodeSample {
   std::vector<ClientSample> clients;
 };
 
-/// Which devices are to be in a sample; what is no device is in that which begins at 0.
+/// Which devices are to be in a sample; that which begins at 0 has also what is no device, and all
+/// devices that are wanted and not mapped yet, which are not counted.
 struct SampleRange {
   uint64_t from = 0;
   uint64_t at_most = UINT64_MAX;
