@@ -1,10 +1,12 @@
 // What nodes tell by --metrics and by the call "sample", against what went by them.
 #include <gmock/gmock.h>
 
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 
+#include "base/linux_test_folder.h"
 #include "cli/metrics/metrics_text.h"
 #include "cli/metrics/test_http.h"
 #include "cli/test_attach.h"
@@ -98,6 +100,51 @@ TEST(NodeMetrics, CountWhatWentByAtBothEnds) {
   EXPECT_EQ(sum_of(theirs, "braid_client_devices", "client="), 1u);
   EXPECT_EQ(sum_of(theirs, "braid_server_sessions_opened_total", "node="), 1u);
   EXPECT_TRUE(stop(*both.daemon, /*force=*/true).ok());
+}
+
+/// A kernel whose disk is changed by somebody else between its write and its read.
+base::Task<base::Result<std::unique_ptr<bnbd::KernelDevice>>> attach_and_damage(
+    const std::string& file, base::Reactor& home, bnbd::BlockDevice& device) {
+  using bnbd::BlockOp;
+  BRAID_CO_TRY(const auto region, device.create_region(kReadBytes));
+  EXPECT_EQ(co_await transfer(home, device, *region, BlockOp::kWrite, kReadBytes), Errc::kOk);
+  EXPECT_EQ(co_await transfer(home, device, *region, BlockOp::kFlush, 0), Errc::kNoSpace);
+  std::fstream(file, std::ios::in | std::ios::out | std::ios::binary) << "damage";
+  EXPECT_EQ(co_await transfer(home, device, *region, BlockOp::kRead, kReadBytes), Errc::kIo);
+  co_return std::unique_ptr<bnbd::KernelDevice>(std::make_unique<IdleKernelDevice>());
+}
+
+TEST(NodeMetrics, TellWhatFiltersDid) {
+  const base::ScratchFolder folder;
+  folder.make_file("disk", 1 << 20);
+  NodeOptions serving;
+  serving.role = "server";
+  serving.serve.emplace();
+  serving.serve->root = folder.path();
+  serving.serve->listen = {"127.0.0.1", 0};
+  const auto server = start_node(std::move(serving));
+  NodeOptions mapping = with_metrics("daemon");
+  mapping.attach = [file = folder / "disk"](base::Reactor& home, bnbd::BlockDevice& device,
+                                            const bnbd::KernelDeviceOptions&) {
+    return attach_and_damage(file, home, device);
+  };
+  const auto daemon = start_node(std::move(mapping));
+  ASSERT_TRUE(server && daemon);
+  const json at = (*server->call("status", json::object()))["server"]["listen"];
+  auto mapped = daemon->call(
+      "map", {{"target", at.get<std::string>() + "/disk"},
+              {"filters", {"checksum", "delay:read=1us", "error:flush,errno=ENOSPC"}}});
+  ASSERT_TRUE(mapped.ok()) << mapped.error().message();
+
+  const std::string text = metrics_of(*daemon);
+  EXPECT_EQ(sum_of(text, "braid_filter_requests_total", "filter=\"0\""), 3u) << text;
+  EXPECT_EQ(sum_of(text, "braid_filter_blocks_total", "result=\"mismatched\""), 1u);
+  EXPECT_EQ(sum_of(text, "braid_filter_failed_total", "filter=\"0\""), 1u) << "the wrong read";
+  EXPECT_EQ(sum_of(text, "braid_filter_held_total", "filter=\"1\""), 1u);
+  EXPECT_EQ(sum_of(text, "braid_filter_failed_total", "filter=\"2\""), 1u) << "the flush";
+  EXPECT_EQ(sum_of(text, "braid_filter_info", "spec=\"delay:read=1us\""), 1u);
+  EXPECT_EQ(sum_of(text, "braid_device_errors_total", "device=\"disk\""), 0u);
+  EXPECT_TRUE(stop(*daemon, /*force=*/true).ok());
 }
 
 TEST(NodeMetrics, OfADeviceBeginAnewWhenItIsMappedAnew) {

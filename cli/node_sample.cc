@@ -39,6 +39,10 @@ DeviceSample sample_device(const MappedDevice& device) {
     sample.kernel_alive = device.kernel->alive();
     sample.of_kernel = device.kernel->statistics();
   }
+  if (device.filters)
+    for (const auto& filter : device.filters->filters())
+      sample.filters.push_back(
+          {std::string(to_string(filter->kind())), filter->text(), filter->counters()});
   if (!device.remote) return sample;
   const bnbd::RemoteDeviceStatus status = device.remote->status();
   sample.gave_up = status.gave_up;

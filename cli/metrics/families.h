@@ -1,5 +1,6 @@
 // How families of metrics are made of samples (private to cli/metrics/). The files by what is
-// counted: node_families.cc, device_families.cc, session_families.cc, server_families.cc.
+// counted: node_families.cc, device_families.cc, filter_families.cc, session_families.cc,
+// server_families.cc.
 #pragma once
 
 #include <functional>
@@ -74,6 +75,7 @@ void write_info(Exposition& text, std::string_view name, std::string_view help,
 
 void write_nodes(Exposition& text, std::span<const NodeSample> nodes);
 void write_devices(Exposition& text, std::span<const NodeSample> nodes);
+void write_filters(Exposition& text, std::span<const NodeSample> nodes);
 void write_sessions(Exposition& text, std::span<const NodeSample> nodes);
 void write_server(Exposition& text, std::span<const NodeSample> nodes);
 

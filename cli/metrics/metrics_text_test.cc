@@ -16,6 +16,7 @@ namespace braid::cli {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;
@@ -104,6 +105,21 @@ TEST(MetricsText, states_are_one_series_each) {
                            R"(path="10.0.0.2@10.0.0.1:1234",path_id="0",state=")";
   EXPECT_EQ(value_of(text, path + "reconnecting\"}"), 1);
   EXPECT_EQ(value_of(text, path + "connected\"}"), 0);
+}
+
+TEST(MetricsText, filters_tell_what_their_kind_counts) {
+  NodeSample sample = full_sample();
+  sample.devices[0].filters[0].done.mismatches = 3;
+  const std::string text = text_of(sample);
+  const std::string filter = R"({node="daemon",device="disk",filter=")";
+  EXPECT_EQ(value_of(text, "braid_filter_blocks_total" + filter + R"(0",result="mismatched"})"), 3);
+  EXPECT_EQ(value_of(text, "braid_filter_held_total" + filter + "1\"}"), 9);
+  EXPECT_EQ(value_of(text, "braid_filter_held_seconds_total" + filter + "1\"}"), 0.045);
+  EXPECT_EQ(value_of(text, "braid_filter_failed_total" + filter + "2\"}"), 2);
+  EXPECT_EQ(value_of(text, "braid_filter_info" + filter + R"(2",kind="error",spec="error:flush"})"),
+            1);
+  EXPECT_THAT(text, Not(HasSubstr("braid_filter_held_total" + filter + "2\"}")));
+  EXPECT_THAT(text, Not(HasSubstr("braid_filter_failed_total" + filter + "1\"}")));
 }
 
 /// Of each histogram: its buckets never fall, the last is its count, its sum is there.

@@ -44,6 +44,7 @@ std::string metrics_text(std::span<const NodeSample> nodes) {
   Exposition text;
   write_nodes(text, nodes);
   write_devices(text, nodes);
+  write_filters(text, nodes);
   write_sessions(text, nodes);
   write_server(text, nodes);
   return text.take();

@@ -15,6 +15,7 @@
 
 #include "base/result.h"
 #include "bnbd/block.h"
+#include "bnbd/filters.h"
 #include "bnbd/kernel_device.h"
 #include "bnbd/latency.h"
 #include "bnbd/remote.h"
@@ -37,6 +38,12 @@ uint64_t count_of(const HistogramSample& histogram);
 /// By bnbd::LatencyKind.
 inline constexpr std::array<const char*, 3> kLatencyWords = {"read", "write", "other"};
 
+struct FilterSample {
+  std::string kind;  // "delay", "error", "rate", "checksum"
+  std::string spec;  // as `braid map --filter` has it
+  bnbd::FilterCounters done;
+};
+
 struct DeviceSample {
   std::string name;
   std::string path;  // "/dev/loop3"; empty: the kernel has it not
@@ -49,7 +56,8 @@ struct DeviceSample {
   bool gave_up = false;
   uint64_t size_bytes = 0;
   uint64_t in_progress = 0, waiting = 0, sent = 0, reopened = 0, losses = 0, flushes_failed = 0;
-  bnbd::BlockStatistics io;
+  bnbd::BlockStatistics io;           // below the filters
+  std::vector<FilterSample> filters;  // the first is nearest to the kernel
   bnbd::KernelDeviceStatistics of_kernel;
   std::array<HistogramSample, bnbd::kLatencyKinds> latency;
 };

@@ -7,6 +7,9 @@ namespace braid::bnbd {
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(BlockStatistics, reads, read_bytes, writes,
                                                 write_bytes, flushes, discards, write_zeroes,
                                                 secure_erases, errors, copies, lent, zeroes_written)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(FilterCounters, requests, held, held_ns, holding,
+                                                failed, verified, mismatches, unknown, changing,
+                                                partial, learned, memory_bytes)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(KernelDeviceStatistics, requests, refused, errors,
                                                 lent_reads, starved, in_flight)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(ExportServerStatistics, opened, closed,
@@ -40,10 +43,11 @@ using base::Status;
 using nlohmann::json;
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(HistogramSample, buckets, sum_ns)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(FilterSample, kind, spec, done)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(DeviceSample, name, path, target, server, session,
                                                 state, kernel, kernel_alive, gave_up, size_bytes,
                                                 in_progress, waiting, sent, reopened, losses,
-                                                flushes_failed, io, of_kernel, latency)
+                                                flushes_failed, io, filters, of_kernel, latency)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(PathSample, id, path, hca, state, reconnects,
                                                 reconnects_failed, failed_over, connections)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(SessionSample, number, server, peer, state,

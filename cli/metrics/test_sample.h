@@ -23,6 +23,9 @@ inline DeviceSample full_device(const std::string& name) {
   device.io.read_bytes = 40 * 4096;
   device.io.writes = 5;
   device.io.write_bytes = 5 * 4096;
+  device.filters = {{"checksum", "checksum", {.requests = 45, .verified = 39}},
+                    {"delay", "delay:5ms", {.requests = 45, .held = 9, .held_ns = 45'000'000}},
+                    {"error", "error:flush", {.requests = 45, .failed = 2}}};
   bnbd::LatencyHistogram reads;
   for (uint64_t us = 1; us <= 40; ++us) reads.record(us * 1000);
   device.latency[0] = sample_of(reads);

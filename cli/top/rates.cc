@@ -30,8 +30,23 @@ struct Counts {
 Counts counts_of(const bnbd::BlockStatistics& io) {
   return {io.reads, io.read_bytes, io.writes, io.write_bytes, io.errors};
 }
+/// What a filter fails is no failure of the device below it.
+Counts counts_of(const DeviceSample& device) {
+  Counts counts = counts_of(device.io);
+  for (const FilterSample& filter : device.filters) counts.errors += filter.done.failed;
+  return counts;
+}
 Counts counts_of(const trs::ConnectionStatistics& io) {
   return {io.reads, io.read_bytes, io.writes, io.write_bytes, io.errors};
+}
+
+/// Of a disk that has returned other data than was written, too: it is not well.
+std::string state_of(const DeviceSample& device) {
+  std::string state = device.state;
+  if (device.gave_up) state += " (gave up)";
+  const auto differed = [](const FilterSample& filter) { return filter.done.mismatches > 0; };
+  if (std::any_of(device.filters.begin(), device.filters.end(), differed)) state += " (wrong data)";
+  return state;
 }
 
 /// None: one of them has gone back.
@@ -126,14 +141,13 @@ class NodeRows {
     return rows_.back();
   }
   void add(const DeviceSample& device) {
-    TopRow& row =
-        begin(RowKind::kDevice, device.name, device.state + (device.gave_up ? " (gave up)" : ""));
+    TopRow& row = begin(RowKind::kDevice, device.name, state_of(device));
     const auto before = devices_.find(device.name);
     // Another session, or target: it was mapped anew.
     if (before == devices_.end() || before->second->session != device.session ||
         before->second->target != device.target)
       return;
-    row.rates = rates_of(counts_of(before->second->io), counts_of(device.io), interval_ns_);
+    row.rates = rates_of(counts_of(*before->second), counts_of(device), interval_ns_);
     add_latency(*before->second, device, interval_ns_, row.rates);
   }
   void add(const SessionSample& session, const PathSample& path) {

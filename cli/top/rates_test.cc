@@ -82,6 +82,18 @@ TEST(Rates, of_an_idle_device_are_nought_and_it_has_no_latency) {
   EXPECT_FALSE(device.rates->queue);
 }
 
+TEST(Rates, of_a_device_tell_what_its_filters_did_to_it) {
+  const NodeSample before = full_sample();
+  NodeSample after = later(before);
+  after.devices[0].filters[0].done.failed += 1;
+  after.devices[0].filters[0].done.mismatches += 2;
+  const std::vector<TopRow> all = rows(before, after);
+  const TopRow& device = row_of(all, RowKind::kDevice);
+  EXPECT_EQ(device.state, "open (wrong data)");
+  ASSERT_TRUE(device.rates);
+  EXPECT_EQ(device.rates->errors, 1) << "one of the device, one of its filter, in two seconds";
+}
+
 void expect_none(const NodeSample& before, const NodeSample& after, RowKind kind) {
   const std::vector<TopRow> all = rows(before, after);
   EXPECT_FALSE(row_of(all, kind).rates);

@@ -19,15 +19,18 @@ using namespace braid::cli;
 using nlohmann::json;
 
 braid::fuzz::Verdicts samples("sample");
-braid::fuzz::Reached devices("a device with latencies"), paths("a path with connections"),
-    clients("a client with a path"), exports("an export");
+braid::fuzz::Reached devices("a device with latencies"), filters("a filter"),
+    paths("a path with connections"), clients("a client with a path"), exports("an export");
 
 void require(bool condition) {
   if (!condition) std::abort();
 }
 
 void count(const NodeSample& sample) {
-  for (const DeviceSample& device : sample.devices) devices.count(count_of(device.latency[0]) > 0);
+  for (const DeviceSample& device : sample.devices) {
+    devices.count(count_of(device.latency[0]) > 0);
+    filters.count(!device.filters.empty());
+  }
   for (const SessionSample& session : sample.sessions)
     for (const PathSample& path : session.paths) paths.count(path.connections.size() > 1);
   for (const ClientSample& client : sample.clients) clients.count(!client.paths.empty());
