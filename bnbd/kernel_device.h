@@ -20,6 +20,7 @@
 #include "base/result.h"
 #include "base/task.h"
 #include "bnbd/block.h"
+#include "bnbd/latency.h"
 
 namespace braid::bnbd {
 
@@ -90,6 +91,9 @@ class KernelDevice {
   /// aborted the FUSE connection, `nbd-client -d`): all its I/O fails, detach() tidies up.
   virtual bool alive() const = 0;
   virtual KernelDeviceStatistics statistics() const = 0;
+  /// From the arrival of each request to its end, where that was asked for
+  /// (NbdExportOptions::latencies): most devices count it themselves.
+  virtual LatencyHistogram latency(LatencyKind) const { return {}; }
 
   /// After how long the kernel itself fails a request that the BlockDevice has not completed, and
   /// with it the device; kNever: it waits for as long as it takes.

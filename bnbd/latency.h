@@ -9,8 +9,16 @@
 #include <cstdint>
 
 #include "base/single_writer.h"
+#include "bnbd/block.h"
 
 namespace braid::bnbd {
+
+enum class LatencyKind : uint8_t { kRead, kWrite, kOther };  // from submit() to `done`
+inline constexpr size_t kLatencyKinds = 3;
+inline LatencyKind latency_kind(BlockOp op) {
+  if (op == BlockOp::kRead) return LatencyKind::kRead;
+  return op == BlockOp::kWrite ? LatencyKind::kWrite : LatencyKind::kOther;
+}
 
 class LatencyHistogram {
  public:

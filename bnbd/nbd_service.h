@@ -39,6 +39,7 @@ struct NbdExportOptions {
   std::string name;
   std::string description;
   bool read_only = false;
+  bool latencies = false;  // are counted, for a device that does not do so itself
   /// Requests in flight on each of the device's reactors; each has a buffer of at most 1 MiB.
   unsigned slots = 64;
   /// Connections of each of the device's reactors. Each is sure of a part of half of the slots.

@@ -58,9 +58,6 @@ enum class RemoteState : uint8_t {
 };
 std::string_view to_string(RemoteState state);
 
-enum class LatencyKind : uint8_t { kRead, kWrite, kOther };  // from submit() to `done`
-inline constexpr size_t kLatencyKinds = 3;
-
 struct RemoteDeviceStatus {
   std::string name;
   std::string server;

@@ -131,6 +131,9 @@ Status NodeState::may_map(const std::string& name) const {
   if (stopping_)
     return make_error(Errc::kCanceled, "cannot map \"{}\": node \"{}\" is ending", name,
                       options_.name);
+  if (const LocalExport* const local = local_named(name))
+    return make_error(Errc::kExists, "a device named \"{}\" is there already: {}; see --name", name,
+                      local->target);
   const DevicePtr other = device_named(name);
   if (other == nullptr) return {};
   if (other->phase == DevicePhase::kMapped)

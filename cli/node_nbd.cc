@@ -30,6 +30,18 @@ std::string target_text(const LocalNbdExport& what) {
   return "null:" + size_text(what.size_bytes);
 }
 
+const char* backend_word(LocalNbdExport::Kind kind) {
+  switch (kind) {
+    case LocalNbdExport::Kind::kFile:
+      return "file";
+    case LocalNbdExport::Kind::kMemory:
+      return "memory";
+    case LocalNbdExport::Kind::kNull:
+      break;
+  }
+  return "null";
+}
+
 json counters(const bnbd::KernelDeviceStatistics& s) {
   return {{"requests", s.requests}, {"refused", s.refused},     {"errors", s.errors},
           {"starved", s.starved},   {"in_flight", s.in_flight}, {"lent_reads", s.lent_reads}};
@@ -90,12 +102,14 @@ Task<Status> NodeState::add_local(LocalNbdExport what) {
   LocalExport local;
   local.name = what.name;
   local.target = target_text(what);
+  local.backend = backend_word(what.kind);
   Task<Result<std::unique_ptr<bnbd::BlockDevice>>> opening = open_local(what);
   BRAID_CO_TRY(local.device, co_await std::move(opening));
   bnbd::NbdExportOptions options;
   options.name = what.name;
   options.description = fmt::format("{} at {}", local.target, host_.host_name());
   options.read_only = options_.nbd->read_only;
+  options.latencies = true;
   Task<Result<std::unique_ptr<bnbd::KernelDevice>>> adding =
       nbd_->add_export(*local.device, std::move(options));
   BRAID_CO_TRY(local.front, co_await std::move(adding));
@@ -120,6 +134,12 @@ Task<void> NodeState::stop_nbd(bool force) {
   }
   locals_.clear();
   nbd_.reset();
+}
+
+const LocalExport* NodeState::local_named(const std::string& name) const {
+  for (const LocalExport& local : locals_)
+    if (local.name == name) return &local;
+  return nullptr;
 }
 
 json NodeState::local_status(const LocalExport& local) const {

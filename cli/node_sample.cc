@@ -17,6 +17,7 @@ using nlohmann::json;
 namespace {
 
 constexpr size_t kDevicesPerTurn = 4;
+constexpr const char* kRemote = "remote";
 
 std::string device_state(const MappedDevice& device) {
   if (device.phase == DevicePhase::kMapped && device.remote)
@@ -29,6 +30,7 @@ DeviceSample sample_device(const MappedDevice& device) {
   sample.name = device.name;
   sample.path = device.path;
   sample.target = device.target;
+  sample.backend = kRemote;
   sample.state = device_state(device);
   if (device.session) {
     sample.server = device.session->server;
@@ -63,7 +65,25 @@ DeviceSample sample_waiting(const WantedDevice& wanted) {
   DeviceSample sample;
   sample.name = wanted.what.name;
   sample.target = wanted.what.target;
+  sample.backend = kRemote;
   sample.state = "waiting";
+  return sample;
+}
+
+DeviceSample sample_local(const LocalExport& local) {
+  DeviceSample sample;
+  sample.name = local.name;
+  sample.path = local.front->path();
+  sample.target = local.target;
+  sample.backend = local.backend;
+  sample.state = "open";
+  sample.kernel = sample.kernel_alive = true;
+  sample.of_kernel = local.front->statistics();
+  sample.size_bytes = local.device->info().size_bytes;
+  sample.in_progress = sample.of_kernel.in_flight;
+  sample.io = local.device->statistics();
+  for (size_t kind = 0; kind < bnbd::kLatencyKinds; ++kind)
+    sample.latency[kind] = sample_of(local.front->latency(static_cast<bnbd::LatencyKind>(kind)));
   return sample;
 }
 
@@ -146,6 +166,7 @@ SessionSample NodeState::sample_session(const SharedSession& shared) const {
 
 /// All but the devices.
 void NodeState::sample_rest(NodeSample& sample) const {
+  if (nbd_) sample.nbd = {.serves = true, .door = nbd_->status()};
   for (const SessionPtr& shared : sessions_)
     if (shared->session) sample.sessions.push_back(sample_session(*shared));
   if (!server_) return;
@@ -158,15 +179,17 @@ void NodeState::sample_rest(NodeSample& sample) const {
     sample.clients.push_back(sample_client(status));
 }
 
-/// Of one that is mapped, is being mapped, or is to be; nothing if there is none of that name.
+/// Of one that is of this process, is mapped, or is to be; nothing if there is none of that name.
 std::optional<DeviceSample> NodeState::sample_named(const std::string& name) const {
+  if (const LocalExport* const local = local_named(name)) return sample_local(*local);
   if (const DevicePtr device = device_named(name)) return sample_device(*device);
   if (const WantedPtr wanted = wanted_named(name)) return sample_waiting(*wanted);
   return std::nullopt;
 }
 
-/// What is wanted is told of by its name, with the first part: each of its attempts comes and goes
-/// as another device, and a sample without it would let an alert begin to wait anew.
+/// What is of this process or wanted is told of by its name, with the first part: each attempt at
+/// what is wanted comes and goes as another device, and a sample without it would let an alert
+/// begin to wait anew.
 Task<NodeSample> NodeState::sample(SampleRange range) {
   NodeSample sample;
   sample.node = options_.name;
@@ -175,20 +198,21 @@ Task<NodeSample> NodeState::sample(SampleRange range) {
   sample.hca = hcas_.text();
   sample.at_ns = reactor_.now_ns();
   if (range.from == 0) sample_rest(sample);
-  std::set<std::string> wanted;
-  for (const WantedPtr& one : wanted_)
-    if (!one->given_up) wanted.insert(one->what.name);
+  std::set<std::string> named;
+  for (const LocalExport& local : locals_) named.insert(local.name);
+  for (const WantedPtr& wanted : wanted_)
+    if (!wanted->given_up) named.insert(wanted->what.name);
   // A copy: devices come and go between two turns.
   std::vector<DevicePtr> devices;
   for (const DevicePtr& device : devices_)
-    if (!wanted.contains(device->name)) devices.push_back(device);
-  if (range.from != 0) wanted.clear();
+    if (!named.contains(device->name)) devices.push_back(device);
+  if (range.from != 0) named.clear();
   const uint64_t begin = std::min<uint64_t>(range.from, devices.size());
   const uint64_t end = begin + std::min<uint64_t>(range.at_most, devices.size() - begin);
   if (end < devices.size()) sample.more_from = end;
-  sample.devices.reserve(wanted.size() + end - begin);
+  sample.devices.reserve(named.size() + end - begin);
   size_t told = 0;
-  for (const std::string& name : wanted) {
+  for (const std::string& name : named) {
     if (++told % kDevicesPerTurn == 0) co_await reactor_.sleep_ns(0);
     if (auto one = sample_named(name)) sample.devices.push_back(std::move(*one));
   }

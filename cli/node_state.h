@@ -131,7 +131,8 @@ using WantedPtr = std::shared_ptr<WantedDevice>;
 /// A device of this process that NBD clients have.
 struct LocalExport {
   std::string name;
-  std::string target;  // "memory:1G"
+  std::string target;   // "memory:1G"
+  std::string backend;  // "file", "memory", "null"
   std::unique_ptr<bnbd::BlockDevice> device;
   std::unique_ptr<bnbd::KernelDevice> front;
 };
@@ -183,6 +184,7 @@ class NodeState {
   base::Task<void> stop_nbd(bool force);
   nlohmann::json nbd_status() const;
   nlohmann::json local_status(const LocalExport& local) const;
+  const LocalExport* local_named(const std::string& name) const;
 
   // node_map.cc
   base::Task<base::Result<nlohmann::json>> map(nlohmann::json params, CallerGone gone);

@@ -37,11 +37,6 @@ DurabilityLedger::Ticket ticket_of(const BlockRequest& request) {
           static_cast<uint32_t>(words[kLosses])};
 }
 
-LatencyKind kind_of(BlockOp op) {
-  if (op == BlockOp::kRead) return LatencyKind::kRead;
-  return op == BlockOp::kWrite ? LatencyKind::kWrite : LatencyKind::kOther;
-}
-
 }  // namespace
 
 void DeviceQueue::note_flush(FlushNote& note) {
@@ -387,7 +382,7 @@ void DeviceQueue::finish(Op& op, Errc status) {
     free_ops_.push_front(op);
   }
   const uint64_t began_ns = request.device_words[kSubmittedNs];
-  count_latency(kind_of(request.op), reactor_.now_ns() - began_ns);
+  count_latency(latency_kind(request.op), reactor_.now_ns() - began_ns);
   statistics_.count(request, status);
   if (closing_) look_whether_quiet();
   if (request.op == BlockOp::kFlush && reactor_.host().mutant("double-completion")) {

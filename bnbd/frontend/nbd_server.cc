@@ -45,7 +45,8 @@ NbdServer::NbdServer(base::Reactor& reactor, BlockDevice& device, NbdServerOptio
       content_(device.content_memory()),
       shares_(pool_->most(), options_.connections_max),
       epoll_(std::move(epoll_fd)),
-      completed_(reactor) {
+      completed_(reactor),
+      latency_(options_.latencies ? kLatencyKinds : 0) {
   const auto prepare = [this](Slot& slot) {
     slot.server = this;
     slot.operation.done = &NbdServer::operation_done;

@@ -6,7 +6,7 @@
 // and so does its client. Answers go out in the order in which the device completes. What a request
 // costs in system calls, and when the sockets are polled or watched: docs/nbd-server.md.
 //
-// Threads: the reactor's, but for alive(), connections() and statistics().
+// Threads: the reactor's, but for alive(), connections(), statistics() and latency().
 #pragma once
 
 #include <cstdint>
@@ -31,6 +31,7 @@ namespace braid::bnbd {
 struct NbdServerOptions {
   std::string name;        // of the device, for the log
   bool read_only = false;  // whatever the device allows
+  bool latencies = false;  // NbdServer::latency() counts
   /// Connections that there may be at once; each is sure of a part of the slots. 0: those that it
   /// is made with, which are of one kernel device and share as they like.
   unsigned connections_max = 0;
@@ -44,6 +45,7 @@ class NbdServer : private base::Poller {
     NbdServer* server = nullptr;
     Connection* connection = nullptr;  // null: its connection has ended
     NbdVerdict verdict;
+    uint64_t began_ns = 0;    // if latencies are counted
     uint64_t done_bytes = 0;  // of a range that the device clears part by part
     bool failed_flush = false;
     NbdAnswerHead head;
@@ -79,6 +81,10 @@ class NbdServer : private base::Poller {
   bool alive() const { return connections() != 0; }
   unsigned connections() const { return base::read_shared(open_); }
   KernelDeviceStatistics statistics() const;
+  /// From when a request is there to its end; null: not counted.
+  const LatencyHistogram* latency(LatencyKind kind) const {
+    return latency_.empty() ? nullptr : &latency_[static_cast<size_t>(kind)];
+  }
   uint64_t device_bytes() const { return device_.info().size_bytes; }
 
  private:
@@ -165,6 +171,7 @@ class NbdServer : private base::Poller {
   bool end_expected_ = false;
   bool released_ = false;
   KernelDeviceStatistics statistics_;
+  std::vector<LatencyHistogram> latency_;  // by LatencyKind, if they are counted
 };
 
 }  // namespace braid::bnbd

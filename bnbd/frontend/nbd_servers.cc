@@ -142,4 +142,11 @@ KernelDeviceStatistics NbdServers::statistics() const {
   return all;
 }
 
+LatencyHistogram NbdServers::latency(LatencyKind kind) const {
+  LatencyHistogram all;
+  for (const Member& member : members_)
+    if (const LatencyHistogram* const one = member.server->latency(kind)) all.add(*one);
+  return all;
+}
+
 }  // namespace braid::bnbd

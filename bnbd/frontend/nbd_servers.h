@@ -36,6 +36,7 @@ class NbdServers {
   base::Task<void> drained();
   bool alive() const;
   KernelDeviceStatistics statistics() const;
+  LatencyHistogram latency(LatencyKind kind) const;
   uint64_t device_bytes() const { return device_.info().size_bytes; }
 
   size_t reactors() const { return members_.size(); }

@@ -33,6 +33,7 @@ class NbdExport final : public KernelDevice {
   const std::string& kind_text() const override { return kind_text_; }
   bool alive() const override { return true; }
   KernelDeviceStatistics statistics() const override { return servers_->statistics(); }
+  LatencyHistogram latency(LatencyKind kind) const override { return servers_->latency(kind); }
   uint64_t waits_at_most_ns() const override { return base::kNever; }
   /// Clients ask for a size once, when they connect.
   Task<base::Status> follow_size() override { co_return base::Status(); }
@@ -221,6 +222,7 @@ Task<Result<std::unique_ptr<KernelDevice>>> NbdServiceImpl::add_export(BlockDevi
   NbdServerOptions server;
   server.name = name;
   server.read_only = options.read_only;
+  server.latencies = options.latencies;
   server.connections_max = options.connections_max;
   Task<Result<std::unique_ptr<NbdServers>>> making =
       NbdServers::create(reactor_, device, std::move(server), options.slots, {});

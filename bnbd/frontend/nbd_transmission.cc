@@ -199,6 +199,7 @@ void NbdServer::run(Slot& slot) {
   operation.may_lend = slot.verdict.op == BlockOp::kRead;
   if (operation.op == BlockOp::kFlush) operation.flush_note = slot.connection->quiet.note();
   slot.done_bytes = 0;
+  if (!latency_.empty()) slot.began_ns = reactor_.host().now_ns();
   start(slot);
 }
 
@@ -236,6 +237,11 @@ void NbdServer::operation_done(DeviceOp& operation, Errc status) {
   const bool goes_on = status == Errc::kOk && slot.connection != nullptr && !self.stopped_ &&
                        slot.done_bytes < slot.verdict.length_bytes;
   if (goes_on) return self.ranges_.push_back(slot);
+  if (!self.latency_.empty()) {
+    // Not the turn's time: a memory device ends within it.
+    const auto kind = static_cast<size_t>(latency_kind(operation.op));
+    self.latency_[kind].record(self.reactor_.host().now_ns() - slot.began_ns);
+  }
   if (status != Errc::kOk) base::add_shared(self.statistics_.errors, 1);
   if (operation.lent()) base::add_shared(self.statistics_.lent_reads, 1);
   slot.failed_flush = status != Errc::kOk && operation.op == BlockOp::kFlush;

@@ -107,10 +107,11 @@ void write_devices(Exposition& text, std::span<const NodeSample> nodes) {
       devices.push_back({Labels("node", node.node).add("device", device.name), &device});
   write_info<DeviceSample>(
       text, "braid_device_info",
-      "A mapped device: its place here, what it is of, and its session's number.", devices,
-      [](const DeviceSample& device, Labels& labels) {
+      "A device: its place here, what it is of, and its session's number, 0 of a local one.",
+      devices, [](const DeviceSample& device, Labels& labels) {
         labels.add("path", device.path)
             .add("target", device.target)
+            .add("backend", device.backend)
             .add("server", device.server)
             .add("session", std::to_string(device.session));
       });

@@ -18,6 +18,7 @@
 #include "bnbd/filters.h"
 #include "bnbd/kernel_device.h"
 #include "bnbd/latency.h"
+#include "bnbd/nbd_service.h"
 #include "bnbd/remote.h"
 #include "bnbd/server.h"
 #include "trs/client.h"
@@ -48,6 +49,7 @@ struct DeviceSample {
   std::string name;
   std::string path;  // "/dev/loop3"; empty: the kernel has it not
   std::string target;
+  std::string backend;        // "remote", "file", "memory", "null"
   std::string server;         // "ip:port" of its session; empty: it has none
   uint64_t session = 0;       // its number in this node; 0: it has none
   std::string state;          // of kDeviceStates
@@ -126,6 +128,12 @@ struct ServerSample {
   trs::ServerStatistics transport;
 };
 
+/// Where NBD clients come in.
+struct NbdSample {
+  bool serves = false;  // else nothing of it says anything
+  bnbd::NbdServiceStatus door;
+};
+
 struct ProcessSample {
   uint64_t pid = 0;
   uint64_t cpu_user_ns = 0, cpu_system_ns = 0;
@@ -141,6 +149,7 @@ struct NodeSample {
   uint64_t at_ns = 0;  // the node's clock
   ProcessSample process;
   ServerSample server;
+  NbdSample nbd;
   std::vector<DeviceSample> devices;
   /// Behind these devices are more: where those begin; 0: none.
   uint64_t more_from = 0;
@@ -149,8 +158,8 @@ struct NodeSample {
   std::vector<ClientSample> clients;
 };
 
-/// Which devices are to be in a sample; that which begins at 0 has also what is no device, and all
-/// devices that are wanted and not mapped yet, which are not counted.
+/// Which devices are to be in a sample; that which begins at 0 has also what is no device, the
+/// devices of this process, and those that are wanted and not mapped yet, none of which counts.
 struct SampleRange {
   uint64_t from = 0;
   uint64_t at_most = UINT64_MAX;

@@ -12,6 +12,8 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(FilterCounters, requests, held, 
                                                 partial, learned, memory_bytes)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(KernelDeviceStatistics, requests, refused, errors,
                                                 lent_reads, starved, in_flight)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(NbdServiceStatus, half_open, accepted, granted,
+                                                refused, timed_out)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(ExportServerStatistics, opened, closed,
                                                 opens_refused, requests_refused, handed_over,
                                                 requests, force_closed, sessions_ended, resized)
@@ -44,10 +46,11 @@ using nlohmann::json;
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(HistogramSample, buckets, sum_ns)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(FilterSample, kind, spec, done)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(DeviceSample, name, path, target, server, session,
-                                                state, kernel, kernel_alive, gave_up, size_bytes,
-                                                in_progress, waiting, sent, reopened, losses,
-                                                flushes_failed, io, filters, of_kernel, latency)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(DeviceSample, name, path, target, backend, server,
+                                                session, state, kernel, kernel_alive, gave_up,
+                                                size_bytes, in_progress, waiting, sent, reopened,
+                                                losses, flushes_failed, io, filters, of_kernel,
+                                                latency)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(PathSample, id, path, hca, state, reconnects,
                                                 reconnects_failed, failed_over, connections)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(SessionSample, number, server, peer, state,
@@ -58,11 +61,12 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(ClientPathSample, peer, connecti
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(ClientSample, number, name, peer, kind, devices,
                                                 in_flight, paths)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(ServerSample, serves, exports, transport)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(NbdSample, serves, door)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(ProcessSample, pid, cpu_user_ns, cpu_system_ns,
                                                 resident_bytes, heap_bytes, open_fds, max_fds,
                                                 threads, started_s)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(NodeSample, node, role, version, hca, at_ns,
-                                                process, server, devices, more_from, sessions,
+                                                process, server, nbd, devices, more_from, sessions,
                                                 exports, clients)
 
 namespace {

@@ -44,6 +44,20 @@ constexpr Family<ServerSample> kServer[] = {
      [](const ServerSample& s) { return s.exports.resized; }},
 };
 
+constexpr Family<NbdSample> kNbd[] = {
+    {"braid_nbd_half_open", kGauge, "NBD clients in the handshake.",
+     [](const NbdSample& n) -> uint64_t { return n.door.half_open; }},
+    {"braid_nbd_connects_total", kCounter, "Connections of NBD clients.",
+     [](const NbdSample& n) { return n.door.accepted; }},
+    {"braid_nbd_connects_granted_total", kCounter, "Of these, those that have got an export.",
+     [](const NbdSample& n) { return n.door.granted; }},
+    {"braid_nbd_connects_refused_total", kCounter,
+     "Of these, those that left the handshake without one.",
+     [](const NbdSample& n) { return n.door.refused; }},
+    {"braid_nbd_connects_timed_out_total", kCounter, "Of the refused, those that were too slow.",
+     [](const NbdSample& n) { return n.door.timed_out; }},
+};
+
 constexpr Family<ExportSample> kExport[] = {
     {"braid_export_size_bytes", kGauge, "Size.",
      [](const ExportSample& e) { return e.size_bytes; }},
@@ -178,13 +192,16 @@ void write_clients(Exposition& text, std::span<const NodeSample> nodes) {
 
 void write_server(Exposition& text, std::span<const NodeSample> nodes) {
   std::vector<Labelled<ServerSample>> servers;
+  std::vector<Labelled<NbdSample>> doors;
   std::vector<Labelled<ExportSample>> exports;
   for (const NodeSample& node : nodes) {
     if (node.server.serves) servers.push_back({Labels("node", node.node), &node.server});
+    if (node.nbd.serves) doors.push_back({Labels("node", node.node), &node.nbd});
     for (const ExportSample& exported : node.exports)
       exports.push_back({Labels("node", node.node).add("export", exported.name), &exported});
   }
   write_of_server(text, servers);
+  write<NbdSample>(text, kNbd, doors);
   write_exports(text, exports);
   write_clients(text, nodes);
 }

@@ -12,6 +12,7 @@ inline DeviceSample full_device(const std::string& name) {
   device.name = name;
   device.path = "/dev/loop3";
   device.target = "10.0.0.1:1234/" + name;
+  device.backend = "remote";
   device.server = "10.0.0.1:1234";
   device.session = 1;
   device.state = "open";
@@ -79,6 +80,8 @@ inline NodeSample full_sample(const std::string& node = "daemon") {
   sample.server.transport.sessions = 1;
   sample.server.transport.keys_refused = {{"no such key", 2}};
   sample.server.transport.breaches = {{"a bad length", 1}};
+  sample.nbd.serves = true;
+  sample.nbd.door = {.half_open = 1, .accepted = 9, .granted = 6, .refused = 2, .timed_out = 1};
   ExportSample exported;
   exported.name = "vm/a.img";
   exported.kind = "file";

@@ -20,7 +20,8 @@ using nlohmann::json;
 
 braid::fuzz::Verdicts samples("sample");
 braid::fuzz::Reached devices("a device with latencies"), filters("a filter"),
-    paths("a path with connections"), clients("a client with a path"), exports("an export");
+    paths("a path with connections"), clients("a client with a path"), exports("an export"),
+    doors("an NBD server");
 
 void require(bool condition) {
   if (!condition) std::abort();
@@ -35,6 +36,7 @@ void count(const NodeSample& sample) {
     for (const PathSample& path : session.paths) paths.count(path.connections.size() > 1);
   for (const ClientSample& client : sample.clients) clients.count(!client.paths.empty());
   exports.count(!sample.exports.empty());
+  doors.count(sample.nbd.serves);
 }
 
 void check_metrics(const NodeSample& sample) {
