@@ -129,7 +129,7 @@ class NbdServer : private base::Poller {
   /// Ends a connection. `reason` is for the log; null for one that took its leave.
   void end(Connection& connection, const char* reason);
 
-  // --- nbd_transmission.cc: requests and answers. True: something was done.
+  // --- nbd_transmission.cc: requests. True: something was done.
   bool receive(Connection& connection);
   bool parse(Connection& connection);
   bool parse_payload(Connection& connection);
@@ -137,15 +137,17 @@ class NbdServer : private base::Poller {
   BufferRef buffer_of(const Slot& slot) const;
   void payload_done(Connection& connection);
   bool may_begin(const Connection& connection) const;
-  bool send(Connection& connection);
-  void sent(Connection& connection, size_t bytes);
+
+  // --- nbd_answers.cc: the device, and answers
   void run(Slot& slot);
   bool continue_ranges();
   void start(Slot& slot);
   uint64_t range_max(BlockOp op) const;
   static void operation_done(DeviceOp& operation, base::Errc status);
-  void look_behind_failed_flush(Connection& connection);
   void answer(Slot& slot, uint32_t error, std::string_view words);
+  bool send(Connection& connection);
+  void sent(Connection& connection, size_t bytes);
+  void look_behind_failed_flush(Connection& connection);
   /// `heard`: its client has its answer.
   void release(Slot& slot, bool heard = false);
 
