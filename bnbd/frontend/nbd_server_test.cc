@@ -286,6 +286,29 @@ TEST_F(Nbd, TakesAStreamByteByByte) {
   EXPECT_EQ(receive_reply(), 0U);
 }
 
+/// The last request that is taken in a round is a write whose payload is received already.
+TEST_F(Nbd, WhatFollowsAWriteDoesNotPassItsPayload) {
+  start();
+  std::string stream;
+  const auto add = [&](const NbdRequest& wire) {
+    stream.append(reinterpret_cast<const char*>(&wire), sizeof(wire));
+  };
+  for (int i = 0; i < 63; ++i) add(request(NbdCommand::kFlush, 0, 0));
+  constexpr uint64_t kWrites = 36;  // more than is received at once, less than a socket holds
+  for (uint64_t i = 0; i < kWrites; ++i) {
+    add(request(NbdCommand::kWrite, i * 4096, 4096));
+    stream.append(4096, static_cast<char>('0' + i));
+  }
+  // Before the server's next turn.
+  threads_.on_reactor([&] { send_bytes(stream.data(), stream.size()); });
+  for (uint64_t i = 0; i < 63 + kWrites; ++i) EXPECT_EQ(receive_reply(), 0U);
+  for (uint64_t i = 0; i < kWrites; ++i) {
+    send(request(NbdCommand::kRead, i * 4096, 4096));
+    EXPECT_EQ(receive_reply(), 0U);
+    EXPECT_TRUE(receive_data(4096) == std::string(4096, static_cast<char>('0' + i))) << i;
+  }
+}
+
 TEST_F(Nbd, AnswersLargeReadsToASlowClient) {
   start();
   std::string data(kServedMiB, '\0');

@@ -20,6 +20,8 @@ constexpr uint32_t kLongWriteBytes = 32 << 10;
 bool NbdServer::receive(Connection& connection) {
   connection.more = false;
   if (!connection.socket.valid() || !connection.readable || !may_receive(connection)) return false;
+  // What is in the input comes before what is in the socket.
+  if (connection.incoming != nullptr && !connection.input.empty()) return false;
   struct iovec pieces[2];
   int count = 0;
   size_t asked = 0;
