@@ -87,7 +87,8 @@ void NbdServer::operation_done(DeviceOp& operation, Errc status) {
   auto& slot = *static_cast<Slot*>(operation.context);
   NbdServer& self = *slot.server;
   slot.done_bytes += operation.length_bytes;
-  const bool goes_on = status == Errc::kOk && slot.connection != nullptr && !self.stopped_ &&
+  const bool wanted = slot.connection != nullptr || slot.outlives;
+  const bool goes_on = status == Errc::kOk && wanted && !self.stopped_ &&
                        slot.done_bytes < slot.verdict.length_bytes;
   if (goes_on) return self.ranges_.push_back(slot);
   if (!self.latency_.empty()) {
@@ -116,6 +117,7 @@ void NbdServer::answer(Slot& slot, uint32_t error, std::string_view words) {
   slot.sent_bytes = 0;
   connection.answer_bytes += slot.answer_bytes;
   ++connection.answer_count;
+  if (connection.leaving) connection.active_ns = reactor_.now_ns();
   connection.answers.push_back(slot);
   const bool early =
       connection.answer_count >= kSendEarlyAnswers || connection.answer_bytes >= kSendEarlyBytes;

@@ -46,6 +46,9 @@ NbdServer::NbdServer(base::Reactor& reactor, BlockDevice& device, NbdServerOptio
       shares_(pool_->most(), options_.connections_max),
       epoll_(std::move(epoll_fd)),
       completed_(reactor),
+      leave_timer_(
+          [](base::Timer& timer) { static_cast<NbdServer*>(timer.context)->end_slow_leavers(); },
+          this),
       latency_(options_.latencies ? kLatencyKinds : 0) {
   const auto prepare = [this](Slot& slot) {
     slot.server = this;
@@ -119,6 +122,7 @@ void NbdServer::stop() {
   taking_ = false;
   if (watched_) reactor_.io().unwatch(watch_);
   reactor_.remove(*this);
+  reactor_.cancel(leave_timer_);
   for (const auto& connection : connections_) {
     if (connection->socket.valid()) end(*connection, nullptr);
   }
@@ -149,13 +153,14 @@ bool NbdServer::is_hot(const Connection& connection) const {
 
 /// A connection that waits for a slot receives nothing: its client waits, too.
 bool NbdServer::may_receive(const Connection& connection) const {
-  return taking_ && !connection.starved;
+  return taking_ && !connection.starved && !connection.finished && !connection.leaving;
 }
 
 /// What can be done without the socket saying so.
 bool NbdServer::has_work(const Connection& connection) const {
   if (!connection.socket.valid()) return true;  // to be forgotten
   if (!connection.answers.empty() && !connection.blocked) return true;
+  if (connection.leaving && connection.slots == 0) return true;  // to be ended
   return taking_ && may_begin(connection);
 }
 
@@ -190,6 +195,9 @@ bool NbdServer::serve(Connection& connection) {
     const bool sent = send(connection);
     worked |= received || parsed || sent;
     if (!connection.socket.valid() || !received || !connection.more) break;
+  }
+  if (connection.socket.valid() && connection.leaving && connection.slots == 0) {
+    end(connection, nullptr);
   }
   return worked;
 }
@@ -254,7 +262,8 @@ bool NbdServer::arm() {
 }
 
 void NbdServer::end(Connection& connection, const char* reason) {
-  if (reason != nullptr && !end_expected_ && !stopped_) {
+  const bool took_leave = connection.leaving && !connection.finished;
+  if (reason != nullptr && !took_leave && !end_expected_ && !stopped_) {
     log_.warning("nbd connection of {}: {}", options_.name, reason);
   }
   connection.socket.reset();  // leaves the epoll set too
@@ -262,10 +271,12 @@ void NbdServer::end(Connection& connection, const char* reason) {
   base::subtract_shared(open_, 1);
   if (Slot* const incoming = std::exchange(connection.incoming, nullptr)) release(*incoming);
   while (Slot* const unsent = connection.answers.pop_front()) release(*unsent);
-  // Operations at the device end without an answer.
+  // Operations at the device end without an answer; those of who took its leave end whole.
   shares_.end(std::exchange(connection.slots, 0));
   pool_->for_each([&connection](Slot& slot) {
-    if (slot.connection == &connection) slot.connection = nullptr;
+    if (slot.connection != &connection) return;
+    slot.connection = nullptr;
+    slot.outlives = connection.leaving;
   });
 }
 

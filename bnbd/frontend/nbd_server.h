@@ -35,6 +35,8 @@ struct NbdServerOptions {
   /// Connections that there may be at once; each is sure of a part of the slots. 0: those that it
   /// is made with, which are of one kernel device and share as they like.
   unsigned connections_max = 0;
+  /// How long a client that takes its leave may take none of the answers that are ready for it.
+  uint64_t linger_ns = 2 * base::kSecond;
 };
 
 class NbdServer : private base::Poller {
@@ -47,6 +49,7 @@ class NbdServer : private base::Poller {
     NbdVerdict verdict;
     uint64_t began_ns = 0;    // if latencies are counted
     uint64_t done_bytes = 0;  // of a range that the device clears part by part
+    bool outlives = false;    // goes on to its end though its connection has ended
     bool failed_flush = false;
     NbdAnswerHead head;
     size_t answer_bytes = 0;  // the head and the payload of a good read
@@ -96,6 +99,8 @@ class NbdServer : private base::Poller {
     bool starved = false;       // a whole request is there, and no slot for it
     bool blocked = false;       // the socket has taken less than it was given
     bool more = false;          // the last try filled all the room that there was
+    bool finished = false;      // its client sends no more
+    bool leaving = false;       // no request is taken any more; ends when nothing is owed
     bool long_writes = false;   // the last request brought much: its payload goes past the input
     uint64_t active_ns = 0;     // something came or went
     uint32_t interest = 0;      // what epoll watches
@@ -131,12 +136,17 @@ class NbdServer : private base::Poller {
 
   // --- nbd_transmission.cc: requests. True: something was done.
   bool receive(Connection& connection);
+  bool receive_failed(Connection& connection, bool finished);
   bool parse(Connection& connection);
   bool parse_payload(Connection& connection);
+  bool wait_for_more(Connection& connection);
   bool begin_request(Connection& connection);
   BufferRef buffer_of(const Slot& slot) const;
   void payload_done(Connection& connection);
   bool may_begin(const Connection& connection) const;
+  /// No more requests: of a client that has said so, or has closed its sending side.
+  void leave(Connection& connection);
+  void end_slow_leavers();
 
   // --- nbd_answers.cc: the device, and answers
   void run(Slot& slot);
@@ -164,6 +174,7 @@ class NbdServer : private base::Poller {
   bool watched_ = false;
   uint64_t looked_ns_ = 0;
   base::Signal completed_;
+  base::Timer leave_timer_;
   std::vector<std::unique_ptr<Connection>> connections_;
   base::IntrusiveList<Slot> ranges_;  // whose next part is to begin
   unsigned open_ = 0;

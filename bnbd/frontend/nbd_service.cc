@@ -224,6 +224,7 @@ Task<Result<std::unique_ptr<KernelDevice>>> NbdServiceImpl::add_export(BlockDevi
   server.read_only = options.read_only;
   server.latencies = options.latencies;
   server.connections_max = options.connections_max;
+  server.linger_ns = linger_ns_;
   Task<Result<std::unique_ptr<NbdServers>>> making =
       NbdServers::create(reactor_, device, std::move(server), options.slots, {});
   BRAID_CO_TRY(auto servers, co_await std::move(making));

@@ -1,4 +1,5 @@
 // NbdServer: from a stream's bytes to requests.
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -14,6 +15,12 @@ namespace {
 constexpr int kRequestsPerRound = 64;
 // A write of more than this goes to its slot without a stay in the input.
 constexpr uint32_t kLongWriteBytes = 32 << 10;
+
+/// Whether a socket of which nothing more can be received still sends.
+bool sends(int socket_fd) {
+  struct pollfd state = {.fd = socket_fd, .events = 0, .revents = 0};
+  return ::poll(&state, 1, 0) == 0;
+}
 
 }  // namespace
 
@@ -57,11 +64,7 @@ bool NbdServer::receive(Connection& connection) {
   if (result <= 0) {
     if (result < 0 && errno == EAGAIN) connection.emptied = before;
     if (result < 0 && (errno == EAGAIN || errno == EINTR)) return false;
-    // Many clients just go when they have all their answers. The kernel does not.
-    const bool owed = connection.slots > 0 || !connection.input.empty();
-    const bool rests = options_.connections_max > 0 && !owed;
-    end(connection, rests ? nullptr : "the client closed the connection");
-    return false;
+    return receive_failed(connection, result == 0);
   }
   const auto got = static_cast<size_t>(result);
   connection.active_ns = reactor_.now_ns();
@@ -72,15 +75,37 @@ bool NbdServer::receive(Connection& connection) {
   return true;
 }
 
+/// `finished`: by the client's end of what it sends. Who still listens gets what it is owed.
+bool NbdServer::receive_failed(Connection& connection, bool finished) {
+  const bool owed = connection.slots > 0 || !connection.input.empty();
+  if (finished && owed && sends(connection.socket.get())) return connection.finished = true;
+  // Many clients just go when they have all their answers. The kernel does not.
+  const bool rests = options_.connections_max > 0 && !owed;
+  end(connection, rests ? nullptr : "the client closed the connection");
+  return false;
+}
+
 bool NbdServer::parse(Connection& connection) {
   bool worked = false;
   for (int i = 0; i < kRequestsPerRound && taking_ && connection.socket.valid(); ++i) {
+    if (connection.leaving) break;
     const bool did =
         connection.incoming != nullptr ? parse_payload(connection) : begin_request(connection);
     if (!did) break;
     worked = true;
   }
   return worked;
+}
+
+/// What there is makes no whole request. False, for callers that have done nothing.
+bool NbdServer::wait_for_more(Connection& connection) {
+  if (!connection.finished) return false;
+  if (connection.incoming == nullptr && connection.input.empty()) {
+    leave(connection);
+  } else {
+    end(connection, "the client closed the connection in the middle of a request");
+  }
+  return false;
 }
 
 /// True: the payload is whole.
@@ -97,7 +122,7 @@ bool NbdServer::parse_payload(Connection& connection) {
     connection.input.consume(length);
     connection.received_bytes += length;
   }
-  if (length < left) return false;
+  if (length < left) return wait_for_more(connection);
   payload_done(connection);
   return true;
 }
@@ -114,7 +139,7 @@ void NbdServer::payload_done(Connection& connection) {
 
 /// A whole request is there, and a slot for it.
 bool NbdServer::may_begin(const Connection& connection) const {
-  if (connection.incoming != nullptr) return false;
+  if (connection.incoming != nullptr || connection.leaving) return false;
   if (connection.input.pending().size() < sizeof(NbdRequest)) return false;
   return shares_.may_take(connection.slots, pool_->size() - pool_->in_use());
 }
@@ -131,7 +156,7 @@ BufferRef NbdServer::buffer_of(const Slot& slot) const {
 
 bool NbdServer::begin_request(Connection& connection) {
   const std::span<const std::byte> pending = connection.input.pending();
-  if (pending.size() < sizeof(NbdRequest)) return false;
+  if (pending.size() < sizeof(NbdRequest)) return wait_for_more(connection);
   if (!may_begin(connection)) {
     if (!std::exchange(connection.starved, true)) base::add_shared(statistics_.starved, 1);
     if (pool_->empty()) pool_->grow(reactor_);
@@ -141,7 +166,7 @@ bool NbdServer::begin_request(Connection& connection) {
   const NbdVerdict verdict = parse_nbd_request(pending.first<sizeof(NbdRequest)>(), device_.info(),
                                                pool_->payload_bytes(), connection.terms);
   if (verdict.kind == NbdVerdict::Kind::kBroken) return end(connection, verdict.reason), false;
-  if (verdict.kind == NbdVerdict::Kind::kDisconnect) return end(connection, nullptr), false;
+  if (verdict.kind == NbdVerdict::Kind::kDisconnect) return leave(connection), false;
   connection.input.consume(sizeof(NbdRequest));
   Slot& slot = *pool_->acquire();
   shares_.take(connection.slots++);
@@ -149,6 +174,7 @@ bool NbdServer::begin_request(Connection& connection) {
   slot.connection = &connection;
   slot.verdict = verdict;
   slot.failed_flush = false;
+  slot.outlives = false;
   slot.operation.buffer = buffer_of(slot);
   const bool runs = verdict.kind == NbdVerdict::Kind::kRun;
   if (!runs) base::add_shared(statistics_.refused, 1);
@@ -161,6 +187,28 @@ bool NbdServer::begin_request(Connection& connection) {
     answer(slot, verdict.error, verdict.reason);
   }
   return true;
+}
+
+void NbdServer::leave(Connection& connection) {
+  if (connection.slots == 0) return end(connection, nullptr);
+  connection.leaving = true;
+  connection.active_ns = reactor_.now_ns();
+  if (!leave_timer_.pending()) reactor_.schedule_after(leave_timer_, options_.linger_ns);
+}
+
+/// Of those for whom nothing is left to do but to send.
+void NbdServer::end_slow_leavers() {
+  bool wait = false;
+  for (const auto& connection : connections_) {
+    if (!connection->socket.valid() || !connection->leaving) continue;
+    const bool ready = connection->answer_count == connection->slots;
+    if (ready && reactor_.now_ns() - connection->active_ns >= options_.linger_ns) {
+      end(*connection, "the client does not take the answers that it waits for");
+    } else {
+      wait = true;
+    }
+  }
+  if (wait) reactor_.schedule_after(leave_timer_, options_.linger_ns);
 }
 
 }  // namespace braid::bnbd

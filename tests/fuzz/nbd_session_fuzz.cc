@@ -35,8 +35,9 @@ constexpr size_t kConnections = 2;
 constexpr size_t kUnsentMax = 256 << 10;
 
 braid::fuzz::Reached answered("a request is answered"), cut_off("who breaks the rules is cut off"),
-    said_goodbye("a stream ends by DISCONNECT"), chunked("a read is answered by a chunk"),
-    worded("an error has its words");
+    said_goodbye("a stream ends by DISCONNECT"),
+    heard_out("who has asked and sends no more is answered"),
+    chunked("a read is answered by a chunk"), worded("an error has its words");
 
 /// What each byte of a place reads as, and is written as.
 std::byte byte_at(uint64_t offset) {
@@ -106,6 +107,13 @@ class Stream {
   bool all_answered() const { return waiting_.empty(); }
   bool all_sent() const { return unsent_.empty(); }
   void close() { socket_ = UniqueFd(); }
+  /// Its sending side, between two requests.
+  void finish() {
+    if (!open() || !unsent_.empty() || left_) return;
+    heard_out.count(!waiting_.empty());
+    left_ = finished_ = true;
+    (void)::shutdown(socket_.get(), SHUT_WR);
+  }
 
   /// A request as it should be, or with some bytes of it changed. True: it keeps the rules.
   bool ask(Numbers& numbers) {
@@ -139,6 +147,7 @@ class Stream {
     return keeps_rules_;
   }
   void rubbish(std::vector<std::byte> bytes) {
+    if (left_) return;
     if (!bytes.empty()) keeps_rules_ = false;
     unsent_.insert(unsent_.end(), bytes.begin(), bytes.end());
   }
@@ -162,8 +171,9 @@ class Stream {
   }
   /// The server has closed it.
   bool ended() const { return ended_; }
-  /// It has said that it goes.
+  /// It has said that it goes, or sends no more.
   bool left() const { return left_; }
+  bool has_disconnected() const { return left_ && !finished_; }
 
  private:
   struct Asked {
@@ -238,7 +248,7 @@ class Stream {
   std::vector<std::byte> unsent_, received_;
   std::map<uint64_t, Asked> waiting_;  // by cookie
   uint64_t cookies_ = 0;
-  bool keeps_rules_ = true, left_ = false, ended_ = false;
+  bool keeps_rules_ = true, left_ = false, finished_ = false, ended_ = false;
 };
 
 class Game {
@@ -295,6 +305,7 @@ class Game {
       case 9:
         return stream.receive(numbers_.odd(4) ? numbers_.next<uint8_t>() : kMaxIoBytes);
       case 10:
+        if (numbers_.odd(16)) return stream.finish();
         if (!numbers_.odd(8)) return;
         stream.rubbish(numbers_.take(numbers_.next<uint8_t>()));
         disk_.keeps_rules = disk_.keeps_rules && stream.keeps_rules();
@@ -324,7 +335,7 @@ class Game {
     require(settled(), "every request is answered");
     for (const Stream& stream : streams_) {
       cut_off.count(stream.ended() && !stream.keeps_rules());
-      said_goodbye.count(stream.left());
+      said_goodbye.count(stream.has_disconnected());
     }
     server_->stop();
     require(!server_->alive(), "stopping ends the connections");
@@ -333,12 +344,15 @@ class Game {
     reactor_.run_until_done(server_->drained());
     server_.reset();
   }
-  /// Who broke the rules is owed nothing, nor is who has gone.
+  /// Who broke the rules is owed nothing, nor is who has gone; who has taken its leave is closed
+  /// when it has got its answers.
   bool settled() const {
     return std::all_of(streams_.begin(), streams_.end(), [](const Stream& stream) {
-      if (!stream.open() || !stream.keeps_rules() || stream.left()) return true;
+      if (!stream.open() || !stream.keeps_rules()) return true;
+      const bool served = stream.all_sent() && stream.all_answered();
+      if (stream.left() && served) return stream.ended();
       require(!stream.ended(), "who keeps the rules is not cut off");
-      return stream.all_sent() && stream.all_answered();
+      return served;
     });
   }
 
