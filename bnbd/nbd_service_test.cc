@@ -244,10 +244,10 @@ TEST_F(NbdServiceTest, WhatBreaksTheLimitsIsRefusedInWordsAndTheConnectionGoesOn
   ASSERT_TRUE(client.go("disk"));
   client.request(NbdCommand::kRead, 1, 512, 1);
   EXPECT_EQ(client.answer().data, "not a multiple of the logical block");
-  client.request(NbdCommand::kRead, 0, 2 * kServiceMiB, 2);
+  client.request(NbdCommand::kRead, 0, kNbdTransferMax + 512, 2);
   EXPECT_EQ(client.answer().data, "longer than the largest transfer");
-  client.request(NbdCommand::kWrite, 0, 2 * kServiceMiB, 3);
-  client.send(std::string(2 * kServiceMiB, 'x'));
+  client.request(NbdCommand::kWrite, 0, kNbdTransferMax + 512, 3);
+  client.send(std::string(kNbdTransferMax + 512, 'x'));
   EXPECT_EQ(client.answer().error, 22U);
   client.request(NbdCommand::kWriteZeroes, 0, 4096, 4, 1 << 4);
   EXPECT_EQ(client.answer().error, 22U) << "FAST_ZERO was not offered";

@@ -51,35 +51,43 @@ void NbdServer::run(Slot& slot) {
   operation.no_unmap = slot.verdict.no_unmap;
   operation.may_lend = slot.verdict.op == BlockOp::kRead;
   if (operation.op == BlockOp::kFlush) operation.flush_note = slot.connection->quiet.note();
-  slot.done_bytes = 0;
-  if (!latency_.empty()) slot.began_ns = reactor_.host().now_ns();
+  if (!latency_.empty() && slot.done_bytes == 0) slot.began_ns = reactor_.host().now_ns();
   start(slot);
 }
 
-/// How much of a range a device clears inside one turn. A memory device does so inside submit().
-uint64_t NbdServer::range_max(BlockOp op) const {
+/// How much of a range a device clears inside one turn (a memory device does so inside submit());
+/// of data, what a slot holds. Whole blocks.
+uint64_t NbdServer::part_max(BlockOp op) const {
   const BlockInfo& info = device_.info();
-  uint64_t max = UINT64_MAX;
+  const bool transfers = op == BlockOp::kRead || op == BlockOp::kWrite;
+  uint64_t max = transfers ? pool_->payload_bytes() : UINT64_MAX;
   if (op == BlockOp::kDiscard) max = info.max_discard_bytes;
   if (op == BlockOp::kWriteZeroes) max = info.max_write_zeroes_bytes;
-  max -= max % info.logical_block_bytes;
-  return max == 0 ? UINT64_MAX : max;
+  const uint64_t whole = max - max % info.logical_block_bytes;
+  if (whole != 0) return whole;
+  return transfers ? max : UINT64_MAX;  // the device refuses
 }
 
 void NbdServer::start(Slot& slot) {
   DeviceOp& operation = slot.operation;
   operation.offset_bytes = slot.verdict.offset_bytes + slot.done_bytes;
   operation.length_bytes =
-      std::min(slot.verdict.length_bytes - slot.done_bytes, range_max(operation.op));
+      std::min(slot.verdict.length_bytes - slot.done_bytes, part_max(operation.op));
   operation.start(device_);
 }
 
-/// A part of each long range per turn.
-bool NbdServer::continue_ranges() {
-  if (ranges_.empty()) return false;
+/// A part of each long range, or read, per turn.
+bool NbdServer::continue_parts() {
+  if (parts_.empty()) return false;
   base::IntrusiveList<Slot> now;
-  now.take_all(ranges_);
-  while (Slot* const slot = now.pop_front()) start(*slot);
+  now.take_all(parts_);
+  while (Slot* const slot = now.pop_front()) {
+    if (slot->connection != nullptr || slot->outlives) {
+      start(*slot);
+    } else {
+      release(*slot);
+    }
+  }
   return true;
 }
 
@@ -87,19 +95,36 @@ void NbdServer::operation_done(DeviceOp& operation, Errc status) {
   auto& slot = *static_cast<Slot*>(operation.context);
   NbdServer& self = *slot.server;
   slot.done_bytes += operation.length_bytes;
+  const bool ok = status == Errc::kOk;
+  const bool goes_on = slot.done_bytes < slot.verdict.length_bytes;
   const bool wanted = slot.connection != nullptr || slot.outlives;
-  const bool goes_on = status == Errc::kOk && wanted && !self.stopped_ &&
-                       slot.done_bytes < slot.verdict.length_bytes;
-  if (goes_on) return self.ranges_.push_back(slot);
-  if (!self.latency_.empty()) {
+  if (!ok) base::add_shared(self.statistics_.errors, 1);
+  if (goes_on && operation.op == BlockOp::kWrite) return self.part_written(slot, status);
+  slot.more = ok && goes_on && operation.op == BlockOp::kRead;
+  if (ok && goes_on && !slot.more && wanted && !self.stopped_) return self.parts_.push_back(slot);
+  if (!self.latency_.empty() && !slot.more) {
     // Not the turn's time: a memory device ends within it.
     const auto kind = static_cast<size_t>(latency_kind(operation.op));
     self.latency_[kind].record(self.reactor_.host().now_ns() - slot.began_ns);
   }
-  if (status != Errc::kOk) base::add_shared(self.statistics_.errors, 1);
-  if (operation.lent()) base::add_shared(self.statistics_.lent_reads, 1);
-  slot.failed_flush = status != Errc::kOk && operation.op == BlockOp::kFlush;
+  if (operation.lent() && !slot.more) base::add_shared(self.statistics_.lent_reads, 1);
+  slot.failed_flush = !ok && operation.op == BlockOp::kFlush;
   self.answer(slot, nbd_error(status), words_for(status));
+}
+
+/// Of a write that is longer than a slot: its client may send the next part. When one has failed
+/// the rest is skipped, as the answer comes behind all that was sent.
+void NbdServer::part_written(Slot& slot, Errc status) {
+  Connection* const connection = slot.connection;
+  slot.at_device = false;
+  if (connection == nullptr || connection->incoming != &slot) return release(slot);  // dropped
+  slot.status = status;
+  slot.operation.buffer = buffer_of(slot);
+}
+
+void NbdServer::answer_skipped(Slot& slot) {
+  if (slot.status == Errc::kOk) return answer(slot, slot.verdict.error, slot.verdict.reason);
+  answer(slot, nbd_error(slot.status), words_for(slot.status));
 }
 
 /// Who asks from now on knows of a failure that has just been sent.
@@ -111,22 +136,42 @@ void NbdServer::look_behind_failed_flush(Connection& connection) {
 void NbdServer::answer(Slot& slot, uint32_t error, std::string_view words) {
   if (slot.connection == nullptr) return release(slot);
   Connection& connection = *slot.connection;
+  if (slot.streams && error != 0) {
+    // A reply that says that all is well has begun, and there is no other way to take it back.
+    end(connection, "a read failed when a part of it was sent already");
+    return release(slot);
+  }
   const bool data = error == 0 && slot.verdict.op == BlockOp::kRead;
-  make_nbd_answer(slot.verdict, error, words, connection.terms.structured, slot.head);
-  slot.answer_bytes = slot.head.length + (data ? slot.verdict.length_bytes : 0);
+  const uint64_t length_bytes = data ? slot.operation.length_bytes : 0;
+  if (slot.streams) {
+    slot.head.length = 0;
+  } else {
+    const NbdPart part = {slot.operation.offset_bytes, length_bytes, !slot.more};
+    make_nbd_answer(slot.verdict, part, error, words, connection.terms.structured, slot.head);
+  }
+  slot.answer_bytes = slot.head.length + length_bytes;
   slot.sent_bytes = 0;
   connection.answer_bytes += slot.answer_bytes;
   ++connection.answer_count;
   if (connection.leaving) connection.active_ns = reactor_.now_ns();
-  connection.answers.push_back(slot);
+  if (slot.streams) {
+    connection.answers.push_front(slot);
+    connection.part_awaited = false;
+  } else {
+    connection.answers.push_back(slot);
+  }
   const bool early =
       connection.answer_count >= kSendEarlyAnswers || connection.answer_bytes >= kSendEarlyBytes;
   if (early) (void)send(connection);
 }
 
+bool NbdServer::may_send(const Connection& connection) const {
+  return !connection.answers.empty() && !connection.blocked && !connection.part_awaited;
+}
+
 bool NbdServer::send(Connection& connection) {
   bool worked = false;
-  while (connection.socket.valid() && !connection.blocked && !connection.answers.empty()) {
+  while (connection.socket.valid() && may_send(connection)) {
     struct iovec pieces[kPiecesMax];
     size_t count = 0;
     size_t bytes = 0;
@@ -143,6 +188,7 @@ bool NbdServer::send(Connection& connection) {
       const size_t data_bytes = slot->answer_bytes - slot->head.length;
       add(slot->head.bytes.data() + of_head, slot->head.length - of_head);
       add(data_bytes == 0 ? nullptr : slot->operation.data() + of_data, data_bytes - of_data);
+      if (slot->more && !connection.terms.structured) break;  // its next part comes next
     }
     struct msghdr message = {};
     message.msg_iov = pieces;
@@ -174,6 +220,12 @@ void NbdServer::sent(Connection& connection, size_t bytes) {
     if (slot.sent_bytes < slot.answer_bytes) break;
     slot.unlink();
     --connection.answer_count;
+    if (slot.more) {
+      // Chunks of others may come between those of a long read; a simple reply is in one piece.
+      slot.streams = connection.part_awaited = !connection.terms.structured;
+      parts_.push_back(slot);
+      continue;
+    }
     failed_flush |= slot.failed_flush;
     release(slot, true);
   }

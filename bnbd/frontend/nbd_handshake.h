@@ -31,7 +31,7 @@ struct NbdOffer {
   uint64_t size_bytes = 0;
   uint32_t block_min_bytes = 512;
   uint32_t block_preferred_bytes = 4096;
-  uint32_t transfer_max_bytes = 1 << 20;
+  uint32_t transfer_max_bytes = kNbdTransferMax;
   uint16_t flags = 0;             // without structured replies
   uint16_t flags_structured = 0;  // with them
   std::string refusal;            // why it cannot be had just now, in words; empty: it can

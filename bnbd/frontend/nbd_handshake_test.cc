@@ -126,7 +126,7 @@ TEST_F(NbdHandshakeTest, GoGivesAnExportWithItsSizeFlagsAndLimits) {
   greet();
   const auto all = infos(kGo, go("second"));
   EXPECT_EQ(all.at(0), bytes_of(be64(2 << 20)) + bytes_of(be16(0x0101)));
-  EXPECT_EQ(all.at(3), bytes_of(be32(4096)) + bytes_of(be32(4096)) + bytes_of(be32(1 << 20)));
+  EXPECT_EQ(all.at(3), bytes_of(be32(4096)) + bytes_of(be32(4096)) + bytes_of(be32(32 << 20)));
   EXPECT_EQ(all.count(1), 0U) << "the name was not asked for";
   EXPECT_EQ(handshake_.state(), State::kGranted);
   EXPECT_EQ(handshake_.export_name(), "second");

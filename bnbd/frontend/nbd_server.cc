@@ -112,7 +112,7 @@ base::Status NbdServer::add(UniqueFd socket, bool structured, std::span<const st
 void NbdServer::take_no_more() {
   taking_ = false;
   for (const auto& connection : connections_) {
-    if (Slot* const incoming = std::exchange(connection->incoming, nullptr)) release(*incoming);
+    drop_incoming(*connection);
   }
 }
 
@@ -128,7 +128,7 @@ void NbdServer::stop() {
   }
   forget_ended();
   // Nobody polls any more, to begin their next parts.
-  while (Slot* const slot = ranges_.pop_front()) release(*slot);
+  while (Slot* const slot = parts_.pop_front()) release(*slot);
 }
 
 base::Task<void> NbdServer::drained() {
@@ -151,21 +151,25 @@ bool NbdServer::is_hot(const Connection& connection) const {
   return reactor_.now_ns() - connection.active_ns < kHotNs;
 }
 
-/// A connection that waits for a slot receives nothing: its client waits, too.
+/// A connection that waits for a slot, or for a part of what it brings to be written, receives
+/// nothing: its client waits, too.
 bool NbdServer::may_receive(const Connection& connection) const {
-  return taking_ && !connection.starved && !connection.finished && !connection.leaving;
+  const bool writes = connection.incoming != nullptr && connection.incoming->at_device;
+  return taking_ && !connection.starved && !writes && !connection.finished && !connection.leaving;
 }
 
 /// What can be done without the socket saying so.
 bool NbdServer::has_work(const Connection& connection) const {
   if (!connection.socket.valid()) return true;  // to be forgotten
-  if (!connection.answers.empty() && !connection.blocked) return true;
+  if (may_send(connection)) return true;
   if (connection.leaving && connection.slots == 0) return true;  // to be ended
-  return taking_ && may_begin(connection);
+  const bool brings = connection.incoming != nullptr && !connection.incoming->at_device &&
+                      (connection.finished || !connection.input.empty());
+  return taking_ && (brings || may_begin(connection));
 }
 
 bool NbdServer::poll() {
-  bool worked = continue_ranges();
+  bool worked = continue_parts();
   unsigned tried = 0;
   bool looked_for = false;
   for (const auto& connection : connections_) {
@@ -252,7 +256,7 @@ void NbdServer::set_interest(Connection& connection) {
 }
 
 bool NbdServer::arm() {
-  if (!ranges_.empty()) return false;
+  if (!parts_.empty()) return false;
   for (const auto& connection : connections_) {
     if (has_work(*connection)) return false;
     set_interest(*connection);
@@ -269,7 +273,7 @@ void NbdServer::end(Connection& connection, const char* reason) {
   connection.socket.reset();  // leaves the epoll set too
   some_ended_ = true;
   base::subtract_shared(open_, 1);
-  if (Slot* const incoming = std::exchange(connection.incoming, nullptr)) release(*incoming);
+  drop_incoming(connection);
   while (Slot* const unsent = connection.answers.pop_front()) release(*unsent);
   // Operations at the device end without an answer; those of who took its leave end whole.
   shares_.end(std::exchange(connection.slots, 0));

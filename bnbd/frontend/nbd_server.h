@@ -3,8 +3,10 @@
 //
 // Each connection is a small state machine; partial reads and writes of a stream are its ordinary
 // course. Requests of all connections share one pool of slots; a connection that finds none waits,
-// and so does its client. Answers go out in the order in which the device completes. What a request
-// costs in system calls, and when the sockets are polled or watched: docs/nbd-server.md.
+// and so does its client. Answers go out in the order in which the device completes. A request that
+// is longer than a slot has one all the same, and is done part by part: received, or sent, when the
+// part before is done. What a request costs in system calls, and when the sockets are polled or
+// watched: docs/nbd-server.md.
 //
 // Threads: the reactor's, but for alive(), connections(), statistics() and latency().
 #pragma once
@@ -47,13 +49,21 @@ class NbdServer : private base::Poller {
     NbdServer* server = nullptr;
     Connection* connection = nullptr;  // null: its connection has ended
     NbdVerdict verdict;
-    uint64_t began_ns = 0;    // if latencies are counted
-    uint64_t done_bytes = 0;  // of a range that the device clears part by part
-    bool outlives = false;    // goes on to its end though its connection has ended
+    uint64_t began_ns = 0;                // if latencies are counted
+    uint64_t done_bytes = 0;              // by the device: of what is done part by part
+    base::Errc status = base::Errc::kOk;  // of a write of which a part has failed
+    bool at_device = false;               // a write's part, and more are to come
+    bool more = false;                    // of a read: what is to be sent is not its last part
+    bool streams = false;                 // its simple reply has begun: only data follow
+    bool outlives = false;                // goes on to its end though its connection has ended
     bool failed_flush = false;
     NbdAnswerHead head;
-    size_t answer_bytes = 0;  // the head and the payload of a good read
+    size_t answer_bytes = 0;  // the head and the payload of a good read; of its present part
     size_t sent_bytes = 0;    // of those
+    /// Its payload, or what is left of it, is received for nobody.
+    bool skips() const {
+      return verdict.kind != NbdVerdict::Kind::kRun || status != base::Errc::kOk;
+    }
   };
   /// One lives on without an owner until the device has completed what it was given.
   struct Release {
@@ -106,9 +116,10 @@ class NbdServer : private base::Poller {
     uint32_t interest = 0;      // what epoll watches
     unsigned slots = 0;         // held
     Slot* incoming = nullptr;   // a write whose payload is being received (or, refused, skipped)
-    size_t received_bytes = 0;  // of that payload
+    size_t received_bytes = 0;  // of the present part of that payload
     size_t answer_bytes = 0;    // of `answers`, about
     unsigned answer_count = 0;  // likewise
+    bool part_awaited = false;  // a simple reply has begun whose next part is not there yet
     base::IntrusiveList<Slot> answers;
     QuietMoment emptied;  // of the socket
     QuietMoment quiet;    // of the input, too
@@ -142,6 +153,8 @@ class NbdServer : private base::Poller {
   bool wait_for_more(Connection& connection);
   bool begin_request(Connection& connection);
   BufferRef buffer_of(const Slot& slot) const;
+  size_t part_bytes(const Slot& slot) const;
+  void drop_incoming(Connection& connection);
   void payload_done(Connection& connection);
   bool may_begin(const Connection& connection) const;
   /// No more requests: of a client that has said so, or has closed its sending side.
@@ -150,11 +163,14 @@ class NbdServer : private base::Poller {
 
   // --- nbd_answers.cc: the device, and answers
   void run(Slot& slot);
-  bool continue_ranges();
+  bool continue_parts();
   void start(Slot& slot);
-  uint64_t range_max(BlockOp op) const;
+  uint64_t part_max(BlockOp op) const;
   static void operation_done(DeviceOp& operation, base::Errc status);
+  void part_written(Slot& slot, base::Errc status);
+  void answer_skipped(Slot& slot);
   void answer(Slot& slot, uint32_t error, std::string_view words);
+  bool may_send(const Connection& connection) const;
   bool send(Connection& connection);
   void sent(Connection& connection, size_t bytes);
   void look_behind_failed_flush(Connection& connection);
@@ -176,7 +192,7 @@ class NbdServer : private base::Poller {
   base::Signal completed_;
   base::Timer leave_timer_;
   std::vector<std::unique_ptr<Connection>> connections_;
-  base::IntrusiveList<Slot> ranges_;  // whose next part is to begin
+  base::IntrusiveList<Slot> parts_;  // whose next part is to begin
   unsigned open_ = 0;
   bool some_ended_ = false;
   bool taking_ = true;

@@ -247,7 +247,7 @@ TEST_F(Nbd, ReceivesLongWritesWhereAMemoryDeviceHasThem) {
 TEST_F(Nbd, SkipsThePayloadOfARefusedWriteAndGoesOn) {
   start();
   const std::string data(3 * kServedMiB, 'z');
-  send(request(NbdCommand::kWrite, 0, 3 * kServedMiB, 5));
+  send(request(NbdCommand::kWrite, 1, 3 * kServedMiB, 5));
   for (size_t sent = 0; sent < data.size(); sent += 64 * 1024) {
     send_bytes(data.data() + sent, 64 * 1024);
   }

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <utility>
 
 #include "bnbd/frontend/device_op.h"
@@ -137,10 +136,10 @@ NbdOffer NbdExport::offer() const {
   offer.description = options_.description;
   offer.size_bytes = info.size_bytes;
   offer.block_min_bytes = info.logical_block_bytes;
-  offer.transfer_max_bytes = slot_payload_bytes(info);
+  offer.transfer_max_bytes = kNbdTransferMax;
   offer.block_preferred_bytes =
       std::min(std::max({info.physical_block_bytes, info.logical_block_bytes, uint32_t{4096}}),
-               std::bit_floor(offer.transfer_max_bytes));
+               offer.transfer_max_bytes);
   offer.flags = nbd_export_flags(info, terms);
   offer.flags_structured =
       nbd_export_flags(info, {.structured = true, .read_only = terms.read_only});

@@ -38,13 +38,14 @@ bool NbdServer::receive(Connection& connection) {
   };
   bool whole = true;  // what is to be received before the next request
   if (Slot* const slot = connection.incoming) {
-    const bool skips = slot->verdict.kind != NbdVerdict::Kind::kRun;
-    const size_t left = slot->verdict.payload_bytes - connection.received_bytes;
+    const bool skips = slot->skips();
+    const size_t part = part_bytes(*slot);
+    const size_t left = part - connection.received_bytes;
     // What is skipped may be longer than a payload: it is received over itself.
     const size_t length = std::min<size_t>(left, pool_->payload_bytes());
     std::byte* const to = skips ? slot->payload : slot->operation.buffer.address;
     add(to + (skips ? 0 : connection.received_bytes), length);
-    whole = length == left;
+    whole = length == left && slot->done_bytes + part == slot->verdict.payload_bytes;
   }
   const size_t payload = asked;
   if (whole) {
@@ -108,14 +109,21 @@ bool NbdServer::wait_for_more(Connection& connection) {
   return false;
 }
 
-/// True: the payload is whole.
+/// Of what a request brings: as much as the device is given at once, all of what nobody wants.
+size_t NbdServer::part_bytes(const Slot& slot) const {
+  const size_t left = slot.verdict.payload_bytes - slot.done_bytes;
+  return slot.skips() ? left : std::min<size_t>(left, part_max(BlockOp::kWrite));
+}
+
+/// True: a part of the payload is whole.
 bool NbdServer::parse_payload(Connection& connection) {
   Slot& slot = *connection.incoming;
+  if (slot.at_device) return wait_for_more(connection);
   const std::span<const std::byte> pending = connection.input.pending();
-  const size_t left = slot.verdict.payload_bytes - connection.received_bytes;
+  const size_t left = part_bytes(slot) - connection.received_bytes;
   const size_t length = std::min(left, pending.size());
   if (length > 0) {
-    if (slot.verdict.kind == NbdVerdict::Kind::kRun) {
+    if (!slot.skips()) {
       std::memcpy(slot.operation.buffer.address + connection.received_bytes, pending.data(),
                   length);
     }
@@ -128,13 +136,21 @@ bool NbdServer::parse_payload(Connection& connection) {
 }
 
 void NbdServer::payload_done(Connection& connection) {
-  Slot& slot = *std::exchange(connection.incoming, nullptr);
+  Slot& slot = *connection.incoming;
+  slot.at_device = slot.done_bytes + connection.received_bytes < slot.verdict.payload_bytes;
   connection.received_bytes = 0;
-  if (slot.verdict.kind == NbdVerdict::Kind::kRun) {
-    run(slot);
+  if (!slot.at_device) connection.incoming = nullptr;
+  if (slot.skips()) {
+    answer_skipped(slot);
   } else {
-    answer(slot, slot.verdict.error, slot.verdict.reason);
+    run(slot);
   }
+}
+
+/// What its client has not sent to the end; the device has the slot for as long as it has a part.
+void NbdServer::drop_incoming(Connection& connection) {
+  Slot* const slot = std::exchange(connection.incoming, nullptr);
+  if (slot != nullptr && !slot->at_device) release(*slot);
 }
 
 /// A whole request is there, and a slot for it.
@@ -147,10 +163,9 @@ bool NbdServer::may_begin(const Connection& connection) const {
 /// The slot's own memory, or for what is long the device's, if it is memory.
 BufferRef NbdServer::buffer_of(const Slot& slot) const {
   const NbdVerdict& verdict = slot.verdict;
-  const bool placed = verdict.kind == NbdVerdict::Kind::kRun &&
-                      verdict.payload_bytes > kLongWriteBytes &&
+  const bool placed = !slot.skips() && verdict.payload_bytes > kLongWriteBytes &&
                       verdict.offset_bytes + verdict.length_bytes <= content_.size();
-  if (placed) return {.address = content_.data() + verdict.offset_bytes};
+  if (placed) return {.address = content_.data() + verdict.offset_bytes + slot.done_bytes};
   return {.region = slot.region, .address = slot.payload};
 }
 
@@ -173,8 +188,10 @@ bool NbdServer::begin_request(Connection& connection) {
   base::add_shared(statistics_.requests, 1);
   slot.connection = &connection;
   slot.verdict = verdict;
-  slot.failed_flush = false;
-  slot.outlives = false;
+  slot.done_bytes = 0;
+  slot.status = base::Errc::kOk;
+  slot.at_device = slot.more = slot.streams = false;
+  slot.outlives = slot.failed_flush = false;
   slot.operation.buffer = buffer_of(slot);
   const bool runs = verdict.kind == NbdVerdict::Kind::kRun;
   if (!runs) base::add_shared(statistics_.refused, 1);
@@ -184,7 +201,7 @@ bool NbdServer::begin_request(Connection& connection) {
   } else if (runs) {
     run(slot);
   } else {
-    answer(slot, verdict.error, verdict.reason);
+    answer_skipped(slot);
   }
   return true;
 }

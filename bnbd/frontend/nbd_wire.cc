@@ -14,6 +14,7 @@ constexpr uint32_t kNbdEio = 5;
 constexpr uint32_t kNbdEnomem = 12;
 constexpr uint32_t kNbdEinval = 22;
 constexpr uint32_t kNbdEnospc = 28;
+constexpr uint32_t kNbdEoverflow = 75;
 constexpr uint32_t kNbdEnotsup = 95;
 
 constexpr uint64_t kHasFlags = 1 << 0;
@@ -60,7 +61,7 @@ bool set_operation(NbdCommand command, NbdVerdict& verdict) {
 /// The rules of one operation by the device. Order matters to clients: EPERM for a read-only
 /// device, then what is not supported, then the range.
 NbdVerdict judge(NbdVerdict verdict, uint16_t flags, const BlockInfo& info,
-                 uint32_t transfer_max_bytes, NbdTerms terms) {
+                 uint32_t chunk_max_bytes, NbdTerms terms) {
   const bool zeroes = verdict.op == BlockOp::kWriteZeroes;
   const bool changes = verdict.op == BlockOp::kWrite || verdict.op == BlockOp::kDiscard || zeroes;
   const bool transfers = verdict.op == BlockOp::kRead || verdict.op == BlockOp::kWrite;
@@ -88,8 +89,11 @@ NbdVerdict judge(NbdVerdict verdict, uint16_t flags, const BlockInfo& info,
     if (verdict.length_bytes % block != 0 || verdict.offset_bytes % block != 0) {
       return refuse(verdict, kNbdEinval, "not a multiple of the logical block");
     }
-    if (transfers && verdict.length_bytes > transfer_max_bytes) {
+    if (transfers && verdict.length_bytes > kNbdTransferMax) {
       return refuse(verdict, kNbdEinval, "longer than the largest transfer");
+    }
+    if ((flags & kNbdFlagDontFragment) != 0 && verdict.length_bytes > chunk_max_bytes) {
+      return refuse(verdict, kNbdEoverflow, "too long for one chunk");
     }
     if (verdict.length_bytes > info.size_bytes ||
         verdict.offset_bytes > info.size_bytes - verdict.length_bytes) {
@@ -103,7 +107,7 @@ NbdVerdict judge(NbdVerdict verdict, uint16_t flags, const BlockInfo& info,
 }  // namespace
 
 NbdVerdict parse_nbd_request(std::span<const std::byte, sizeof(NbdRequest)> bytes,
-                             const BlockInfo& info, uint32_t transfer_max_bytes, NbdTerms terms) {
+                             const BlockInfo& info, uint32_t chunk_max_bytes, NbdTerms terms) {
   NbdRequest request;
   std::memcpy(&request, bytes.data(), sizeof(request));
   NbdVerdict verdict;
@@ -124,7 +128,7 @@ NbdVerdict parse_nbd_request(std::span<const std::byte, sizeof(NbdRequest)> byte
   if (command == NbdCommand::kWrite) verdict.payload_bytes = request.length_bytes;
   if (!set_operation(command, verdict)) return refuse(verdict, kNbdEinval, "unknown command");
   verdict.no_unmap = verdict.op == BlockOp::kWriteZeroes && (flags & kNbdFlagNoHole) != 0;
-  verdict = judge(verdict, flags, info, transfer_max_bytes, terms);
+  verdict = judge(verdict, flags, info, chunk_max_bytes, terms);
   // FUA is defined, and without meaning, for the other commands.
   const bool changes = verdict.op == BlockOp::kWrite || verdict.op == BlockOp::kWriteZeroes ||
                        verdict.op == BlockOp::kDiscard;
@@ -177,8 +181,8 @@ constexpr size_t kErrorFields = sizeof(base::be32) + sizeof(base::be16);
 
 }  // namespace
 
-void make_nbd_answer(const NbdVerdict& verdict, uint32_t error, std::string_view words,
-                     bool structured, NbdAnswerHead& head) {
+void make_nbd_answer(const NbdVerdict& verdict, const NbdPart& part, uint32_t error,
+                     std::string_view words, bool structured, NbdAnswerHead& head) {
   HeadWriter writer(head);
   const bool read =
       verdict.op == BlockOp::kRead && error == 0 && verdict.kind == NbdVerdict::Kind::kRun;
@@ -194,10 +198,11 @@ void make_nbd_answer(const NbdVerdict& verdict, uint32_t error, std::string_view
   chunk.flags = kNbdChunkDone;
   chunk.cookie = verdict.cookie;
   if (read) {
+    chunk.flags = part.last ? kNbdChunkDone : 0;
     chunk.type = kNbdChunkOffsetData;
-    chunk.length_bytes = static_cast<uint32_t>(sizeof(base::be64) + verdict.length_bytes);
+    chunk.length_bytes = static_cast<uint32_t>(sizeof(base::be64) + part.length_bytes);
     writer.put(chunk);
-    return writer.put(base::be64(verdict.offset_bytes));
+    return writer.put(base::be64(part.offset_bytes));
   }
   words = words.substr(0, NbdAnswerHead::kMax - sizeof(chunk) - kErrorFields);
   chunk.type = kNbdChunkError;

@@ -6,7 +6,8 @@
 //     | -- NbdRequest (28 bytes) [+ payload of a write] -> |
 //     | <- NbdReply (16 bytes) [+ payload of a good read] - |   in any order, matched by the cookie
 //
-// With structured replies a good read is one NbdChunk of kOffsetData, an error one of kError:
+// With structured replies a good read is one NbdChunk of kOffsetData, or several of a long one, and
+// an error one of kError:
 //
 //     | <- NbdChunk (20 bytes), offset (8), payload -------- |
 //     | <- NbdChunk, error (4), length (2), words ---------- |
@@ -28,6 +29,9 @@ inline constexpr uint32_t kNbdRequestMagic = 0x25609513;
 inline constexpr uint32_t kNbdReplyMagic = 0x67446698;
 inline constexpr uint32_t kNbdChunkMagic = 0x668e33ef;
 
+/// The longest read or write: what clients may count on that do not ask for limits.
+inline constexpr uint32_t kNbdTransferMax = 32 << 20;
+
 enum class NbdCommand : uint16_t {
   kRead = 0,
   kWrite = 1,
@@ -39,7 +43,7 @@ enum class NbdCommand : uint16_t {
 
 inline constexpr uint16_t kNbdFlagFua = 1 << 0;           // durable when answered
 inline constexpr uint16_t kNbdFlagNoHole = 1 << 1;        // write-zeroes: keep the space allocated
-inline constexpr uint16_t kNbdFlagDontFragment = 1 << 2;  // a read's data in one chunk, as always
+inline constexpr uint16_t kNbdFlagDontFragment = 1 << 2;  // a read's data in one chunk
 
 /// Client to server. The kernel calls the cookie a handle.
 struct NbdRequest {
@@ -110,10 +114,9 @@ struct NbdVerdict {
   uint64_t length_bytes = 0;
 };
 
-/// Judges a request for a device, of which one transfer is at most `transfer_max_bytes`.
+/// Judges a request for a device. The data of a read goes in chunks of at most `chunk_max_bytes`.
 NbdVerdict parse_nbd_request(std::span<const std::byte, sizeof(NbdRequest)> bytes,
-                             const BlockInfo& info, uint32_t transfer_max_bytes,
-                             NbdTerms terms = {});
+                             const BlockInfo& info, uint32_t chunk_max_bytes, NbdTerms terms = {});
 
 /// All of an answer but the data of a read.
 struct NbdAnswerHead {
@@ -121,10 +124,16 @@ struct NbdAnswerHead {
   std::array<std::byte, kMax> bytes;
   size_t length = 0;
 };
-/// Makes the head of the answer to a request; after that of a read without error its data follows.
+/// Of a read: what follows the head of an answer, or of one of its chunks.
+struct NbdPart {
+  uint64_t offset_bytes = 0;
+  uint64_t length_bytes = 0;
+  bool last = true;
+};
+/// Makes the head of the answer to a request; after that of a read without error `part` follows.
 /// `error`: 0 or one of the protocol; `words` say why, for clients that take words.
-void make_nbd_answer(const NbdVerdict& verdict, uint32_t error, std::string_view words,
-                     bool structured, NbdAnswerHead& head);
+void make_nbd_answer(const NbdVerdict& verdict, const NbdPart& part, uint32_t error,
+                     std::string_view words, bool structured, NbdAnswerHead& head);
 
 /// The error of a reply: one of the numbers that the protocol lists; what it has no number for is
 /// EIO.

@@ -10,7 +10,7 @@ namespace {
 using base::Errc;
 using Kind = NbdVerdict::Kind;
 
-constexpr uint32_t kTransferMax = 1 << 20;
+constexpr uint32_t kChunkMax = 1 << 20;
 
 BlockInfo disk() {
   BlockInfo info;
@@ -32,9 +32,9 @@ NbdRequest request(NbdCommand command, uint64_t offset, uint32_t length, uint16_
   return wire;
 }
 
-NbdVerdict judge(const NbdRequest& wire, const BlockInfo& info = disk()) {
+NbdVerdict judge(const NbdRequest& wire, const BlockInfo& info = disk(), NbdTerms terms = {}) {
   return parse_nbd_request(std::as_bytes(std::span(&wire, 1)).first<sizeof(NbdRequest)>(), info,
-                           kTransferMax);
+                           kChunkMax, terms);
 }
 
 TEST(NbdWire, HasTheProtocolsBytes) {
@@ -74,7 +74,7 @@ TEST(NbdWire, RunsEachOperation) {
   EXPECT_EQ(verdict.op, BlockOp::kFlush);
 
   // Longer than a transfer: nothing is transferred.
-  verdict = judge(request(NbdCommand::kTrim, 0, 32 << 20));
+  verdict = judge(request(NbdCommand::kTrim, 0, 64 << 20));
   EXPECT_EQ(verdict.kind, Kind::kRun);
   EXPECT_EQ(verdict.op, BlockOp::kDiscard);
 
@@ -101,7 +101,8 @@ TEST(NbdWire, RefusesWhatBreaksARuleAndStillKnowsThePayload) {
       {request(NbdCommand::kWrite, 1, 512), 22, "not a multiple of the logical block"},
       {request(NbdCommand::kRead, 0, 100), 22, "not a multiple of the logical block"},
       {request(NbdCommand::kRead, 0, 0), 22, "no length"},
-      {request(NbdCommand::kRead, 0, kTransferMax + 512), 22, "longer than the largest transfer"},
+      {request(NbdCommand::kRead, 0, kNbdTransferMax + 512), 22,
+       "longer than the largest transfer"},
       {request(NbdCommand::kWrite, 0, 0xfffffe00), 22, "longer than the largest transfer"},
       {request(NbdCommand::kRead, end, 512), 22, "past the end of the device"},
       {request(NbdCommand::kWrite, end - 512, 1024), 28, "past the end of the device"},
@@ -119,6 +120,18 @@ TEST(NbdWire, RefusesWhatBreaksARuleAndStillKnowsThePayload) {
     const bool write = c.wire.command == static_cast<uint16_t>(NbdCommand::kWrite);
     EXPECT_EQ(verdict.payload_bytes, write ? uint32_t{c.wire.length_bytes} : 0U);
   }
+}
+
+TEST(NbdWire, TakesTransfersOf32MiBButNotInOneChunk) {
+  for (const NbdCommand command : {NbdCommand::kRead, NbdCommand::kWrite}) {
+    EXPECT_EQ(judge(request(command, 0, 32 << 20)).kind, Kind::kRun);
+  }
+  const NbdTerms structured{.structured = true};
+  const NbdRequest whole = request(NbdCommand::kRead, 0, kChunkMax, kNbdFlagDontFragment);
+  EXPECT_EQ(judge(whole, disk(), structured).kind, Kind::kRun);
+  const NbdRequest longer = request(NbdCommand::kRead, 0, kChunkMax + 512, kNbdFlagDontFragment);
+  EXPECT_EQ(judge(longer, disk(), structured).error, 75U);
+  EXPECT_STREQ(judge(longer, disk(), structured).reason, "too long for one chunk");
 }
 
 TEST(NbdWire, RefusesChangesOfAReadOnlyDevice) {

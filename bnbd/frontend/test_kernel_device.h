@@ -67,6 +67,7 @@ class GateDevice : public BlockDevice {
   }
   void submit(BlockRequest& request) override {
     ++counts[static_cast<size_t>(request.op)];
+    if (request.force_unit_access) ++forced;
     if (request.flushes()) {
       note_flush(request.flush_note);
       known_ = request.flush_note.words[0];
@@ -90,7 +91,12 @@ class GateDevice : public BlockDevice {
     }
   }
   /// From now on every request fails with this; kOk: no more.
-  void fail_with(base::Errc status) { failure_ = status; }
+  void fail_with(base::Errc status) { fail_after(0, status); }
+  /// So many more requests do not.
+  void fail_after(uint64_t requests, base::Errc status) {
+    good_ = requests;
+    failure_ = status;
+  }
   /// Of how many changes, and failed flushes, the user had heard when he asked for the last flush.
   uint64_t known() const { return known_; }
   uint64_t failures_known() const { return failures_known_; }
@@ -101,13 +107,16 @@ class GateDevice : public BlockDevice {
   uint64_t count() const { return std::accumulate(counts.begin(), counts.end(), uint64_t{0}); }
 
   std::array<std::atomic<uint64_t>, 6> counts{};
+  std::atomic<uint64_t> forced{0};  // FUA
 
  private:
+  bool fails() const { return failure_ != base::Errc::kOk && good_ == 0; }
   void pass(BlockRequest& request) {
     if (request.op != BlockOp::kRead && request.op != BlockOp::kFlush) ++request.untold.words[0];
-    if (request.op == BlockOp::kFlush && failure_ != base::Errc::kOk) ++request.untold.words[1];
+    if (request.op == BlockOp::kFlush && fails()) ++request.untold.words[1];
     if (!request.told_later) note_told(request.untold, true);
-    if (failure_ != base::Errc::kOk) return request.done(request, failure_);
+    if (fails()) return request.done(request, failure_);
+    if (failure_ != base::Errc::kOk) --good_;
     const base::Errc wrong = check(info_, request);
     if (wrong != base::Errc::kOk) return request.done(request, wrong);
     inner_->submit(request);
@@ -117,6 +126,7 @@ class GateDevice : public BlockDevice {
   std::atomic<std::thread::id> region_maker_;
   bool holding_ = false;
   base::Errc failure_ = base::Errc::kOk;
+  uint64_t good_ = 0;  // before it
   uint64_t told_ = 0, failures_told_ = 0;
   std::atomic<uint64_t> known_{0}, failures_known_{0};
   std::atomic<int> held_count_{0};

@@ -18,7 +18,7 @@ namespace {
 
 braid::fuzz::Verdicts requests("request");
 
-constexpr uint32_t kTransferMax = 1 << 20;
+constexpr uint32_t kChunkMax = 1 << 20;
 
 /// The first byte chooses the device.
 BlockInfo device(uint8_t choice) {
@@ -26,10 +26,11 @@ BlockInfo device(uint8_t choice) {
   info.size_bytes = (choice & 1) != 0 ? uint64_t{1} << 40 : 1 << 20;
   info.logical_block_bytes = (choice & 2) != 0 ? 4096 : 512;
   info.read_only = (choice & 4) != 0;
-  // A request longer than these is cut into pieces, which a single check() does not see.
+  // A request longer than these, or than a slot, is cut into pieces, which a single check() does
+  // not see.
   info.max_discard_bytes = (choice & 8) != 0 ? UINT64_MAX : 0;
   info.max_write_zeroes_bytes = (choice & 16) != 0 ? UINT64_MAX : 0;
-  info.max_io_bytes = kTransferMax;
+  info.max_io_bytes = braid::bnbd::kNbdTransferMax;
   return info;
 }
 
@@ -42,7 +43,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size_bytes) {
   const auto wire = std::span(bytes).subspan<1, sizeof(NbdRequest)>();
   const braid::bnbd::NbdTerms terms{.structured = (static_cast<uint8_t>(bytes[0]) & 32) != 0,
                                     .read_only = (static_cast<uint8_t>(bytes[0]) & 64) != 0};
-  const NbdVerdict verdict = braid::bnbd::parse_nbd_request(wire, info, kTransferMax, terms);
+  const NbdVerdict verdict = braid::bnbd::parse_nbd_request(wire, info, kChunkMax, terms);
 
   if (verdict.kind == NbdVerdict::Kind::kRefuse && verdict.error == 0) std::abort();
   if (!requests.count(verdict.kind == NbdVerdict::Kind::kRun)) return 0;

@@ -37,7 +37,9 @@ constexpr size_t kUnsentMax = 256 << 10;
 braid::fuzz::Reached answered("a request is answered"), cut_off("who breaks the rules is cut off"),
     said_goodbye("a stream ends by DISCONNECT"),
     heard_out("who has asked and sends no more is answered"),
-    chunked("a read is answered by a chunk"), worded("an error has its words");
+    chunked("a read is answered by a chunk"), worded("an error has its words"),
+    in_chunks("a long read comes in several chunks"), in_parts("a long write is answered"),
+    cut_short("a simple reply is cut short by an error");
 
 /// What each byte of a place reads as, and is written as.
 std::byte byte_at(uint64_t offset) {
@@ -84,6 +86,7 @@ class HeldDisk final : public BlockDevice {
   void complete(size_t index, Errc status) {
     BlockRequest& request = *held[index];
     held.erase(held.begin() + static_cast<ptrdiff_t>(index));
+    read_failed = read_failed || (request.op == BlockOp::kRead && status != Errc::kOk);
     if (request.op == BlockOp::kRead) {
       for (uint64_t i = 0; i < request.length_bytes; ++i) {
         request.buffer.address[i] = byte_at(request.offset_bytes + i);
@@ -93,6 +96,7 @@ class HeldDisk final : public BlockDevice {
   }
   std::vector<BlockRequest*> held;
   bool keeps_rules = true;  // all streams have
+  bool read_failed = false;
 
  private:
   BlockInfo info_;
@@ -129,7 +133,7 @@ class Stream {
     if (numbers.odd(8)) request.flags = numbers.next<uint16_t>();
     request.cookie = ++cookies_;
     request.offset_bytes = 512u * numbers.below(140);
-    uint32_t length = numbers.odd(4) ? numbers.next<uint16_t>() : 512u * numbers.below(18);
+    uint32_t length = numbers.odd(4) ? numbers.next<uint16_t>() : 512u * numbers.below(50);
     if (command == NbdCommand::kFlush || command == NbdCommand::kDisconnect) length = 0;
     request.length_bytes = length;
     std::vector<std::byte> bytes = braid::fuzz::to_bytes(request);
@@ -173,6 +177,12 @@ class Stream {
   bool ended() const { return ended_; }
   /// It has said that it goes, or sends no more.
   bool left() const { return left_; }
+  /// Such a reply has begun, maybe, and its end may not come.
+  bool waits_for_long_simple_reply() const {
+    return !structured_ && std::any_of(waiting_.begin(), waiting_.end(), [](const auto& one) {
+      return one.second.command == NbdCommand::kRead && one.second.length_bytes > kMaxIoBytes;
+    });
+  }
   bool has_disconnected() const { return left_ && !finished_; }
 
  private:
@@ -180,6 +190,7 @@ class Stream {
     NbdCommand command = NbdCommand::kRead;
     uint64_t offset_bytes = 0;
     uint32_t length_bytes = 0;
+    uint32_t got_bytes = 0;  // of a read, by chunks
   };
 
   /// The next whole answer, if it is there; whoever broke the rules cannot know how long it is.
@@ -200,12 +211,14 @@ class Stream {
                          asked->second.offset_bytes),
             "a read brings what is in its place");
     received_.erase(received_.begin(), received_.begin() + static_cast<ptrdiff_t>(bytes));
+    in_parts.count(asked->second.command == NbdCommand::kWrite && reply.error == 0 &&
+                   asked->second.length_bytes > kMaxIoBytes);
     waiting_.erase(asked);
     answered.count();
     return true;
   }
 
-  /// The one chunk of an answer: a read's data, or an error.
+  /// A chunk of an answer: a read's data, in order, or an error, the last.
   bool take_chunk() {
     require(structured_, "chunks are for who wants them");
     NbdChunk chunk;
@@ -215,16 +228,23 @@ class Stream {
     if (received_.size() < sizeof(chunk) + length) return false;
     const auto asked = waiting_.find(uint64_t{chunk.cookie});
     require(asked != waiting_.end(), "each answer is to a request, and the only one");
-    require(chunk.flags == kNbdChunkDone, "an answer has one chunk");
+    const bool last = chunk.flags == kNbdChunkDone;
+    require(last || chunk.flags == 0, "there is one flag");
     const auto body = std::span<const std::byte>(received_).subspan(sizeof(chunk), length);
     if (chunk.type == kNbdChunkOffsetData) {
       require(asked->second.command == NbdCommand::kRead, "only reads have data");
       base::be64 offset;
-      require(length == sizeof(offset) + asked->second.length_bytes, "a read brings all of it");
+      require(length > sizeof(offset), "a chunk has data");
       std::memcpy(&offset, body.data(), sizeof(offset));
-      require(offset == asked->second.offset_bytes, "a read brings its place");
-      require(as_its_place(body.subspan(sizeof(offset)), asked->second.offset_bytes),
+      const uint64_t due = asked->second.offset_bytes + asked->second.got_bytes;
+      require(offset == due, "a read brings its place");
+      require(as_its_place(body.subspan(sizeof(offset)), due),
               "a read brings what is in its place");
+      in_chunks.count(last && asked->second.got_bytes != 0);
+      asked->second.got_bytes += static_cast<uint32_t>(length - sizeof(offset));
+      require(last ? asked->second.got_bytes == asked->second.length_bytes
+                   : asked->second.got_bytes < asked->second.length_bytes,
+              "a read brings all of it");
       chunked.count();
     } else {
       base::be32 error;
@@ -233,11 +253,13 @@ class Stream {
               "there are two types of chunks");
       std::memcpy(&error, body.data(), sizeof(error));
       std::memcpy(&words, body.data() + sizeof(error), sizeof(words));
+      require(last, "an error is the end of an answer");
       require(error != 0 && length == sizeof(error) + sizeof(words) + words, "an error is whole");
       worded.count(words > 0);
     }
     received_.erase(received_.begin(),
                     received_.begin() + static_cast<ptrdiff_t>(sizeof(chunk) + length));
+    if (!last) return true;
     waiting_.erase(asked);
     answered.count();
     return true;
@@ -335,6 +357,7 @@ class Game {
     require(settled(), "every request is answered");
     for (const Stream& stream : streams_) {
       cut_off.count(stream.ended() && !stream.keeps_rules());
+      cut_short.count(stream.ended() && stream.keeps_rules() && !stream.all_answered());
       said_goodbye.count(stream.has_disconnected());
     }
     server_->stop();
@@ -347,8 +370,9 @@ class Game {
   /// Who broke the rules is owed nothing, nor is who has gone; who has taken its leave is closed
   /// when it has got its answers.
   bool settled() const {
-    return std::all_of(streams_.begin(), streams_.end(), [](const Stream& stream) {
+    return std::all_of(streams_.begin(), streams_.end(), [this](const Stream& stream) {
       if (!stream.open() || !stream.keeps_rules()) return true;
+      if (stream.ended() && disk_.read_failed && stream.waits_for_long_simple_reply()) return true;
       const bool served = stream.all_sent() && stream.all_answered();
       if (stream.left() && served) return stream.ended();
       require(!stream.ended(), "who keeps the rules is not cut off");
