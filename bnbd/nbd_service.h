@@ -40,7 +40,8 @@ struct NbdExportOptions {
   std::string description;
   bool read_only = false;
   bool latencies = false;  // are counted, for a device that does not do so itself
-  /// Requests in flight on each of the device's reactors; each has a buffer of at most 1 MiB.
+  /// Requests in flight on each of the device's reactors; each has a buffer of at most 1 MiB, which
+  /// is made when there are as many.
   unsigned slots = 64;
   /// Connections of each of the device's reactors. Each is sure of a part of half of the slots.
   unsigned connections_max = 32;

@@ -6,7 +6,9 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include <atomic>
 #include <cstring>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -158,7 +160,8 @@ class Client {
 
 class NbdServiceTest : public testing::Test {
  protected:
-  void start() {
+  /// `before`: on the reactor, when the device is there.
+  void start(const std::function<void()>& before = {}) {
     service_options_.unix_path = path_;
     threads_.on_reactor([&] {
       MemoryDeviceOptions memory;
@@ -166,6 +169,7 @@ class NbdServiceTest : public testing::Test {
       device_ = std::make_unique<GateDevice>(
           std::move(create_memory_device(threads_.host(), memory)).value());
       device_->change_info().write_cache = true;
+      if (before) before();
       auto made = NbdService::create(threads_.reactor(), service_options_);
       ASSERT_TRUE(made.ok()) << made.error().message();
       service_ = std::move(made).value();
@@ -206,6 +210,7 @@ class NbdServiceTest : public testing::Test {
   std::unique_ptr<GateDevice> device_;
   std::unique_ptr<NbdService> service_;
   std::unique_ptr<KernelDevice> export_;
+  std::atomic<unsigned> regions_{0};  // made by the device, for those who count them
 };
 
 TEST_F(NbdServiceTest, ReadsAndErrorsAreChunksWhereTheClientWantsThem) {
@@ -294,7 +299,8 @@ TEST_F(NbdServiceTest, OneThatTakesNoAnswersLeavesTheOthersTheirPart) {
   ASSERT_TRUE(greedy.go("disk"));
   // Each answer is longer than what a socket holds.
   for (uint64_t i = 0; i < 64; ++i) greedy.request(NbdCommand::kRead, 0, kServiceMiB, i);
-  ASSERT_TRUE(threads_.wait_until([&] { return export_->statistics().starved > 0; }));
+  const unsigned rest = 16U - 3 * 2;  // the others' are kept for them, though not made yet
+  ASSERT_TRUE(threads_.wait_until([&] { return export_->statistics().in_flight == rest; }));
   for (int i = 0; i < 3; ++i) {
     Client other(path_);
     ASSERT_TRUE(other.go("disk"));
@@ -303,8 +309,22 @@ TEST_F(NbdServiceTest, OneThatTakesNoAnswersLeavesTheOthersTheirPart) {
     }
     for (int answers = 0; answers < 8; ++answers) EXPECT_EQ(other.answer().error, 0U);
   }
-  EXPECT_EQ(statistics().in_flight, 16U - 3 * 2) << "two each, and the rest as they come";
+  EXPECT_EQ(statistics().in_flight, rest) << "two each, and the rest as they come";
   for (int i = 0; i < 64; ++i) EXPECT_EQ(greedy.answer().data.size(), kServiceMiB);
+}
+
+TEST_F(NbdServiceTest, AnExportMakesBuffersForAsManyRequestsAsItGets) {
+  start([this] { device_->before_region = [this] { ++regions_; }; });
+  EXPECT_EQ(regions_, 1U);
+  threads_.on_reactor([&] { device_->hold(); });
+  Client client(path_);
+  ASSERT_TRUE(client.go("disk"));
+  for (uint64_t i = 0; i < 64; ++i) client.request(NbdCommand::kRead, 0, 512, i);
+  // Each of 32 connections is sure of one slot of the 64.
+  ASSERT_TRUE(threads_.wait_until([&] { return device_->held_count() == 64 - 31; }));
+  EXPECT_EQ(regions_, 6U) << "two slots at first, then twice as many each time";
+  threads_.on_reactor([&] { device_->release(); });
+  for (uint64_t i = 0; i < 64; ++i) EXPECT_EQ(client.answer().data.size(), 512U);
 }
 
 TEST_F(NbdServiceTest, HalfOpenHandshakesEndAfterTheirTimeAndBeyondTheirNumber) {

@@ -45,8 +45,7 @@ base::Task<base::Result<std::unique_ptr<NbdServers>>> NbdServers::create(
   std::vector<BlockQueue> queues = device.queues();
   if (queues.empty()) queues.push_back({&home, &device});
   const bool grows = options.connections_max > 0;
-  // Shares among clients are of slots that there are (SlotShares).
-  const unsigned first = grows ? slots : SlotPool<NbdServer::Slot>::kFirst;
+  const unsigned first = SlotPool<NbdServer::Slot>::kFirst;
   const size_t count = grows ? queues.size() : std::min(queues.size(), sockets.size());
   for (size_t i = 0; i < count; ++i) {
     const auto parts = std::make_shared<Parts>();

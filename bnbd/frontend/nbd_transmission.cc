@@ -153,11 +153,12 @@ void NbdServer::drop_incoming(Connection& connection) {
   if (slot != nullptr && !slot->at_device) release(*slot);
 }
 
-/// A whole request is there, and a slot for it.
+/// A whole request is there, and a slot for it: of those that there may be in the end it has its
+/// share, and one of those that are made already is free.
 bool NbdServer::may_begin(const Connection& connection) const {
   if (connection.incoming != nullptr || connection.leaving) return false;
   if (connection.input.pending().size() < sizeof(NbdRequest)) return false;
-  return shares_.may_take(connection.slots, pool_->size() - pool_->in_use());
+  return !pool_->empty() && shares_.may_take(connection.slots, pool_->most() - pool_->in_use());
 }
 
 /// The slot's own memory, or for what is long the device's, if it is memory.
