@@ -304,6 +304,16 @@ int braid_poll(braid_context* context, braid_completion* completions, unsigned c
   return static_cast<int>(context->poll(completions, count, timeout_ns));
 }
 
+int braid_wake(braid_context* context) {
+  if (context == nullptr) return -EINVAL;
+  // In the child of a fork the event is the parent's still.
+  if (context->turns.forked()) return -EPERM;
+  const int interrupted = errno;
+  context->wake();
+  errno = interrupted;
+  return 0;
+}
+
 int braid_fd(braid_context* context) {
   if (context == nullptr) return -EINVAL;
   Turn turn(*context);

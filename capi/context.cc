@@ -69,6 +69,7 @@ Status braid_context::begin() {
     return {};
   }();
   if (!made.ok()) engine_.reset();
+  if (made.ok()) sleeper_ = engine_->reactor.get();
   return made;
 }
 
@@ -94,8 +95,8 @@ Result<int> braid_context::descriptor() {
 /// From here on the descriptor tells that there is something to do.
 void braid_context::arm() {
   auto& engine = *engine_;
-  if (engine.completions.empty() && engine.reactor->prepare_sleep() &&
-      braid::base::begin_wait(engine.reactor->io())) {
+  const bool told = woken_ || wake_shown_ || !engine.completions.empty();
+  if (!told && engine.reactor->prepare_sleep() && braid::base::begin_wait(engine.reactor->io())) {
     armed_ = true;
     return;
   }

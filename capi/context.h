@@ -5,6 +5,7 @@
 // Threads: whoever is in the context (capi/turns.h): the program's thread or the keeper.
 #pragma once
 
+#include <atomic>
 #include <list>
 #include <memory>
 #include <optional>
@@ -134,6 +135,8 @@ struct braid_context {
   /// As braid_submit(); `wrong`: why the next one is not taken.
   unsigned submit(const braid_io* requests, unsigned count, braid::base::Status& wrong);
   unsigned poll(braid_completion* completions, unsigned count, int64_t timeout_ns);
+  /// As braid_wake(): any thread, and signal handlers.
+  void wake();
   uint64_t keeper_rounds() const { return keeper_rounds_; }
   braid::capi::Regions regions;
 
@@ -168,12 +171,18 @@ struct braid_context {
   static void call_done(braid::bnbd::DeviceOp& operation, braid::base::Errc status);
   template <typename Done>
   void turn_until(Done done, uint64_t deadline_ns);
+  void nothing_fetched(bool waited);
 
   braid::capi::Settings settings_;
   std::optional<braid::capi::Engine> engine_;
   std::list<std::unique_ptr<braid_device>> devices_;
   std::unique_ptr<braid::capi::Keeper> keeper_;  // of a context with sessions
   uint64_t keeper_rounds_ = 0;
+  // wake(): it sets the one, then looks at the other; whoever is about to sleep has set the other
+  // and then looks at the one. The reactor lives as long as the context does.
+  std::atomic<bool> woken_ = false;
+  std::atomic<braid::base::Reactor*> sleeper_ = nullptr;
+  bool wake_shown_ = false;  // at the descriptor, until the program has come for it
   // For a program with a loop of its own; -1: it has none.
   int descriptor_ = -1;         // epoll: of the next, and of the reactor's queue
   int completed_event_ = -1;    // the keeper has completions

@@ -156,7 +156,8 @@ unsigned braid_context::poll(braid_completion* completions, unsigned count, int6
     const uint64_t now_ns = engine.reactor->now_ns();
     const auto limit_ns = static_cast<uint64_t>(timeout_ns);
     const bool limited = timeout_ns > 0 && limit_ns < kNever - now_ns;
-    turn_until([&] { return !engine.completions.empty(); }, limited ? now_ns + limit_ns : kNever);
+    turn_until([&] { return !engine.completions.empty() || woken_; },
+               limited ? now_ns + limit_ns : kNever);
   }
   const unsigned ready = std::min(count, engine.completions.count());
   for (unsigned i = 0; i < ready; ++i) {
@@ -165,6 +166,20 @@ unsigned braid_context::poll(braid_completion* completions, unsigned count, int6
     completions[i] = {request.user_data, -braid::base::errno_from_errc(*request.ended), 0};
     engine.free.push_front(request);  // the one that is warm
   }
-  if (ready == 0 && timeout_ns == 0 && descriptor_ >= 0) arm();
+  if (ready == 0) nothing_fetched(timeout_ns != 0);
   return ready;
+}
+
+/// Who does not wait here is told of a wake where it waits: at the descriptor.
+void braid_context::nothing_fetched(bool waited) {
+  if (!waited && descriptor_ < 0) return;
+  const bool woken = woken_ && woken_.exchange(false);
+  wake_shown_ = woken && !waited;
+  if (!waited) arm();
+}
+
+/// Async-signal-safe: a wake of the reactor is an exchange, and a write where it sleeps.
+void braid_context::wake() {
+  woken_ = true;
+  if (braid::base::Reactor* const sleeper = sleeper_) sleeper->wake();
 }

@@ -8,10 +8,11 @@
 //
 //   Threads    A context, with all of its devices, is used by one thread at a time, whichever; a
 //              call that comes while another thread is inside one fails with -EBUSY and changes
-//              nothing. A program with several threads gives each a context. A thread must not end
-//              while requests that it has submitted are in flight. A thread of the library, asleep
-//              but for a look every 50 ms, answers for a program that does not call, so that a
-//              minute of computing costs no session.
+//              nothing; braid_wake() alone may be called at any time. A program with several
+//              threads gives each a context. A thread must not end while requests that it has
+//              submitted are in flight. A thread of the library, asleep but for a look every 50 ms,
+//              answers for a program that does not call, so that a minute of computing costs no
+//              session.
 //   fork       After fork() a context is the parent's. In the child every call fails with -EPERM
 //              and touches nothing; memory of braid_alloc() is still shared with the parent there:
 //              leave it alone.
@@ -187,9 +188,22 @@ BRAID_API int braid_submit(struct braid_context* context, const struct braid_io*
                            unsigned count);
 
 /// Fetches completions, at most `count`; waits for the first up to `timeout_ns`, without limit if
-/// that is negative. Returns how many; 0 when the time was over or nothing is in flight.
+/// that is negative. Returns how many; 0 when the time was over, nothing is in flight, or
+/// braid_wake() was called.
 BRAID_API int braid_poll(struct braid_context* context, struct braid_completion* completions,
                          unsigned count, int64_t timeout_ns);
+
+/// Ends a wait. The braid_poll() that waits, or else the next one that would (so with a timeout
+/// other than 0, and with nothing to fetch), returns 0 at once; a descriptor of braid_fd() becomes
+/// readable. Wakes add up to one, until a braid_poll() has returned 0 for them. What is in flight
+/// stays so, and no completion is lost.
+/// From any thread, also while another is inside, and from a signal handler: no lock, no
+/// allocation, errno stays as it is. A signal as such ends no wait. Whoever calls sees to it that
+/// the context is not freed meanwhile.
+/// The calls that wait for one request or for a device (braid_pread() and so on, braid_open(),
+/// braid_close()) go on: their request is under way, in memory of the caller's. A program that must
+/// be able to stop them sets give-up-after, or uses braid_submit() and braid_poll().
+BRAID_API int braid_wake(struct braid_context* context);
 
 /// For a program with a loop of its own: a descriptor, the context's, that is readable when
 /// braid_poll() should be called. From the first call of braid_fd() on, a braid_poll() with timeout
