@@ -516,6 +516,29 @@ TEST_F(GiveUp, a_device_that_the_server_refuses_or_replaced_gives_up_too) {
   EXPECT_EQ(replaced.state(), RemoteState::kReplaced);
 }
 
+TEST_F(GiveUp, its_user_may_tell_a_device_that_is_away_to) {
+  RemoteDevice& device = open_for(base::kNever);
+  const auto tell = [&] { client->home().post([&] { device.give_up(); }); };
+  tell();
+  ASSERT_EQ(write(*client, device, 0, 4096, 1), Errc::kOk);
+  EXPECT_FALSE(device.status().gave_up) << "it is there";
+  kill_server();
+  Io held(BlockOp::kWrite, 0, 4096, 2);
+  submit(*client, device, held);
+  ASSERT_TRUE(reaches(device, RemoteState::kPathDown));
+  world.run_for(base::kSecond);
+  EXPECT_FALSE(held.status.has_value());
+  tell();
+  EXPECT_EQ(wait(held), Errc::kTimedOut);
+  EXPECT_EQ(write(*client, device, 0, 4096, 3), Errc::kTimedOut);
+  EXPECT_NE(device.explain().find("did not want to wait"), std::string::npos) << device.explain();
+  start_server();
+  ASSERT_TRUE(reaches(device, RemoteState::kOpen));
+  EXPECT_FALSE(device.status().gave_up);
+  EXPECT_EQ(write(*client, device, 0, 4096, 4), Errc::kOk);
+  EXPECT_TRUE(reads_as(*client, device, 0, 4096, 4));
+}
+
 TEST_F(GiveUp, a_device_that_gave_up_closes_at_once) {
   RemoteDevice& device = open_for(base::kSecond);
   kill_server();

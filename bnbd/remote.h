@@ -92,6 +92,9 @@ class RemoteDevice : public BlockDevice {
   /// it is open. kDisconnected: it waits for its path. kStale: only unmapping helps. Else why not
   /// yet: from here on it is tried again and again. The device outlives the task.
   virtual base::Task<base::Status> remap() = 0;
+  /// As if give_up_after_ns were over: while the device is away what it holds fails with kTimedOut,
+  /// and so does all I/O until it is back. Nothing where it is not away.
+  virtual void give_up() = 0;
   /// Runs on the home reactor when state or size have changed; must not destroy the device.
   virtual void watch(std::function<void()> changed) = 0;
   /// Fails what is held with kCanceled, waits for what is on the wire, tells the server. What is

@@ -173,6 +173,14 @@ int braid_close(braid_device* device) {
   return 0;
 }
 
+int braid_give_up(braid_device* device) {
+  if (device == nullptr) return -EINVAL;
+  Turn turn(device->context);
+  if (!turn.in()) return turn.refused();
+  device->context.give_up(*device);
+  return 0;
+}
+
 int braid_info(braid_device* device, struct braid_info* out) {
   if (device == nullptr || out == nullptr) return -EINVAL;
   Turn turn(device->context);

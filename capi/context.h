@@ -128,6 +128,7 @@ struct braid_context {
   // --- open.cc
   braid::base::Result<braid_device*> open(std::string_view target);
   void close(braid_device& device);
+  void give_up(braid_device& device);
 
   // --- io.cc
   /// One request, and waits for its end.

@@ -256,6 +256,13 @@ Task<void> braid_context::close_remote(braid_device& device) {
   co_await leave(device);
 }
 
+void braid_context::give_up(braid_device& device) {
+  if (!device.remote) return;
+  engine_->reactor->begin_calls();
+  device.remote->give_up();
+  engine_->reactor->end_turn();
+}
+
 void braid_context::close(braid_device& device) {
   auto& engine = *engine_;
   if (device.remote) {

@@ -1,4 +1,5 @@
 // braid_wake(): from other threads and from signal handlers, while the server is away.
+#include <gmock/gmock.h>
 #include <poll.h>
 #include <pthread.h>
 
@@ -166,6 +167,24 @@ TEST_F(CApiWake, LosesNoCompletion) {
   waker.join();
 }
 
+TEST_F(CApiWake, WhatWaitedIsGivenUpByWhoWantsTo) {
+  EXPECT_EQ(::braid_wake(context_.get()), 0);
+  EXPECT_EQ(poll(-1), 0);
+  EXPECT_TRUE(until([&] {
+    EXPECT_EQ(::braid_give_up(disk_), 0);
+    return poll(1'000'000) == 1;
+  }));
+  EXPECT_EQ(end_.result, -ETIMEDOUT);
+  EXPECT_EQ(::braid_pread(disk_, block_.data(), block_.size(), 0), -ETIMEDOUT);
+  EXPECT_THAT(::braid_explain(disk_), testing::HasSubstr("did not want to wait"));
+  serve();
+  EXPECT_TRUE(until([&] { return ::braid_pread(disk_, block_.data(), block_.size(), 0) == 0; }));
+  EXPECT_EQ(::braid_give_up(disk_), 0) << "it is there";
+  submit();
+  ASSERT_EQ(poll(-1), 1);
+  EXPECT_EQ(end_.result, 0);
+}
+
 TEST_F(CApiWake, MakesTheDescriptorReadable) {
   pollfd wait{.fd = ::braid_fd(context_.get()), .events = POLLIN, .revents = 0};
   ASSERT_GE(wait.fd, 0);
@@ -202,6 +221,8 @@ TEST(CApiWakes, OfContextsWithoutDevices) {
   braid_completion end{};
   EXPECT_EQ(::braid_poll(context.get(), &end, 1, kPatienceNs), 0);
   EXPECT_EQ(::braid_wake(nullptr), -EINVAL);
+  EXPECT_EQ(::braid_give_up(nullptr), -EINVAL);
+  EXPECT_EQ(::braid_give_up(open(context, "memory:1M")), 0) << "it is never away";
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ DeviceImpl::DeviceImpl(SessionImpl& session, uint64_t serial, RemoteDeviceOption
       options_(std::move(options)),
       log_(session.log().child("device")),
       sizes_(session.home(), log_, {.burst = 10, .per_second = 1}),
-      give_up_timer_(&DeviceImpl::give_up, this),
+      give_up_timer_(&DeviceImpl::give_up_due, this),
       close_timer_(&DeviceImpl::close_due, this),
       ledger_(session.reactors(), session.home().host().mutant("era-stuck")),
       idle_(std::make_shared<base::Signal>(session.home())) {
@@ -156,15 +156,28 @@ void DeviceImpl::count_absence() {
   }
 }
 
-/// What is on a wire now ends by its answer, or comes back and ends then.
-void DeviceImpl::give_up(base::Timer& timer) {
+void DeviceImpl::give_up_due(base::Timer& timer) {
   auto& self = *static_cast<DeviceImpl*>(timer.context);
-  if (self.closing_ || self.session_.home().host().mutant("give-up-ignored")) return;
-  self.gave_up_ = true;
-  self.log_.warning("{}: gave up after {}: {}", self.options_.name,
-                    seconds_text(self.options_.give_up_after_ns), self.explain());
-  self.tell_queues();
-  self.fail_all(Errc::kTimedOut);
+  self.hold_no_longer("after " + seconds_text(self.options_.give_up_after_ns));
+}
+
+void DeviceImpl::give_up() {
+  const RemoteState now = state();
+  const bool waits = now == RemoteState::kPathDown || now == RemoteState::kUnavailable ||
+                     now == RemoteState::kReplaced || now == RemoteState::kRevoked;
+  if (!waits || gave_up_) return;
+  session_.home().cancel(give_up_timer_);
+  hold_no_longer("because its user did not want to wait");
+}
+
+/// What is on a wire now ends by its answer, or comes back and ends then.
+void DeviceImpl::hold_no_longer(std::string why) {
+  if (closing_ || session_.home().host().mutant("give-up-ignored")) return;
+  gave_up_ = true;
+  gave_up_why_ = std::move(why);
+  log_.warning("{}: gave up {}: {}", options_.name, gave_up_why_, explain());
+  tell_queues();
+  fail_all(Errc::kTimedOut);
 }
 
 /// How requests end that are neither done nor held any more; kOk while they are.
@@ -321,10 +334,7 @@ void DeviceImpl::close_due(base::Timer& timer) {
 std::string DeviceImpl::held_text() const {
   if (closing_)
     return fmt::format("it is being closed, {} requests are still to end", in_progress());
-  if (gave_up_) {
-    return fmt::format("it gave up after {}: I/O fails until it is back",
-                       seconds_text(options_.give_up_after_ns));
-  }
+  if (gave_up_) return fmt::format("it gave up {}: I/O fails until it is back", gave_up_why_);
   std::string text = fmt::format("{} requests are held", in_progress() + waiting());
   if (give_up_timer_.pending()) {
     const uint64_t now_ns = session_.home().host().now_ns();

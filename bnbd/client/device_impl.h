@@ -47,6 +47,7 @@ class DeviceImpl final : public RemoteDevice {
   LatencyHistogram latency(LatencyKind kind) const override;
   std::string explain() const override;
   base::Task<base::Status> remap() override;
+  void give_up() override;
   void watch(std::function<void()> changed) override { changed_ = std::move(changed); }
   base::Task<void> close() override;
 
@@ -106,7 +107,8 @@ class DeviceImpl final : public RemoteDevice {
   void count_absence();
   void take_over(const wire::OpenedDevice& opened);
   void ask_again_later();
-  static void give_up(base::Timer& timer);
+  static void give_up_due(base::Timer& timer);
+  void hold_no_longer(std::string why);
   static void close_due(base::Timer& timer);
   base::Errc verdict() const;
   void fail_all(base::Errc status);
@@ -127,6 +129,7 @@ class DeviceImpl final : public RemoteDevice {
   std::function<void()> changed_;
   base::Timer give_up_timer_;
   bool gave_up_ = false;
+  std::string gave_up_why_;  // "after ..."
   bool closing_ = false;
   base::Timer close_timer_;
   size_t loud_queues_ = 0;  // while it is being closed: those that are not quiet yet

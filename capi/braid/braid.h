@@ -123,6 +123,11 @@ struct braid_statistics {
 };
 BRAID_API int braid_statistics(struct braid_device* device, struct braid_statistics* statistics);
 
+/// No more waiting for a device that is away, as if give-up-after were over: what waits for it ends
+/// with -ETIMEDOUT, which braid_poll() tells, and so does what is asked of it until it is back. Its
+/// memory stays. 0, also where the device is not away: then nothing happens.
+BRAID_API int braid_give_up(struct braid_device* device);
+
 /// What the device waits for and what would unblock it, or that it is well. Good until the next
 /// call for the device.
 BRAID_API const char* braid_explain(struct braid_device* device);
@@ -202,7 +207,8 @@ BRAID_API int braid_poll(struct braid_context* context, struct braid_completion*
 /// the context is not freed meanwhile.
 /// The calls that wait for one request or for a device (braid_pread() and so on, braid_open(),
 /// braid_close()) go on: their request is under way, in memory of the caller's. A program that must
-/// be able to stop them sets give-up-after, or uses braid_submit() and braid_poll().
+/// be able to stop them sets give-up-after, or uses braid_submit() and braid_poll(), and when it is
+/// woken braid_give_up().
 BRAID_API int braid_wake(struct braid_context* context);
 
 /// For a program with a loop of its own: a descriptor, the context's, that is readable when
