@@ -40,10 +40,15 @@ struct engine {
   unsigned given;
   unsigned first;
   unsigned depth;
+  unsigned under_way;  // submitted, and not yet fetched
   bool paced;       // fio pauses between requests
   bool load_reads;  // see the option
   uint32_t write_flags;
 };
+
+// How often a wait looks whether fio wants to end, and how many such looks a server that is away
+// may still take to come back: a second.
+enum { LOOK_NS = 100 * 1000 * 1000, LOOKS_MAX = 10 };
 
 #define STRING_OPTION(option, member, text)                                                    \
   {                                                                                            \
@@ -251,6 +256,7 @@ static int submit_queued(struct thread_data* td) {
   }
   io_u_mark_submit(td, (unsigned)taken);
   e->queued_count -= (unsigned)taken;
+  e->under_way += (unsigned)taken;
   if (e->queued_count > 0)
     memmove(e->queued, e->queued + taken, e->queued_count * sizeof *e->queued);
   return 0;
@@ -289,6 +295,30 @@ static void load_reads(const struct braid_completion* completions, unsigned coun
   }
 }
 
+/// fio itself looks between requests only, and this one may never end.
+static bool wants_to_end(struct thread_data* td) {
+  if (td->parent != NULL) td = td->parent;  // of a worker that submits for a job
+  if (td->terminate) return true;
+  return td->o.timeout != 0 && !in_ramp_time(td) && utime_since_now(&td->epoch) >= td->o.timeout;
+}
+
+/// braid_poll() into what is free. It tells of all that is under way sooner or later, also where
+/// fio wants to end and the server is away: fio ends no job before it has all of its requests back.
+static int fetch(struct thread_data* td, int64_t timeout_ns) {
+  struct engine* e = td->io_ops_data;
+  unsigned looks = 0;
+  for (int64_t left_ns = timeout_ns;;) {
+    const int64_t look_ns = left_ns < 0 || left_ns > LOOK_NS ? LOOK_NS : left_ns;
+    const int more = braid_poll(e->context, e->completions + e->ready, e->depth - e->ready,
+                                look_ns);
+    if (more > 0) e->under_way -= (unsigned)more;
+    if (more != 0 || e->under_way == 0 || look_ns == left_ns) return more;
+    if (left_ns > 0) left_ns -= look_ns;
+    looks = wants_to_end(td) ? looks + 1 : 0;
+    if (looks >= LOOKS_MAX) braid_give_up(e->device);
+  }
+}
+
 static int engine_getevents(struct thread_data* td, unsigned int min, unsigned int max,
                             const struct timespec* limit) {
   struct engine* e = td->io_ops_data;
@@ -302,8 +332,7 @@ static int engine_getevents(struct thread_data* td, unsigned int min, unsigned i
     if (status < 0) return status;
   }
   while (e->ready - e->given < min || (min == 0 && e->ready == e->given)) {
-    const int more = braid_poll(e->context, e->completions + e->ready, e->depth - e->ready,
-                                timeout_ns);
+    const int more = fetch(td, timeout_ns);
     if (more < 0) return complain(td, e->context, more), more;
     if (more == 0) break;
     if (e->load_reads) load_reads(e->completions + e->ready, (unsigned)more);
@@ -339,7 +368,9 @@ static int engine_iomem_alloc(struct thread_data* td, size_t bytes) {
 
 static void engine_iomem_free(struct thread_data* td) {
   struct engine* e = td->io_ops_data;
-  if (e != NULL && td->orig_buffer != NULL) braid_dealloc(e->device, td->orig_buffer);
+  if (e == NULL || td->orig_buffer == NULL) return;
+  // Else it goes with the device, which ends what is under way first.
+  if (e->under_way == 0) braid_dealloc(e->device, td->orig_buffer);
 }
 
 static int engine_file(struct thread_data* td, struct fio_file* file) {

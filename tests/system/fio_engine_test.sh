@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # fio's engine against a server: data that is verified, at depth and one at a time, by processes and
-# by threads, with flushes, FUA and trims; a server that is killed and comes back; and words for
-# what is wrong.
+# by threads, with flushes, FUA and trims; a server that is killed and comes back, or does not while
+# fio is told to end; and words for what is wrong.
 source "$(dirname "$0")/lib.sh"
-need fio cmake ldd
+need fio cmake ldd pkill
 build=${BRAID_BUILD_DIR:-${BRAID_BIN_DIR%/bin}}
 engine=${BRAID_BIN_DIR%/bin}/lib/braid-fio.so
 [[ -e $engine ]] || skip "the engine was not built: fio's source is not there (./run setup)"
@@ -15,7 +15,9 @@ preload=$(of_build BRAID_SANITIZER_RUNTIMES)
 [[ ! $preload ]] || export ASAN_OPTIONS=detect_leaks=0
 job() {
   cd "$work"  # fio leaves notes where it is
-  LD_PRELOAD=${preload:-} fio --name=job --ioengine="external:$engine" --output="$work/fio.log" \
+  # shellcheck disable=SC2086 # `exec` or nothing
+  LD_PRELOAD=${preload:-} ${exec:-} fio --name=job --ioengine="external:$engine" \
+    --output="$work/fio.log" \
     ${target:+--target="$target"} --size=4M --bs=4k --randrepeat=0 --verify_fatal=1 "$@"
 }
 works() { job "$@" >"$work/out.log" 2>&1 || fail "fio $*"; }
@@ -73,10 +75,42 @@ start_server "$work/root"  # one that has not written anything yet
 target=127.0.0.1:$port/disk.img
 job --rw=randwrite --verify=crc32c --iodepth=8 --rate_iops=400 --size=4M >"$work/out.log" 2>&1 &
 fio_pid=$!
+# To the disk: setting up a connection writes, too.
 written() {
-  grep -qE '"writes": ?[1-9]' <<<"$("$braid" list --json --control "serve.$server_pid")"
+  grep -qE ', [1-9][0-9]* writes"' <<<"$("$braid" list --json --control "serve.$server_pid")"
 }
 wait_for 60 "fio's first write" written
 kill_server
 start_server "$work/root"
 wait "$fio_pid" || fail "fio did not survive the server's restart"
+
+# --- the server is killed under fio, and stays away: fio ends when it is told to, and when its time
+# is over, though its requests would wait for ever
+fio_pid=
+# Where it does not, its job is a process that it leaves behind.
+end_fio() {
+  if running "$fio_pid"; then pkill -KILL -P "$fio_pid"; fi
+  if running "$fio_pid"; then kill -KILL "$fio_pid"; fi
+}
+at_end=end_fio
+ends_without_server() {
+  local told=$1
+  shift
+  start_server "$work/root"
+  exec='exec' job --rw=randwrite --time_based --iodepth=8 "$@" >"$work/out.log" 2>&1 &
+  fio_pid=$!
+  wait_for 60 "fio's first write" written
+  kill_server
+  [[ ! $told ]] || kill "-$told" "$fio_pid"
+  wait_for_end 30 "the end of fio $*" "$fio_pid"
+  if wait "$fio_pid"; then fail "fio $*: it does not tell that its requests failed"; fi
+  cat "$work/fio.log" >>"$work/out.log"
+  grep -qF "did not want to wait" "$work/out.log" || fail "fio $*: it does not say why they failed"
+  grep -q "write: IOPS=" "$work/out.log" || fail "fio $*: it ended without its results"
+}
+kill_server
+ends_without_server INT --runtime=1000
+ends_without_server INT --runtime=1000 --thread=1
+ends_without_server TERM --runtime=1000 --iodepth=1
+ends_without_server INT --runtime=1000 --rate_iops=400
+ends_without_server "" --runtime=2
