@@ -172,7 +172,11 @@ TEST_P(CApi, MalformedRequestsAreRefusedInWords) {
   io = {.op = BRAID_OP_FLUSH, .device = disk_, .reserved = {0, 1}};
   expect(::braid_submit(context_.get(), &io, 1), -EINVAL, "reserved words");
   expect(::braid_dealloc(disk_, block.data()), -EINVAL, "no memory that begins at");
+  errno = 0;
   EXPECT_EQ(::braid_alloc(disk_, 0), nullptr);
+  expect(-errno, -EINVAL, "memory of 0 bytes");
+  EXPECT_EQ(::braid_alloc(nullptr, 4096), nullptr);
+  EXPECT_EQ(errno, EINVAL);
   struct braid_info info {};
   expect(::braid_info(disk_, &info), -EINVAL, "want sizeof(struct braid_info)");
 }

@@ -22,6 +22,8 @@ constexpr const char* kForked =
     "this context was made before fork(), by the parent, whose it is: make another one in the "
     "child";
 
+constexpr const char* kBusy = "another thread is using the context";
+
 /// The calling thread is in the context, or `refused` says why not.
 class Turn {
  public:
@@ -150,7 +152,9 @@ int braid_set(braid_context* context, const char* name, const char* value) {
 
 const char* braid_error(const braid_context* context) {
   if (context == nullptr) return "there is no context";
-  return context->turns.forked() ? kForked : context->error.c_str();
+  if (context->turns.forked()) return kForked;
+  // The other one may be writing its own sentence.
+  return context->turns.used() ? kBusy : context->error.c_str();
 }
 
 int braid_open(braid_context* context, const char* target, braid_device** device) {
@@ -227,25 +231,23 @@ int braid_statistics(braid_device* device, struct braid_statistics* out) {
 const char* braid_explain(braid_device* device) {
   if (device == nullptr) return "there is no device";
   Turn turn(device->context);
-  if (!turn.in())
-    return turn.refused() == -EPERM ? kForked : "another thread is using the device's context";
+  if (!turn.in()) return turn.refused() == -EPERM ? kForked : kBusy;
   device->explanation = device->remote ? device->remote->explain() : "it is open, in this process";
   return device->explanation.c_str();
 }
 
 void* braid_alloc(braid_device* device, size_t bytes) {
-  if (device == nullptr) return nullptr;
+  const auto refuse = [](int status) {
+    errno = -status;
+    return nullptr;
+  };
+  if (device == nullptr) return refuse(-EINVAL);
   Turn turn(device->context);
-  if (!turn.in()) return nullptr;
-  if (bytes == 0) {
-    turn.fail(Error(Errc::kInvalid, "memory of 0 bytes: want one at least"));
-    return nullptr;
-  }
+  if (!turn.in()) return refuse(turn.refused());
+  if (bytes == 0)
+    return refuse(turn.fail(Error(Errc::kInvalid, "memory of 0 bytes: want one at least")));
   auto region = device->block->create_region(bytes);
-  if (!region.ok()) {
-    turn.fail(region.error());
-    return nullptr;
-  }
+  if (!region.ok()) return refuse(turn.fail(region.error()));
   void* const memory = (*region)->data();
   device->context.regions.add(*device, *std::move(region));
   return memory;

@@ -211,9 +211,10 @@ TEST_F(CApiLife, AChildIsRefusedAndTheParentGoesOn) {
            ::braid_open(context_.get(), "memory:1M", &device) == -EPERM &&
            ::braid_set(context_.get(), "access", "ro") == -EPERM &&
            ::braid_info(disk, &info) == -EPERM && ::braid_alloc(disk, 4096) == nullptr &&
-           ::braid_dealloc(disk, memory) == -EPERM && ::braid_fd(context_.get()) == -EPERM &&
-           ::braid_wake(context_.get()) == -EPERM && ::braid_give_up(disk) == -EPERM &&
-           ::braid_close(disk) == -EPERM && ::braid_free(context_.get()) == -EPERM &&
+           errno == EPERM && ::braid_dealloc(disk, memory) == -EPERM &&
+           ::braid_fd(context_.get()) == -EPERM && ::braid_wake(context_.get()) == -EPERM &&
+           ::braid_give_up(disk) == -EPERM && ::braid_close(disk) == -EPERM &&
+           ::braid_free(context_.get()) == -EPERM &&
            std::strstr(::braid_error(context_.get()), "before fork()") != nullptr &&
            std::strstr(::braid_explain(disk), "before fork()") != nullptr;
   });

@@ -42,6 +42,8 @@ class Turns {
     const uint64_t counted = turned ? kEntry : 0;
     word_->store(now + counted - (kUser - kFree), std::memory_order_release);
   }
+  /// A thread of the program is in: for who is not, another one.
+  bool used() const { return state(word_->load(std::memory_order_acquire)) == kUser; }
   bool forked() const { return word_->load(std::memory_order_relaxed) == 0; }
 
   /// The keeper: in, if nobody is and nobody turned the reactor since the last call. `seen` is its

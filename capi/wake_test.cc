@@ -152,6 +152,24 @@ TEST_F(CApiWake, EndsNoCallThatWaitsForOneRequest) {
   EXPECT_EQ(ended, 1) << "one poll at most returns 0 for them";
 }
 
+TEST_F(CApiWake, WhoIsRefusedForAnotherThreadIsToldOfIt) {
+  ASSERT_EQ(::braid_alloc(disk_, 0), nullptr);
+  EXPECT_THAT(::braid_error(context_.get()), testing::HasSubstr("memory of 0 bytes"));
+  std::thread waiter([&] { EXPECT_TRUE(until([&] { return poll(-1) == 0; })); });
+  EXPECT_TRUE(until([&] {
+    errno = 0;
+    void* const memory = ::braid_alloc(disk_, 4096);
+    if (memory != nullptr) ::braid_dealloc(disk_, memory);
+    return memory == nullptr;
+  }));
+  EXPECT_EQ(errno, EBUSY);
+  EXPECT_STREQ(::braid_error(context_.get()), "another thread is using the context");
+  EXPECT_STREQ(::braid_explain(disk_), "another thread is using the context");
+  EXPECT_EQ(::braid_wake(context_.get()), 0);
+  waiter.join();
+  EXPECT_THAT(::braid_error(context_.get()), testing::HasSubstr("memory of 0 bytes"));
+}
+
 TEST_F(CApiWake, LosesNoCompletion) {
   expect_the_completion();
   std::atomic<bool> over = false;

@@ -70,7 +70,8 @@ BRAID_API int braid_free(struct braid_context* context);
 BRAID_API int braid_set(struct braid_context* context, const char* name, const char* value);
 
 /// The sentence of the last call on this context that failed; empty if none did. Good until the
-/// next call that fails.
+/// next call that fails. A call that was refused with -EBUSY leaves none, as it changes nothing;
+/// while the other thread is inside, this says so.
 BRAID_API const char* braid_error(const struct braid_context* context);
 
 // --- devices
@@ -135,7 +136,8 @@ BRAID_API const char* braid_explain(struct braid_device* device);
 // --- memory
 
 /// Zeroed memory, page-aligned, that the device reads and writes without a copy, and so do all
-/// devices from the same server; others copy. Null: braid_error() says why.
+/// devices from the same server; others copy. Null: errno says why, and braid_error() in words
+/// (but of EBUSY only while the other thread is inside).
 BRAID_API void* braid_alloc(struct braid_device* device, size_t bytes);
 /// Gives back memory of braid_alloc(), by its first byte, with no request in flight that uses it.
 BRAID_API int braid_dealloc(struct braid_device* device, void* memory);
