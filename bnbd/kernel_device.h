@@ -91,7 +91,7 @@ class KernelDevice {
   /// aborted the FUSE connection, `nbd-client -d`): all its I/O fails, detach() tidies up.
   virtual bool alive() const = 0;
   virtual KernelDeviceStatistics statistics() const = 0;
-  /// From the arrival of each request to its end, where that was asked for
+  /// From the arrival of each request (of a long one: its first part) to its end, where asked for
   /// (NbdExportOptions::latencies): most devices count it themselves.
   virtual LatencyHistogram latency(LatencyKind) const { return {}; }
 

@@ -1,5 +1,6 @@
 // What a node counts: gathered on its reactor a few devices at a time, so that requests wait for
-// tens of microseconds at most; text and JSON are made of it elsewhere.
+// tens of microseconds (disks that wait for a server, which come first, all at once: a few for each
+// of them); text and JSON are made of it elsewhere.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>

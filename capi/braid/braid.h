@@ -210,7 +210,8 @@ BRAID_API int braid_poll(struct braid_context* context, struct braid_completion*
 /// The calls that wait for one request or for a device (braid_pread() and so on, braid_open(),
 /// braid_close()) go on: their request is under way, in memory of the caller's. A program that must
 /// be able to stop them sets give-up-after, or uses braid_submit() and braid_poll(), and when it is
-/// woken braid_give_up().
+/// woken braid_give_up(): again each second or so until what is in flight has ended, as that the
+/// server is away may not be known yet.
 BRAID_API int braid_wake(struct braid_context* context);
 
 /// For a program with a loop of its own: a descriptor, the context's, that is readable when
