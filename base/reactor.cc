@@ -10,10 +10,6 @@ namespace {
 // A turn takes no more messages than this, so that eager senders cannot keep timers and pollers
 // waiting.
 constexpr int kMessagesPerTurnMax = 256;
-// With file operations in flight an answer is sure to come, and a disk takes longer than a peer:
-// the polling budget is this many times longer.
-constexpr uint64_t kInFlightBudgetFactor = 4;
-constexpr uint64_t kBudgetMaxNs = kNever / kInFlightBudgetFactor;  // so that it is still a number
 // A fence interrupts all processors: those that are asked for meanwhile are one.
 constexpr uint64_t kFenceEveryNs = 2 * kMillisecond;
 
@@ -52,7 +48,8 @@ Reactor::Reactor(Host& host, const Options& options, std::unique_ptr<IoQueue> io
       log_(host.log().child(options.name)),
       io_(std::move(io)),
       mailbox_(std::make_shared<Mailbox>()),
-      now_ns_(host.now_ns()) {
+      now_ns_(host.now_ns()),
+      spin_budget_(options.poll_budget_ns) {
   mailbox_->reactor = this;
 }
 
@@ -228,6 +225,16 @@ bool Reactor::arm_each(IntrusiveList<Poller>& pollers) {
   return all;
 }
 
+bool Reactor::awaits() {
+  if (io_->in_flight() > 0) return true;
+  for (auto* const pollers : {&pollers_, &seldom_}) {
+    for (Poller* each = pollers->front(); each != nullptr; each = pollers->next(*each)) {
+      if (each->awaits()) return true;
+    }
+  }
+  return false;
+}
+
 bool Reactor::prepare_sleep() {
   BRAID_ASSERT(!in_turn_);
   may_sleep_.store(true, std::memory_order_seq_cst);
@@ -244,13 +251,11 @@ bool Reactor::prepare_sleep() {
 
 void Reactor::step() {
   if (turn()) {
-    idle_since_ns_ = kNever;
+    spin_budget_.worked(now_ns_);
     return;
   }
-  if (idle_since_ns_ == kNever) idle_since_ns_ = now_ns_;
-  const uint64_t budget_ns = std::min(options_.poll_budget_ns, kBudgetMaxNs) *
-                             (io_->in_flight() > 0 ? kInFlightBudgetFactor : 1);
-  if (now_ns_ - idle_since_ns_ >= budget_ns && prepare_sleep()) {
+  if (spin_budget_.spent(now_ns_, [this] { return awaits(); }) && prepare_sleep()) {
+    spin_budget_.sleeps();
     io_->wait(next_deadline_ns());
   } else {
     host_.yield();

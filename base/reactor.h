@@ -1,7 +1,8 @@
 // Reactor: one thread's event loop (design decision D2). It owns timers, detached tasks, pollers
 // and an IoQueue.
 //
-// A reactor polls while there is work and for `poll_budget_ns` after; then every poller arms its
+// A reactor polls while there is work and for `poll_budget_ns` after (longer while it waits for an
+// answer, base/spin_budget.h); then every poller arms its
 // wake-up source and the reactor sleeps in one wait. An empty round of a spinning reactor ends in
 // sched_yield. In simulation nobody calls run(): the world calls turn() and, when it returns false,
 // prepare_sleep(), and decides by virtual time when to call again.
@@ -22,6 +23,7 @@
 #include "base/intrusive_list.h"
 #include "base/log.h"
 #include "base/message_queue.h"
+#include "base/spin_budget.h"
 #include "base/task.h"
 #include "base/timer.h"
 
@@ -40,6 +42,8 @@ class Poller : public ListNode {
   /// Before sleep: ask the source for a wake-up, then look once more. False: there is work, do not
   /// sleep. May be followed by poll() without a sleep between.
   virtual bool arm() = 0;
+  /// Whether somebody owes it an answer, so that it is worth to look for longer before a sleep.
+  virtual bool awaits() const { return false; }
 };
 
 /// Something that is better done once for all that a turn asked of it: a send of what was posted.
@@ -148,6 +152,8 @@ class Reactor {
   /// Arms every poller and checks for messages. True: sleep until next_deadline_ns() or a wake-up
   /// is safe.
   bool prepare_sleep();
+  /// Whether an operation is under way in the kernel, or an answer to a poller.
+  bool awaits();
   /// When the first timer is due; kNever without one.
   uint64_t next_deadline_ns() const {
     return timers_.empty() ? kNever : timers_.top().deadline_ns();
@@ -212,7 +218,7 @@ class Reactor {
   uint64_t now_ns_ = 0;
   uint64_t turn_began_ns_ = 0;
   uint64_t lateness_ns_ = 0;
-  uint64_t idle_since_ns_ = kNever;  // the first of the present row of empty rounds
+  SpinBudget spin_budget_;
   bool in_turn_ = false;
   bool end_follows_ = false;
   bool may_have_slept_ = true;

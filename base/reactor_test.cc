@@ -227,9 +227,11 @@ struct FakePoller : Poller {
     ++arms;
     return may_sleep;
   }
+  bool awaits() const override { return owed; }
   std::function<void()> on_poll;
   int polls = 0, arms = 0, work = 0;
   bool may_sleep = true;
+  bool owed = false;
 };
 
 TEST_F(ReactorTest, APollerThatFindsWorkWhileArmingForbidsSleep) {
@@ -245,6 +247,25 @@ TEST_F(ReactorTest, APollerThatFindsWorkWhileArmingForbidsSleep) {
   EXPECT_TRUE(reactor->prepare_sleep());
   EXPECT_EQ(calm.arms, 2);
   EXPECT_EQ(calm.polls, 2);
+}
+
+TEST_F(ReactorTest, AwaitsWhatTheKernelOrAPollersPeerOwes) {
+  FakePoller calm, owed, seldom;
+  reactor->add(calm);
+  reactor->add(owed);
+  reactor->poll_seldom(seldom);
+  EXPECT_FALSE(reactor->awaits());
+  for (FakePoller* const each : {&owed, &seldom}) {
+    each->owed = true;
+    EXPECT_TRUE(reactor->awaits());
+    each->owed = false;
+  }
+  IoOp op;
+  op.done = [](IoOp&, Errc) {};
+  reactor->io().submit(op);
+  EXPECT_TRUE(reactor->awaits());
+  host.io->complete(Errc::kOk);
+  EXPECT_FALSE(reactor->awaits());
 }
 
 struct CountedEnd : TurnEnd {

@@ -40,6 +40,7 @@ class Client {
     EXPECT_EQ(::connect(socket_.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
   }
   void close() { socket_.reset(); }
+  void finish_sending() { ASSERT_EQ(::shutdown(socket_.get(), SHUT_WR), 0); }
   void send(const std::string& bytes) {
     for (size_t at = 0; at < bytes.size();) {
       const ssize_t sent =
@@ -365,6 +366,24 @@ TEST_F(NbdServiceTest, MoreConnectionsThanThereMayBeAreRefusedInWords) {
   first.close();
   // The server hears of it when it hears of it.
   for (bool taken = false; !taken;) taken = Client(path_).go("disk").has_value();
+}
+
+/// As what died far away looks until something is sent to it.
+TEST_F(NbdServiceTest, WhoSendsNoMoreAndWaitsForTheDeviceKeepsNobodyOut) {
+  options_.connections_max = 1;
+  start();
+  threads_.on_reactor([&] { device_->hold(); });
+  Client first(path_);
+  ASSERT_TRUE(first.go("disk"));
+  first.request(NbdCommand::kRead, 0, 512, 1);
+  ASSERT_TRUE(threads_.wait_until([&] { return device_->held_count() == 1; }));
+  Client second(path_);
+  EXPECT_FALSE(second.go("disk"));
+  first.finish_sending();
+  // The server hears of it when it hears of it.
+  for (bool taken = false; !taken;) taken = Client(path_).go("disk").has_value();
+  EXPECT_TRUE(first.closed());
+  threads_.on_reactor([&] { device_->release(); });
 }
 
 TEST_F(NbdServiceTest, OneThatDiesWithRequestsInFlightLeavesNothing) {

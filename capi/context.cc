@@ -44,7 +44,7 @@ Status braid_context::set(std::string_view name, std::string_view value) {
 /// What the first device needs. What fails leaves nothing.
 Status braid_context::begin() {
   if (engine_) return {};
-  engine_.emplace(settings_.queue_depth);
+  engine_.emplace(settings_.queue_depth, settings_.poll_budget_ns);
   const auto made = [this]() -> Status {
     auto& engine = *engine_;
     for (braid::capi::Request& request : engine.requests) {

@@ -79,7 +79,8 @@ class Completions {
 
 /// What a context has from its first device on.
 struct Engine {
-  explicit Engine(uint32_t slots) : requests(slots), completions(slots) {}
+  Engine(uint32_t slots, uint64_t poll_budget_ns)
+      : requests(slots), completions(slots), spin_budget(poll_budget_ns) {}
   std::unique_ptr<base::Host> host;
   std::unique_ptr<base::Reactor> reactor;
   std::unique_ptr<reach::Hcas> hcas;
@@ -88,6 +89,7 @@ struct Engine {
   base::IntrusiveList<Request> free;
   Completions completions;
   uint32_t in_flight = 0;  // of `requests`
+  base::SpinBudget spin_budget;
 };
 
 }  // namespace braid::capi

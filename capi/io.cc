@@ -14,7 +14,6 @@ using braid::capi::Request;
 namespace {
 
 // As a reactor's: with file operations in flight an answer is sure to come.
-constexpr uint64_t kInFlightBudgetFactor = 4;
 
 struct Rule {
   bnbd::BlockOp op;
@@ -115,18 +114,17 @@ void braid_context::call_done(bnbd::DeviceOp& operation, Errc status) {
 template <typename Done>
 void braid_context::turn_until(Done done, uint64_t deadline_ns) {
   braid::base::Reactor& reactor = *engine_->reactor;
-  uint64_t idle_since_ns = kNever;
+  braid::base::SpinBudget& budget = engine_->spin_budget;
+  budget.begin();
   while (!done()) {
     if (reactor.turn()) {
-      idle_since_ns = kNever;
+      budget.worked(reactor.now_ns());
       continue;
     }
     const uint64_t now_ns = reactor.now_ns();
     if (now_ns >= deadline_ns) return;
-    if (idle_since_ns == kNever) idle_since_ns = now_ns;
-    uint64_t budget_ns = settings_.poll_budget_ns;
-    if (budget_ns != kNever && reactor.io().in_flight() > 0) budget_ns *= kInFlightBudgetFactor;
-    if (now_ns - idle_since_ns >= budget_ns && reactor.prepare_sleep()) {
+    if (budget.spent(now_ns, [&] { return reactor.awaits(); }) && reactor.prepare_sleep()) {
+      budget.sleeps();
       reactor.io().wait(std::min(deadline_ns, reactor.next_deadline_ns()));
     } else {
       reactor.host().yield();

@@ -309,6 +309,22 @@ TEST_F(Session, IdleSessionStaysUpByHeartbeats) {
   EXPECT_EQ(store.closed, 0u);
 }
 
+/// So that it looks for longer before it sleeps.
+TEST_F(Session, AReactorAwaitsTheAnswersOfItsRequests) {
+  connect();
+  EXPECT_FALSE(client->home().awaits());
+  store.hold = true;
+  const auto io = client->make_io(Direction::kWrite, 0, 4096);
+  client->submit(*io);
+  EXPECT_TRUE(client->home().awaits());
+  ASSERT_TRUE(until([&] { return server->held.size() == 1; }));
+  EXPECT_FALSE(client->home().awaits()) << "it sleeps already";
+  EXPECT_FALSE(server->home().awaits()) << "what it owes is no reason";
+  server->release();
+  ASSERT_TRUE(until([&] { return io->done; }));
+  EXPECT_FALSE(client->home().awaits());
+}
+
 TEST_F(Session, CloseCancelsWhatIsInFlightAndTellsTheServer) {
   connect();
   store.hold = true;

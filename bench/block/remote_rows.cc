@@ -44,11 +44,9 @@ RowPlan asleep_row(const BlockWork& work, double target) {
   return row;
 }
 
-/// A disk may tell of many at a time, half a millisecond apart: who is asleep by then wakes twice
-/// for each time.
 RowPlan file_row(const BlockWork& work) {
   RowPlan row = plan(work, "file with O_DIRECT, in-host", 0.9);
-  row.ours = fio_job(braid_engine({.poll_budget_ns = base::kMillisecond}, Backend::kFile), work);
+  row.ours = fio_job(braid_engine({}, Backend::kFile), work);
   row.peer = fio_job(io_uring_on_file(), work);
   return row;
 }

@@ -159,5 +159,58 @@ TEST_F(NbdLeave, WhoLeavesWaitsForTheDeviceAsLongAsItTakes) {
   EXPECT_TRUE(closed_by_server());
 }
 
+/// A client that died far away, while the device was away, keeps nobody out.
+TEST_F(NbdLeave, WhoSendsNoMoreMakesRoomForAnotherWhereThereIsNone) {
+  start_in_parts();
+  const auto another = [&] {
+    int ends[2];
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    clients_.emplace_back(ends[0]);
+    base::Status added;
+    threads_.on_reactor([&] { added = server_->add(UniqueFd(ends[1]), false, {}); });
+    return added.code();
+  };
+  EXPECT_EQ(another(), base::Errc::kOk);
+  EXPECT_EQ(another(), base::Errc::kBusy) << "nobody leaves";
+  send(request(NbdCommand::kTrim, 0, kServedMiB));
+  finish_sending();
+  ASSERT_TRUE(wait_for_held(1));
+  ASSERT_TRUE(threads_.wait_until([&] { return server_->leaving() == 1; }));
+  EXPECT_EQ(another(), base::Errc::kOk);
+  EXPECT_TRUE(closed_by_server());
+  EXPECT_EQ(server_->connections(), 2U);
+  EXPECT_EQ(server_->leaving(), 0U);
+  EXPECT_EQ(another(), base::Errc::kBusy);
+  release_device();
+  ASSERT_TRUE(threads_.wait_until([&] { return server_->statistics().in_flight == 0; }));
+  EXPECT_EQ(device_->count(BlockOp::kDiscard), kParts) << "what it asked for is done all the same";
+  EXPECT_TRUE(is_logged("made room"));
+}
+
+/// The rest of a long write may lie in the input when its client's end has been seen.
+TEST_F(NbdLeave, AnEndBehindALongWriteWhosePartsAreShortIsNoneInTheMiddle) {
+  max_io_bytes_ = 32 * 1024;
+  start(128);
+  constexpr uint64_t kReads = 64;  // as many requests as one round takes
+  constexpr uint32_t kWriteBytes = 96 * 1024;
+  threads_.on_reactor([&] {  // so that all of it is there when the server looks
+    device_->hold();
+    for (uint64_t i = 0; i < kReads; ++i) send(request(NbdCommand::kRead, 0, 512, i));
+    send(request(NbdCommand::kWrite, kServedMiB, kWriteBytes, kReads));
+    const std::string data(kWriteBytes, 'w');
+    send_bytes(data.data(), data.size());
+    finish_sending();
+  });
+  ASSERT_TRUE(wait_for_held(kReads + 1));
+  release_device();
+  for (uint64_t i = 0; i <= kReads; ++i) {
+    uint64_t cookie = 0;
+    EXPECT_EQ(receive_reply(cookie), 0U);
+    if (cookie < kReads) receive_data(512);
+  }
+  EXPECT_TRUE(closed_by_server());
+  EXPECT_EQ(device_->count(BlockOp::kWrite), 3U);
+}
+
 }  // namespace
 }  // namespace braid::bnbd

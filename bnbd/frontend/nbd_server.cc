@@ -103,10 +103,23 @@ base::Status NbdServer::watch(UniqueFd socket, NbdTerms terms, std::span<const s
 
 base::Status NbdServer::add(UniqueFd socket, bool structured, std::span<const std::byte> early) {
   if (!taking_ || stopped_) return base::make_error(Errc::kCanceled, "it is being taken away");
-  if (open_ >= options_.connections_max) {
+  if (open_ >= options_.connections_max && !make_room()) {
     return base::make_error(Errc::kBusy, "{} connections are open, and no more are taken", open_);
   }
   return watch(std::move(socket), {.structured = structured}, early);
+}
+
+/// A client that died far away is one that has closed its sending side, until something is sent to
+/// it; and nothing is while the device is away. It shall not keep its place from who comes back.
+bool NbdServer::make_room() {
+  Connection* oldest = nullptr;
+  for (const auto& connection : connections_) {
+    if (!connection->socket.valid() || !connection->leaving) continue;
+    if (oldest == nullptr || connection->left_ns < oldest->left_ns) oldest = connection.get();
+  }
+  if (oldest == nullptr) return false;
+  end(*oldest, "a client that sends no more made room for another one");
+  return true;
 }
 
 void NbdServer::take_no_more() {
@@ -273,6 +286,7 @@ void NbdServer::end(Connection& connection, const char* reason) {
   connection.socket.reset();  // leaves the epoll set too
   some_ended_ = true;
   base::subtract_shared(open_, 1);
+  if (connection.leaving) base::subtract_shared(leaving_, 1);
   drop_incoming(connection);
   while (Slot* const unsent = connection.answers.pop_front()) release(*unsent);
   // Operations at the device end without an answer; those of who took its leave end whole.

@@ -8,7 +8,7 @@
 // part before is done. What a request costs in system calls, and when the sockets are polled or
 // watched: docs/nbd-server.md.
 //
-// Threads: the reactor's, but for alive(), connections(), statistics() and latency().
+// Threads: the reactor's, but for alive(), connections(), leaving(), statistics() and latency().
 #pragma once
 
 #include <cstdint>
@@ -79,7 +79,8 @@ class NbdServer : private base::Poller {
   NbdServer& operator=(const NbdServer&) = delete;
 
   /// One more connection, whose client has sent `early` bytes already (at most NbdInput::kBytes).
-  /// kBusy: there are as many as there may be; kCanceled: no more are taken.
+  /// Where there are as many as there may be, the one that has been leaving for longest makes room.
+  /// kBusy: there is none; kCanceled: no more are taken.
   base::Status add(UniqueFd socket, bool structured, std::span<const std::byte> early);
   /// No request is taken any more; what was taken is answered. Idempotent.
   void take_no_more();
@@ -93,6 +94,8 @@ class NbdServer : private base::Poller {
   /// False once every connection has ended.
   bool alive() const { return connections() != 0; }
   unsigned connections() const { return base::read_shared(open_); }
+  /// Of those, whose clients send no more: they wait for answers, or are dead and unseen.
+  unsigned leaving() const { return base::read_shared(leaving_); }
   KernelDeviceStatistics statistics() const;
   /// From when a request is there to its end; null: not counted.
   const LatencyHistogram* latency(LatencyKind kind) const {
@@ -113,6 +116,7 @@ class NbdServer : private base::Poller {
     bool leaving = false;       // no request is taken any more; ends when nothing is owed
     bool long_writes = false;   // the last request brought much: its payload goes past the input
     uint64_t active_ns = 0;     // something came or went
+    uint64_t left_ns = 0;       // `leaving` began
     uint32_t interest = 0;      // what epoll watches
     unsigned slots = 0;         // held
     Slot* incoming = nullptr;   // a write whose payload is being received (or, refused, skipped)
@@ -144,6 +148,7 @@ class NbdServer : private base::Poller {
   void forget_ended();
   /// Ends a connection. `reason` is for the log; null for one that took its leave.
   void end(Connection& connection, const char* reason);
+  bool make_room();
 
   // --- nbd_transmission.cc: requests. True: something was done.
   bool receive(Connection& connection);
@@ -157,6 +162,7 @@ class NbdServer : private base::Poller {
   void drop_incoming(Connection& connection);
   void payload_done(Connection& connection);
   bool may_begin(const Connection& connection) const;
+  bool is_others_last(const Connection& connection) const;
   /// No more requests: of a client that has said so, or has closed its sending side.
   void leave(Connection& connection);
   void end_slow_leavers();
@@ -194,6 +200,7 @@ class NbdServer : private base::Poller {
   std::vector<std::unique_ptr<Connection>> connections_;
   base::IntrusiveList<Slot> parts_;  // whose next part is to begin
   unsigned open_ = 0;
+  unsigned leaving_ = 0;
   bool some_ended_ = false;
   bool taking_ = true;
   bool stopped_ = false;

@@ -72,6 +72,21 @@ TEST_F(Nbd, WhoFindsNoSlotGetsOneOfThoseThatAreMadeThen) {
 }
 
 /// Else the next flush would be of a moment before that, and fail, too, for nothing.
+TEST_F(Nbd, WhereMemoryIsShortOneThatTakesNoAnswersLeavesTheOthersOneSlot) {
+  options_.connections_max = 2;
+  start(/*slots=*/8, /*connections=*/2, /*first=*/2);
+  threads_.on_reactor([&] { device_->no_memory = true; });
+  for (uint64_t i = 0; i < 4; ++i) send(request(NbdCommand::kRead, 0, kServedMiB, i));
+  ASSERT_TRUE(threads_.wait_until([&] { return server_->statistics().starved == 1; }));
+  for (uint64_t flushes = 1; flushes <= 3; ++flushes) {
+    send(request(NbdCommand::kFlush, 0, 0), 1);
+    ASSERT_TRUE(threads_.wait_until([&] { return device_->count(BlockOp::kFlush) == flushes; }));
+    uint64_t cookie = 0;
+    EXPECT_EQ(receive_reply(cookie, 1), 0U);
+  }
+  empty_socket();
+}
+
 TEST_F(Nbd, WhoAsksAfterAFlushHasFailedKnowsOfIt) {
   start();
   threads_.on_reactor([&] {

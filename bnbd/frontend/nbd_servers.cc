@@ -31,6 +31,12 @@ base::Task<bool> drain(NbdServer* server) {
   co_return true;
 }
 
+/// Connections that do not make room for others.
+unsigned kept(const NbdServer& server) {
+  const unsigned leaving = server.leaving();
+  return server.connections() - std::min(leaving, server.connections());
+}
+
 base::Task<bool> nothing() {
   co_return true;
 }
@@ -72,7 +78,7 @@ void NbdServers::add(UniqueFd socket, bool structured, std::vector<std::byte> ea
   // Their numbers are late by what is under way to them: hence one after the other, too.
   size_t best = next_++ % members_.size();
   for (size_t i = 0; i < members_.size(); ++i) {
-    if (members_[i].server->connections() < members_[best].server->connections()) best = i;
+    if (kept(*members_[i].server) < kept(*members_[best].server)) best = i;
   }
   // A function that can be copied.
   const auto shared = std::make_shared<UniqueFd>(std::move(socket));
@@ -94,6 +100,12 @@ unsigned NbdServers::connections() const {
 
 unsigned NbdServers::connections_max() const {
   return connections_max_ * static_cast<unsigned>(members_.size());
+}
+
+bool NbdServers::has_room() const {
+  unsigned all = 0;
+  for (const Member& member : members_) all += kept(*member.server);
+  return all < connections_max();
 }
 
 void NbdServers::take_no_more() {

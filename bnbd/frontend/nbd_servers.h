@@ -28,6 +28,8 @@ class NbdServers {
   void add(UniqueFd socket, bool structured, std::vector<std::byte> early);
   unsigned connections() const;
   unsigned connections_max() const;
+  /// Whether add() would find room: as connections, or where one is leaving.
+  bool has_room() const;
 
   // --- as NbdServer has them
   void take_no_more();

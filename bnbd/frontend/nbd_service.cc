@@ -143,8 +143,9 @@ NbdOffer NbdExport::offer() const {
   offer.flags = nbd_export_flags(info, terms);
   offer.flags_structured =
       nbd_export_flags(info, {.structured = true, .read_only = terms.read_only});
-  if (const unsigned open = servers_->connections(); open >= servers_->connections_max()) {
-    offer.refusal = fmt::format("\"{}\" has {} connections, and takes no more", name(), open);
+  if (!servers_->has_room()) {
+    offer.refusal = fmt::format("\"{}\" has {} connections, and takes no more", name(),
+                                servers_->connections());
   }
   return offer;
 }

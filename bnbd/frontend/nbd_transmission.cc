@@ -118,7 +118,7 @@ size_t NbdServer::part_bytes(const Slot& slot) const {
 /// True: a part of the payload is whole.
 bool NbdServer::parse_payload(Connection& connection) {
   Slot& slot = *connection.incoming;
-  if (slot.at_device) return wait_for_more(connection);
+  if (slot.at_device) return false;  // what is in the input may be all that follows
   const std::span<const std::byte> pending = connection.input.pending();
   const size_t left = part_bytes(slot) - connection.received_bytes;
   const size_t length = std::min(left, pending.size());
@@ -158,7 +158,15 @@ void NbdServer::drop_incoming(Connection& connection) {
 bool NbdServer::may_begin(const Connection& connection) const {
   if (connection.incoming != nullptr || connection.leaving) return false;
   if (connection.input.pending().size() < sizeof(NbdRequest)) return false;
-  return !pool_->empty() && shares_.may_take(connection.slots, pool_->most() - pool_->in_use());
+  if (pool_->empty() || is_others_last(connection)) return false;
+  return shares_.may_take(connection.slots, pool_->most() - pool_->in_use());
+}
+
+/// The last slot, while more are to be made, is for who has none: there may be no memory for more.
+bool NbdServer::is_others_last(const Connection& connection) const {
+  const bool others = options_.connections_max > 0 && open_ > 1;
+  const bool last = pool_->size() - pool_->in_use() == 1 && pool_->size() < pool_->most();
+  return others && last && connection.slots > 0;
 }
 
 /// The slot's own memory, or for what is long the device's, if it is memory.
@@ -175,7 +183,7 @@ bool NbdServer::begin_request(Connection& connection) {
   if (pending.size() < sizeof(NbdRequest)) return wait_for_more(connection);
   if (!may_begin(connection)) {
     if (!std::exchange(connection.starved, true)) base::add_shared(statistics_.starved, 1);
-    if (pool_->empty()) pool_->grow(reactor_);
+    if (pool_->empty() || is_others_last(connection)) pool_->grow(reactor_);
     return false;
   }
   connection.starved = false;
@@ -210,7 +218,8 @@ bool NbdServer::begin_request(Connection& connection) {
 void NbdServer::leave(Connection& connection) {
   if (connection.slots == 0) return end(connection, nullptr);
   connection.leaving = true;
-  connection.active_ns = reactor_.now_ns();
+  connection.left_ns = connection.active_ns = reactor_.now_ns();
+  base::add_shared(leaving_, 1);
   if (!leave_timer_.pending()) reactor_.schedule_after(leave_timer_, options_.linger_ns);
 }
 

@@ -44,10 +44,12 @@ class GateDevice : public BlockDevice {
 
   BlockInfo& change_info() { return info_; }
   std::function<void()> before_region;  // on the thread that makes it
+  std::atomic<bool> no_memory{false};   // for regions
   const BlockInfo& info() const override { return info_; }
   base::Result<std::unique_ptr<Region>> create_region(size_t size_bytes) override {
     region_maker_.store(std::this_thread::get_id());
     if (before_region) before_region();
+    if (no_memory) return base::make_error(base::Errc::kNoMemory, "none in this test");
     return inner_->create_region(size_bytes);
   }
   std::span<std::byte> content_memory() override { return inner_->content_memory(); }

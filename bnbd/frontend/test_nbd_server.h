@@ -30,6 +30,7 @@ class NbdServerRig : public testing::Test {
     threads_.on_reactor([&] {
       MemoryDeviceOptions options;
       options.size_bytes = device_bytes_;
+      options.max_io_bytes = max_io_bytes_;
       device_ = std::make_unique<GateDevice>(
           std::move(create_memory_device(threads_.host(), options)).value());
       auto pool = SlotPool<NbdServer::Slot>::create(*device_, first == 0 ? slots : first, slots,
@@ -122,6 +123,7 @@ class NbdServerRig : public testing::Test {
 
   test::ReactorThread threads_;
   uint64_t device_bytes_ = 8 * kServedMiB;
+  uint32_t max_io_bytes_ = kServedMiB;  // a slot has as much
   NbdServerOptions options_{.name = "test"};
   std::vector<UniqueFd> clients_;
   std::unique_ptr<GateDevice> device_;

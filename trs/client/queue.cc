@@ -293,6 +293,12 @@ void Queue::rest() {
   if (dozes) reactor_.poll_seldom(*this);
 }
 
+/// Not asked any more once the reactor has slept over it: then it rests.
+bool Queue::awaits() const {
+  const auto owes = [](const auto& lane) { return lane && !lane->in_flight.empty(); };
+  return std::any_of(lanes_.begin(), lanes_.end(), owes);
+}
+
 void Queue::begin_arm() {
   for (const auto& lane : lanes_) {
     if (lane) lane->arm();

@@ -172,6 +172,7 @@ class Queue final : public ClientQueue, private base::Poller {
   void rest();
   void begin_arm() override;
   bool arm() override;
+  bool awaits() const override;
 
   Session& session_;
   base::Reactor& reactor_;
