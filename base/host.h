@@ -194,6 +194,8 @@ class IoQueue {
   virtual bool poll() = 0;
   /// Operations in flight (a reactor with some keeps polling longer).
   virtual unsigned in_flight() const = 0;
+  /// Operations that have ended so far.
+  virtual uint64_t completed() const = 0;
   /// Sleeps until something happens, wake() is called, or the deadline (Host::now_ns clock).
   /// LinuxHost only: a simulated reactor is never asked to wait, its world decides when it runs.
   virtual void wait(uint64_t deadline_ns) = 0;

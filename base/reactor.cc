@@ -251,10 +251,10 @@ bool Reactor::prepare_sleep() {
 
 void Reactor::step() {
   if (turn()) {
-    spin_budget_.worked(now_ns_);
+    spin_budget_.worked(now_ns_, *this);
     return;
   }
-  if (spin_budget_.spent(now_ns_, [this] { return awaits(); }) && prepare_sleep()) {
+  if (spin_budget_.spent(now_ns_, *this) && prepare_sleep()) {
     spin_budget_.sleeps();
     io_->wait(next_deadline_ns());
   } else {

@@ -2,10 +2,10 @@
 // and an IoQueue.
 //
 // A reactor polls while there is work and for `poll_budget_ns` after (longer while it waits for an
-// answer, base/spin_budget.h); then every poller arms its
-// wake-up source and the reactor sleeps in one wait. An empty round of a spinning reactor ends in
-// sched_yield. In simulation nobody calls run(): the world calls turn() and, when it returns false,
-// prepare_sleep(), and decides by virtual time when to call again.
+// answer, base/spin_budget.h); then every poller arms its wake-up source and the reactor sleeps in
+// one wait. An empty round of a spinning reactor ends in sched_yield. In simulation nobody calls
+// run(): the world calls turn() and, when it returns false, prepare_sleep(), and decides by virtual
+// time when to call again.
 //
 // Threads: everything here on the reactor's own thread, except post(), wake() and stop(). Whoever
 // posts keeps the reactor alive until its post() has returned.
@@ -139,6 +139,9 @@ class Reactor {
   /// destroyed in any order: a message must not outlive the object that it is part of.
   void forget_messages();
 
+  /// An answer that a poller awaits() has come.
+  void count_answer() { ++answers_; }
+
   // --- driving
   /// One round: messages, timers due, pollers, IoQueue, ends. True if anything was done.
   bool turn();
@@ -154,6 +157,8 @@ class Reactor {
   bool prepare_sleep();
   /// Whether an operation is under way in the kernel, or an answer to a poller.
   bool awaits();
+  /// How many of either have come.
+  uint64_t answers() const { return answers_ + io_->completed(); }
   /// When the first timer is due; kNever without one.
   uint64_t next_deadline_ns() const {
     return timers_.empty() ? kNever : timers_.top().deadline_ns();
@@ -219,6 +224,7 @@ class Reactor {
   uint64_t turn_began_ns_ = 0;
   uint64_t lateness_ns_ = 0;
   SpinBudget spin_budget_;
+  uint64_t answers_ = 0;  // to pollers
   bool in_turn_ = false;
   bool end_follows_ = false;
   bool may_have_slept_ = true;

@@ -268,6 +268,34 @@ TEST_F(ReactorTest, AwaitsWhatTheKernelOrAPollersPeerOwes) {
   EXPECT_FALSE(reactor->awaits());
 }
 
+TEST_F(ReactorTest, SleepsLaterWhileAnAnswerIsOwedAndLearnsWhenItComes) {
+  FakePoller poller;
+  reactor->add(poller);
+  host.yield_ns = 10 * kMicrosecond;
+  // In microseconds behind the last work.
+  const auto sleeps_after = [&](bool answered) {
+    poller.work = 1;
+    const uint64_t begin_ns = host.clock_ns;
+    host.io->on_wait = [&] { reactor->stop(); };
+    reactor->run();
+    const uint64_t slept_ns = host.clock_ns - begin_ns;
+    if (answered) reactor->count_answer();
+    return slept_ns / kMicrosecond;
+  };
+  EXPECT_EQ(sleeps_after(false), 50U);
+  poller.owed = true;
+  EXPECT_EQ(sleeps_after(false), 200U);
+  EXPECT_EQ(sleeps_after(true), 200U);
+  EXPECT_EQ(sleeps_after(false), 400U);
+  IoOp op;
+  op.done = [](IoOp&, Errc) {};
+  poller.owed = false;
+  reactor->io().submit(op);
+  EXPECT_EQ(sleeps_after(false), 200U) << "what came last was no answer";
+  host.io->complete(Errc::kOk);
+  EXPECT_EQ(sleeps_after(false), 50U);
+}
+
 struct CountedEnd : TurnEnd {
   explicit CountedEnd(Reactor& of) : reactor(of) {}
   void turn_ends() override {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <string>
 #include <utility>
 
@@ -18,7 +19,10 @@ class TestIoQueue : public IoQueue {
   void submit(IoOp& op) override { submitted.push_back(op); }
   bool poll() override { return false; }
   unsigned in_flight() const override { return submitted.empty() ? 0 : 1; }
-  void wait(uint64_t) override {}
+  uint64_t completed() const override { return ended; }
+  void wait(uint64_t) override {
+    if (on_wait) on_wait();
+  }
   void wake() override { ++wakes; }
   void watch(Event&, Watch&) override {}
   void watch_readable(const Handle&, Watch&) override {}
@@ -29,10 +33,13 @@ class TestIoQueue : public IoQueue {
   void complete(Errc status) {
     IoOp* const op = submitted.pop_front();
     BRAID_ASSERT(op != nullptr);
+    ++ended;
     op->done(*op, status);
   }
 
   IntrusiveList<IoOp> submitted;
+  std::function<void()> on_wait;
+  uint64_t ended = 0;
   int wakes = 0;
 };
 
@@ -46,7 +53,10 @@ class TestHost : public Host {
   int process_id() override { return 1; }
   Logger& log() override { return logger; }
 
-  void yield() override { ++yields; }
+  void yield() override {
+    ++yields;
+    clock_ns += yield_ns;
+  }
   Result<std::unique_ptr<IoQueue>> create_io_queue() override {
     auto queue = std::make_unique<TestIoQueue>();
     io = queue.get();
@@ -100,6 +110,7 @@ class TestHost : public Host {
   TestIoQueue* io = nullptr;  // the last one created
   std::deque<std::function<void()>> work;
   int yields = 0;
+  uint64_t yield_ns = 0;  // how long each takes
   Logger logger{make_null_sink(), "test", LogLevel::kOff};
 
  private:

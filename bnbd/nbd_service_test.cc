@@ -7,6 +7,7 @@
 #include <sys/un.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <functional>
 #include <optional>
@@ -381,7 +382,12 @@ TEST_F(NbdServiceTest, WhoSendsNoMoreAndWaitsForTheDeviceKeepsNobodyOut) {
   EXPECT_FALSE(second.go("disk"));
   first.finish_sending();
   // The server hears of it when it hears of it.
-  for (bool taken = false; !taken;) taken = Client(path_).go("disk").has_value();
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  bool taken = false;
+  while (!taken && std::chrono::steady_clock::now() < end) {
+    taken = Client(path_).go("disk").has_value();
+  }
+  EXPECT_TRUE(taken);
   EXPECT_TRUE(first.closed());
   threads_.on_reactor([&] { device_->release(); });
 }

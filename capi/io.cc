@@ -13,8 +13,6 @@ using braid::capi::Request;
 
 namespace {
 
-// As a reactor's: with file operations in flight an answer is sure to come.
-
 struct Rule {
   bnbd::BlockOp op;
   uint32_t flags;  // those that it may have
@@ -118,12 +116,12 @@ void braid_context::turn_until(Done done, uint64_t deadline_ns) {
   budget.begin();
   while (!done()) {
     if (reactor.turn()) {
-      budget.worked(reactor.now_ns());
+      budget.worked(reactor.now_ns(), reactor);
       continue;
     }
     const uint64_t now_ns = reactor.now_ns();
-    if (now_ns >= deadline_ns) return;
-    if (budget.spent(now_ns, [&] { return reactor.awaits(); }) && reactor.prepare_sleep()) {
+    if (now_ns >= deadline_ns) return budget.gave_up(now_ns);
+    if (budget.spent(now_ns, reactor) && reactor.prepare_sleep()) {
       budget.sleeps();
       reactor.io().wait(std::min(deadline_ns, reactor.next_deadline_ns()));
     } else {

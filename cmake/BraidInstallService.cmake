@@ -8,7 +8,7 @@ configure_file(packaging/systemd/braidd.service.in ${CMAKE_BINARY_DIR}/braidd.se
 
 install(FILES ${CMAKE_BINARY_DIR}/braidd.service DESTINATION ${BRAID_UNIT_DIR} COMPONENT service)
 install(FILES packaging/braid.toml DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples COMPONENT service)
-install(FILES docs/configuration.md docs/operation.md DESTINATION ${CMAKE_INSTALL_DOCDIR}
-        COMPONENT service)
+install(DIRECTORY docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT service
+        FILES_MATCHING PATTERN "*.md")
 # One beside the other: `braid` becomes `braidd` for some of its verbs (cli/braidd_parts.h).
 install(TARGETS braid braidd RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT service)

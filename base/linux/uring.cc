@@ -124,6 +124,7 @@ void UringQueue::prepare(IoOp& op) {
 
 void UringQueue::finish(IoOp& op, Errc status) {
   --accepted_;
+  ++ended_;
   op.done(op, status);
 }
 

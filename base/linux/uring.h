@@ -36,6 +36,7 @@ class UringQueue : public IoQueue {
   void submit(IoOp& op) override;
   bool poll() override;
   unsigned in_flight() const override { return accepted_; }
+  uint64_t completed() const override { return ended_; }
   void wait(uint64_t deadline_ns) override;
   void wake() override;
   // --- base/linux_wait.h
@@ -82,6 +83,7 @@ class UringQueue : public IoQueue {
   IoShares shares_;              // what is in the kernel, and what is not yet
   IntrusiveList<IoOp> refused_;  // bad from the start; reported by the next poll()
   unsigned accepted_ = 0;        // submitted and not yet reported
+  uint64_t ended_ = 0;           // reported
   std::vector<WatchSlot> watches_;
   std::vector<uint32_t> free_watches_;
 

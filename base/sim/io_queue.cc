@@ -162,6 +162,7 @@ bool SimIoQueue::poll() {
   while (IoOp* op = completed.pop_front()) {
     any = true;
     --in_flight_;
+    ++ended_;
     op->done(*op, static_cast<Errc>(op->progressed_bytes));
   }
   IntrusiveList<Watch> ready;

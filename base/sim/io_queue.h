@@ -156,6 +156,7 @@ class SimIoQueue final : public IoQueue {
   void submit(IoOp& op) override;
   bool poll() override;
   unsigned in_flight() const override { return in_flight_; }
+  uint64_t completed() const override { return ended_; }
   [[noreturn]] void wait(uint64_t deadline_ns) override;
   void wake() override { slot_.wake(); }
   void watch(Event& event, Watch& watch) override;
@@ -182,6 +183,7 @@ class SimIoQueue final : public IoQueue {
 
   ReactorSlot& slot_;
   unsigned in_flight_ = 0;
+  uint64_t ended_ = 0;
   IoShares shares_{kFilePlaces};
   std::map<uint64_t, AtDisk> at_disk_;  // by order of handing over
   uint64_t handed_over_ = 0;

@@ -36,7 +36,7 @@ class BraidEngine : public FioTarget {
     if (way_.poll_budget_ns == 0)
       return "one a side; both sleep (fio's side has a keeper that looks every 50 ms)";
     return "one a side; both spin, until they have found nothing for " + poll_budget() +
-           ", yield after each empty turn";
+           " (up to 1 ms while an answer is owed), yield after each empty turn";
   }
 
   base::Status start(Bench& bench, uint64_t store_bytes) override {

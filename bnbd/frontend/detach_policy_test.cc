@@ -69,7 +69,6 @@ class DetachPolicy : public testing::Test {
     return outcome(code);
   }
 
-  test::ReactorThread threads_;
   std::deque<Errc> polite_outcomes_ = {Errc::kOk};
   std::deque<Errc> forced_outcomes_ = {Errc::kOk};
   uint64_t force_flush_timeout_ns_ = 600 * base::kSecond;
@@ -86,6 +85,7 @@ class DetachPolicy : public testing::Test {
   std::atomic<uint64_t> written_back_{0};
   int forced_ = 0;
   int cut_off_ = 0;
+  test::ReactorThread threads_;  // goes first: its workers may still tell what they have done
 };
 
 TEST_F(DetachPolicy, IsPoliteToAFreeDeviceEvenWithForce) {

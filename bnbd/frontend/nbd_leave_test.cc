@@ -32,6 +32,29 @@ class NbdLeave : public test::NbdServerRig {
   bool wait_for_held(int requests) {
     return threads_.wait_until([&] { return device_->held_count() == requests; });
   }
+  base::Errc add_client() {
+    int ends[2];
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    clients_.emplace_back(ends[0]);
+    base::Status added;
+    threads_.on_reactor([&] { added = server_->add(UniqueFd(ends[1]), false, {}); });
+    return added.code();
+  }
+  static constexpr uint64_t kReads = 64;  // as many requests as one round takes
+  static constexpr uint32_t kLongWriteBytes = 96 * 1024;
+  /// A write in three parts, and its client's end: all is there when the server looks.
+  void send_long_write_behind_reads(size_t payload_bytes) {
+    max_io_bytes_ = 32 * 1024;
+    start(128);
+    threads_.on_reactor([&] {
+      device_->hold();
+      for (uint64_t i = 0; i < kReads; ++i) send(request(NbdCommand::kRead, 0, 512, i));
+      send(request(NbdCommand::kWrite, kServedMiB, kLongWriteBytes, kReads));
+      const std::string data(payload_bytes, 'w');
+      send_bytes(data.data(), data.size());
+      finish_sending();
+    });
+  }
   /// The connection has ended, and nothing is left.
   bool wait_for_end() {
     return threads_.wait_until(
@@ -88,20 +111,20 @@ TEST_F(NbdLeave, WhatHadBegunIsCarriedOutThoughTheClientIsGoneAfterItsDisconnect
 
 TEST_F(NbdLeave, WhoHasClosedItsSendingSideGetsAllAnswers) {
   start_in_parts();
-  constexpr uint64_t kReads = 100;  // more than there are slots, and than one round takes
-  for (uint64_t i = 0; i < kReads; ++i) send(request(NbdCommand::kRead, 0, 64 * 1024, i));
-  send(request(NbdCommand::kTrim, 0, kServedMiB, kReads));
+  constexpr uint64_t kMany = 100;  // more than there are slots, and than one round takes
+  for (uint64_t i = 0; i < kMany; ++i) send(request(NbdCommand::kRead, 0, 64 * 1024, i));
+  send(request(NbdCommand::kTrim, 0, kServedMiB, kMany));
   finish_sending();
   ASSERT_TRUE(wait_for_held(6));  // two slots are the other connection's
   release_device();
   std::set<uint64_t> cookies;
-  for (uint64_t i = 0; i <= kReads; ++i) {
-    uint64_t cookie = kReads + 1;
+  for (uint64_t i = 0; i <= kMany; ++i) {
+    uint64_t cookie = kMany + 1;
     EXPECT_EQ(receive_reply(cookie), 0U);
     cookies.insert(cookie);
-    if (cookie < kReads) EXPECT_EQ(receive_data(64 * 1024), std::string(64 * 1024, '\0'));
+    if (cookie < kMany) EXPECT_EQ(receive_data(64 * 1024), std::string(64 * 1024, '\0'));
   }
-  EXPECT_EQ(cookies.size(), kReads + 1);
+  EXPECT_EQ(cookies.size(), kMany + 1);
   EXPECT_TRUE(closed_by_server());
   EXPECT_TRUE(wait_for_end());
   EXPECT_EQ(device_->count(BlockOp::kDiscard), kParts);
@@ -162,45 +185,59 @@ TEST_F(NbdLeave, WhoLeavesWaitsForTheDeviceAsLongAsItTakes) {
 /// A client that died far away, while the device was away, keeps nobody out.
 TEST_F(NbdLeave, WhoSendsNoMoreMakesRoomForAnotherWhereThereIsNone) {
   start_in_parts();
-  const auto another = [&] {
-    int ends[2];
-    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
-    clients_.emplace_back(ends[0]);
-    base::Status added;
-    threads_.on_reactor([&] { added = server_->add(UniqueFd(ends[1]), false, {}); });
-    return added.code();
-  };
-  EXPECT_EQ(another(), base::Errc::kOk);
-  EXPECT_EQ(another(), base::Errc::kBusy) << "nobody leaves";
+  EXPECT_EQ(add_client(), base::Errc::kOk);
+  EXPECT_EQ(add_client(), base::Errc::kBusy) << "nobody leaves";
   send(request(NbdCommand::kTrim, 0, kServedMiB));
   finish_sending();
   ASSERT_TRUE(wait_for_held(1));
   ASSERT_TRUE(threads_.wait_until([&] { return server_->leaving() == 1; }));
-  EXPECT_EQ(another(), base::Errc::kOk);
+  EXPECT_EQ(add_client(), base::Errc::kOk);
   EXPECT_TRUE(closed_by_server());
   EXPECT_EQ(server_->connections(), 2U);
   EXPECT_EQ(server_->leaving(), 0U);
-  EXPECT_EQ(another(), base::Errc::kBusy);
+  EXPECT_EQ(add_client(), base::Errc::kBusy);
   release_device();
   ASSERT_TRUE(threads_.wait_until([&] { return server_->statistics().in_flight == 0; }));
   EXPECT_EQ(device_->count(BlockOp::kDiscard), kParts) << "what it asked for is done all the same";
   EXPECT_TRUE(is_logged("made room"));
 }
 
+/// Of such a one nothing is received, also not its end.
+TEST_F(NbdLeave, WhoAskedForMoreThanItsShareBeforeItDiedMakesRoom) {
+  start_in_parts();
+  EXPECT_EQ(add_client(), base::Errc::kOk);
+  for (uint64_t i = 0; i < 20; ++i) send(request(NbdCommand::kRead, 0, 512, i));
+  ASSERT_TRUE(wait_for_held(6));
+  EXPECT_EQ(add_client(), base::Errc::kBusy);
+  finish_sending();
+  ASSERT_TRUE(threads_.wait_until([&] { return server_->leaving() == 1; }));
+  EXPECT_EQ(add_client(), base::Errc::kOk);
+  EXPECT_TRUE(closed_by_server());
+  EXPECT_EQ(server_->leaving(), 0U);
+  release_device();
+  EXPECT_TRUE(threads_.wait_until([&] { return server_->statistics().in_flight == 0; }));
+}
+
+/// If nobody takes its place, it gets all that it asked for.
+TEST_F(NbdLeave, WhoAskedForMoreThanItsShareAndSendsNoMoreGetsItsAnswers) {
+  start_in_parts();
+  for (uint64_t i = 0; i < 20; ++i) send(request(NbdCommand::kRead, 0, 512, i));
+  ASSERT_TRUE(wait_for_held(6));
+  finish_sending();
+  ASSERT_TRUE(threads_.wait_until([&] { return server_->leaving() == 1; }));
+  release_device();
+  for (uint64_t i = 0; i < 20; ++i) {
+    EXPECT_EQ(receive_reply(), 0U);
+    receive_data(512);
+  }
+  EXPECT_TRUE(closed_by_server());
+  EXPECT_TRUE(wait_for_end());
+  EXPECT_EQ(server_->leaving(), 0U);
+}
+
 /// The rest of a long write may lie in the input when its client's end has been seen.
 TEST_F(NbdLeave, AnEndBehindALongWriteWhosePartsAreShortIsNoneInTheMiddle) {
-  max_io_bytes_ = 32 * 1024;
-  start(128);
-  constexpr uint64_t kReads = 64;  // as many requests as one round takes
-  constexpr uint32_t kWriteBytes = 96 * 1024;
-  threads_.on_reactor([&] {  // so that all of it is there when the server looks
-    device_->hold();
-    for (uint64_t i = 0; i < kReads; ++i) send(request(NbdCommand::kRead, 0, 512, i));
-    send(request(NbdCommand::kWrite, kServedMiB, kWriteBytes, kReads));
-    const std::string data(kWriteBytes, 'w');
-    send_bytes(data.data(), data.size());
-    finish_sending();
-  });
+  send_long_write_behind_reads(kLongWriteBytes);
   ASSERT_TRUE(wait_for_held(kReads + 1));
   release_device();
   for (uint64_t i = 0; i <= kReads; ++i) {
@@ -210,6 +247,15 @@ TEST_F(NbdLeave, AnEndBehindALongWriteWhosePartsAreShortIsNoneInTheMiddle) {
   }
   EXPECT_TRUE(closed_by_server());
   EXPECT_EQ(device_->count(BlockOp::kWrite), 3U);
+}
+
+TEST_F(NbdLeave, AnEndInTheMiddleOfALongWriteIsSeenWhileAPartIsAtTheDevice) {
+  send_long_write_behind_reads(kLongWriteBytes - 1);
+  ASSERT_TRUE(wait_for_held(kReads + 1));
+  EXPECT_TRUE(closed_by_server());
+  release_device();
+  EXPECT_TRUE(wait_for_end());
+  EXPECT_EQ(device_->count(BlockOp::kWrite), 1U);
 }
 
 }  // namespace

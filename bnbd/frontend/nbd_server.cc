@@ -109,12 +109,18 @@ base::Status NbdServer::add(UniqueFd socket, bool structured, std::span<const st
   return watch(std::move(socket), {.structured = structured}, early);
 }
 
-/// A client that died far away is one that has closed its sending side, until something is sent to
+void NbdServer::sends_no_more(Connection& connection) {
+  if (connection.left_ns != 0) return;
+  connection.left_ns = std::max<uint64_t>(reactor_.now_ns(), 1);
+  base::add_shared(leaving_, 1);
+}
+
+/// A process that died far away is one that has closed its sending side, until something is sent to
 /// it; and nothing is while the device is away. It shall not keep its place from who comes back.
 bool NbdServer::make_room() {
   Connection* oldest = nullptr;
   for (const auto& connection : connections_) {
-    if (!connection->socket.valid() || !connection->leaving) continue;
+    if (!connection->socket.valid() || connection->left_ns == 0) continue;
     if (oldest == nullptr || connection->left_ns < oldest->left_ns) oldest = connection.get();
   }
   if (oldest == nullptr) return false;
@@ -237,6 +243,8 @@ void NbdServer::look_at_sockets() {
       end(connection, "the client closed the connection");
       continue;
     }
+    const bool ended = (events[i].events & EPOLLRDHUP) != 0;
+    if (ended && !may_receive(connection)) sends_no_more(connection);
     if ((events[i].events & ~static_cast<uint32_t>(EPOLLOUT)) != 0) connection.readable = true;
     if (over || (events[i].events & EPOLLOUT) != 0) connection.blocked = false;
   }
@@ -258,7 +266,11 @@ void NbdServer::sockets_ready() {
 void NbdServer::set_interest(Connection& connection) {
   uint32_t wanted = 0;
   if (connection.blocked) wanted |= EPOLLOUT;
-  if (may_receive(connection)) wanted |= EPOLLIN | EPOLLRDHUP;
+  if (may_receive(connection)) {
+    wanted |= EPOLLIN | EPOLLRDHUP;
+  } else if (options_.connections_max > 0 && connection.left_ns == 0) {
+    wanted |= EPOLLRDHUP;  // who waits, and is waited for by nobody, makes room
+  }
   if (wanted == connection.interest) return;
   struct epoll_event event = {};
   event.events = connection.interest = wanted;
@@ -286,7 +298,7 @@ void NbdServer::end(Connection& connection, const char* reason) {
   connection.socket.reset();  // leaves the epoll set too
   some_ended_ = true;
   base::subtract_shared(open_, 1);
-  if (connection.leaving) base::subtract_shared(leaving_, 1);
+  if (connection.left_ns != 0) base::subtract_shared(leaving_, 1);
   drop_incoming(connection);
   while (Slot* const unsent = connection.answers.pop_front()) release(*unsent);
   // Operations at the device end without an answer; those of who took its leave end whole.

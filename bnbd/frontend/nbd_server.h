@@ -79,7 +79,8 @@ class NbdServer : private base::Poller {
   NbdServer& operator=(const NbdServer&) = delete;
 
   /// One more connection, whose client has sent `early` bytes already (at most NbdInput::kBytes).
-  /// Where there are as many as there may be, the one that has been leaving for longest makes room.
+  /// Where there are as many as there may be, the one whose client has sent no more for longest
+  /// makes room.
   /// kBusy: there is none; kCanceled: no more are taken.
   base::Status add(UniqueFd socket, bool structured, std::span<const std::byte> early);
   /// No request is taken any more; what was taken is answered. Idempotent.
@@ -94,7 +95,7 @@ class NbdServer : private base::Poller {
   /// False once every connection has ended.
   bool alive() const { return connections() != 0; }
   unsigned connections() const { return base::read_shared(open_); }
-  /// Of those, whose clients send no more: they wait for answers, or are dead and unseen.
+  /// Of those, whose clients are known to send no more: they wait for answers, or are dead.
   unsigned leaving() const { return base::read_shared(leaving_); }
   KernelDeviceStatistics statistics() const;
   /// From when a request is there to its end; null: not counted.
@@ -116,7 +117,7 @@ class NbdServer : private base::Poller {
     bool leaving = false;       // no request is taken any more; ends when nothing is owed
     bool long_writes = false;   // the last request brought much: its payload goes past the input
     uint64_t active_ns = 0;     // something came or went
-    uint64_t left_ns = 0;       // `leaving` began
+    uint64_t left_ns = 0;       // since when its client is known to send no more; 0: it is not
     uint32_t interest = 0;      // what epoll watches
     unsigned slots = 0;         // held
     Slot* incoming = nullptr;   // a write whose payload is being received (or, refused, skipped)
@@ -148,6 +149,7 @@ class NbdServer : private base::Poller {
   void forget_ended();
   /// Ends a connection. `reason` is for the log; null for one that took its leave.
   void end(Connection& connection, const char* reason);
+  void sends_no_more(Connection& connection);
   bool make_room();
 
   // --- nbd_transmission.cc: requests. True: something was done.

@@ -71,7 +71,6 @@ TEST_F(Nbd, WhoFindsNoSlotGetsOneOfThoseThatAreMadeThen) {
   EXPECT_EQ(cookies.size(), 6U);
 }
 
-/// Else the next flush would be of a moment before that, and fail, too, for nothing.
 TEST_F(Nbd, WhereMemoryIsShortOneThatTakesNoAnswersLeavesTheOthersOneSlot) {
   options_.connections_max = 2;
   start(/*slots=*/8, /*connections=*/2, /*first=*/2);
@@ -87,6 +86,7 @@ TEST_F(Nbd, WhereMemoryIsShortOneThatTakesNoAnswersLeavesTheOthersOneSlot) {
   empty_socket();
 }
 
+/// Else the next flush would be of a moment before that, and fail, too, for nothing.
 TEST_F(Nbd, WhoAsksAfterAFlushHasFailedKnowsOfIt) {
   start();
   threads_.on_reactor([&] {

@@ -33,8 +33,8 @@ base::Task<bool> drain(NbdServer* server) {
 
 /// Connections that do not make room for others.
 unsigned kept(const NbdServer& server) {
-  const unsigned leaving = server.leaving();
-  return server.connections() - std::min(leaving, server.connections());
+  const unsigned open = server.connections();
+  return open - std::min(server.leaving(), open);
 }
 
 base::Task<bool> nothing() {
@@ -74,11 +74,18 @@ NbdServers::~NbdServers() {
   on_each([](NbdServer& server) { NbdServer::Release()(&server); });
 }
 
+/// Where there is no room but that which somebody makes, after all that have some.
+unsigned NbdServers::load_of(size_t member) const {
+  const NbdServer& server = *members_[member].server;
+  const unsigned open = server.connections();
+  return open < connections_max_ ? open : connections_max_ + kept(server);
+}
+
 void NbdServers::add(UniqueFd socket, bool structured, std::vector<std::byte> early) {
   // Their numbers are late by what is under way to them: hence one after the other, too.
   size_t best = next_++ % members_.size();
   for (size_t i = 0; i < members_.size(); ++i) {
-    if (kept(*members_[i].server) < kept(*members_[best].server)) best = i;
+    if (load_of(i) < load_of(best)) best = i;
   }
   // A function that can be copied.
   const auto shared = std::make_shared<UniqueFd>(std::move(socket));

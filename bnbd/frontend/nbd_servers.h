@@ -61,6 +61,8 @@ class NbdServers {
     }
   }
 
+  unsigned load_of(size_t member) const;
+
   base::Reactor& home_;
   BlockDevice& device_;
   unsigned connections_max_ = 0;  // of each

@@ -118,7 +118,12 @@ size_t NbdServer::part_bytes(const Slot& slot) const {
 /// True: a part of the payload is whole.
 bool NbdServer::parse_payload(Connection& connection) {
   Slot& slot = *connection.incoming;
-  if (slot.at_device) return false;  // what is in the input may be all that follows
+  if (slot.at_device) {
+    // What follows the present part may be in the input.
+    const uint64_t behind =
+        slot.verdict.payload_bytes - slot.done_bytes - slot.operation.length_bytes;
+    return connection.input.pending().size() < behind ? wait_for_more(connection) : false;
+  }
   const std::span<const std::byte> pending = connection.input.pending();
   const size_t left = part_bytes(slot) - connection.received_bytes;
   const size_t length = std::min(left, pending.size());
@@ -218,8 +223,8 @@ bool NbdServer::begin_request(Connection& connection) {
 void NbdServer::leave(Connection& connection) {
   if (connection.slots == 0) return end(connection, nullptr);
   connection.leaving = true;
-  connection.left_ns = connection.active_ns = reactor_.now_ns();
-  base::add_shared(leaving_, 1);
+  connection.active_ns = reactor_.now_ns();
+  sends_no_more(connection);
   if (!leave_timer_.pending()) reactor_.schedule_after(leave_timer_, options_.linger_ns);
 }
 

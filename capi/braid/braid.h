@@ -59,7 +59,8 @@ BRAID_API int braid_free(struct braid_context* context);
 ///   give-up-after  so long may a device be away before what waits fails with -ETIMEDOUT: 500ms,
 ///                  30s, never (default)
 ///   lost-after     so long may a server be away before its devices are lost for good: as above
-///   poll           how long a call spins before it sleeps: 50us (default), 2ms, 1s; 0: not at all;
+///   poll           how long a call spins before it sleeps: 50us (default), 2ms, 1s; while an
+///                  answer is owed 4 to 20 times that, but no more than 1 ms for it; 0: not at all;
 ///                  never: it does not sleep
 ///   device (*)     the RDMA device, rdma for all, soft0 (default) for the software HCA; `braid
 ///                  devices` lists them

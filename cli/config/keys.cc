@@ -35,9 +35,9 @@ constexpr ConfigKey kKeys[] = {
      "threads that carry the requests of a mapped device that names no number", "", 1,
      kReactorsMax},
     {"node", "poll_budget", kPollBudget, "--poll-budget", "\"50us\"",
-     "how long its threads look for work before they sleep: longer answers sooner and takes more "
-     "of "
-     "a processor; `0` sleeps at once, `never` has each thread take a processor to itself"},
+     "how long its threads look for work before they sleep, while an answer is owed to them up to "
+     "20 times as long, or 1 ms: longer answers sooner and takes more of a processor; `0` sleeps "
+     "at once, `never` has each thread take a processor to itself"},
 
     {"metrics", "listen", kMetrics, "--metrics", "",
      "the address at which its metrics are told by HTTP, without a key"},

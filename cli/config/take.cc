@@ -168,7 +168,7 @@ std::string wanted_by(const ConfigKey& key) {
     case KeyKind::kTexts:
       return "a text, or a list of texts";
     case KeyKind::kMetrics:
-      return "an IP address and a port, for example \"127.0.0.1:9943\"";
+      return "an IP address, with a port if it is not 9943, for example \"127.0.0.1\"";
     case KeyKind::kFilters:
       return "a filter, for example \"delay:read=1ms\", or a list of them, the one nearest to the "
              "user first";

@@ -84,8 +84,9 @@ CLI::Option* add_device_option(CLI::App& app, Context& context) {
 
 void add_poll_option(CLI::App& app, Context& context) {
   app.add_option("--poll-budget", context.poll_budget,
-                 "how long its threads look for work before they sleep, 50us if this is not given: "
-                 "longer answers sooner and takes more of a processor. 0: they sleep at once; "
+                 "how long its threads look for work before they sleep, 50us if this is not given; "
+                 "while an answer is owed to them up to 20 times as long, or 1 ms: longer answers "
+                 "sooner and takes more of a processor. 0: they sleep at once; "
                  "never: each takes a processor to itself")
       ->check([](const std::string& text) {
         const auto budget = parse_poll_budget(text);

@@ -84,7 +84,8 @@ void map(Context& context, const MapArguments& arguments) {
     return;
   }
   for (const auto& [option, value] :
-       {std::pair("--device", &context.device), std::pair("--poll-budget", &context.poll_budget)})
+       {std::pair("--device", &context.device), std::pair("--poll-budget", &context.poll_budget),
+        std::pair("--metrics", &context.metrics), std::pair("--node-name", &context.node_name)})
     if (!value->empty())
       return report(
           context,

@@ -62,7 +62,7 @@ void add_serve(CLI::App& app, Context& context) {
   add_metrics_option(*verb, context);
   verb->footer(
       "Examples:\n"
-      "  braid serve /srv/disks                        then: braid map HOST/disk.img\n"
+      "  braid serve /srv/disks                        then, here: braid map localhost/disk.img\n"
       "  braid serve /srv/disks --listen 10.0.0.1:1234 --read-only\n"
       "  braid serve /srv/disks --listen 10.0.0.1 --keys /etc/braid/keys\n"
       "  braid serve --memory ram=1G --listen 127.0.0.1:0\n"

@@ -293,7 +293,7 @@ void Queue::rest() {
   if (dozes) reactor_.poll_seldom(*this);
 }
 
-/// Not asked any more once the reactor has slept over it: then it rests.
+/// Not asked while it rests: its connections have asked for a wake-up.
 bool Queue::awaits() const {
   const auto owes = [](const auto& lane) { return lane && !lane->in_flight.empty(); };
   return std::any_of(lanes_.begin(), lanes_.end(), owes);

@@ -328,6 +328,7 @@ void Queue::answered(Lane& lane, AnswerImm answer, uint32_t bytes) {
   }
   slot->request = nullptr;
   slot->lane = nullptr;
+  reactor_.count_answer();
   lane.chunk_answered(answer.request_id);
   request.unlink();
   counts.in_flight.subtract(1);
