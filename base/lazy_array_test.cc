@@ -52,7 +52,9 @@ TEST(SparseArrayTest, WhoSeesOneSeesAllOfIt) {
   for (int round = 0; round < 200; ++round) {
     SparseArray<Pair> array(2);
     std::thread maker([&array] { array.make(1); });
-    if (array.has(1)) EXPECT_EQ(array[1].first + array[1].second, 36u);
+    if (array.has(1)) {
+      EXPECT_EQ(array[1].first + array[1].second, 36u);
+    }
     maker.join();
     EXPECT_TRUE(array.has(1));
     EXPECT_FALSE(array.has(0));

@@ -17,7 +17,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "base/timer.h"
+#include "base/host.h"
 
 namespace braid::base {
 

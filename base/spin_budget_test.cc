@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "base/host.h"
-
 namespace braid::base {
 namespace {
 

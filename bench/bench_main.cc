@@ -30,31 +30,40 @@ base::Status write_file(const std::string& path, const std::string& text) {
   return base::ok_status();
 }
 
-base::Result<bench::Recorded> read_recorded(const std::string& path) {
+base::Result<nlohmann::json> read_document(const std::string& path) {
   std::ifstream in(path);
   if (!in) return base::make_error(base::Errc::kNotFound, "{}: cannot be read", path);
-  auto recorded = bench::recorded_from_json(nlohmann::json::parse(in, nullptr, false));
-  if (!recorded.ok()) return recorded.error().with("{}", path);
-  return recorded;
+  return nlohmann::json::parse(in, nullptr, false);
+}
+
+std::string processor_of(const nlohmann::json& result) {
+  return result.at("machine").at("cpu_model").get<std::string>();
 }
 
 /// The exit code: 3 if a row is too much worse than recorded.
-int hold_against_recorded(const std::string& path, const std::vector<bench::Row>& rows) {
-  const auto recorded = read_recorded(path);
-  if (!recorded.ok()) return fail(recorded.error());
+int hold_against_recorded(const std::string& path, const bench::SuiteResult& result) {
+  const auto document = read_document(path);
+  if (!document.ok()) return fail(document.error());
+  const auto recorded = bench::recorded_from_json(document.value(), processor_of(result.document));
+  if (!recorded.ok()) return fail(recorded.error().with("{}", path));
   bool failed = false;
-  for (const bench::GateVerdict& verdict : bench::hold_against(recorded.value(), rows)) {
+  for (const bench::GateVerdict& verdict : bench::hold_against(recorded.value(), result.rows)) {
     failed = failed || verdict.failed;
     fmt::print("gate: {} {}: {}\n", verdict.failed ? "FAILED" : "well", verdict.row, verdict.words);
   }
   return failed ? 3 : 0;
 }
 
+/// Beside what the file has of other kinds of machines.
 int record(const std::string& path, const bench::SuiteResult& result) {
-  auto document = bench::record_of(result.rows);
-  if (!document.ok()) return fail(document.error());
-  (*document)["machine"] = result.document.at("machine");
-  const base::Status written = write_file(path, document.value().dump(2) + "\n");
+  auto mine = bench::record_of(result.rows);
+  if (!mine.ok()) return fail(mine.error());
+  (*mine)["machine"] = result.document.at("machine");
+  nlohmann::json all;
+  if (auto document = read_document(path); document.ok()) all = std::move(*document);
+  if (!all.is_object() || !all.contains("machines")) all = {{"machines", nlohmann::json::object()}};
+  all["machines"][processor_of(result.document)] = std::move(*mine);
+  const base::Status written = write_file(path, all.dump(2) + "\n");
   return written.ok() ? 0 : fail(written.error());
 }
 
@@ -98,7 +107,7 @@ int run(const std::string& suite, const std::string& file, const bench::Options&
   }
   if (gate.recorded_file.empty()) return 0;
   if (gate.record) return record(gate.recorded_file, result.value());
-  return hold_against_recorded(gate.recorded_file, result.value().rows);
+  return hold_against_recorded(gate.recorded_file, result.value());
 }
 
 }  // namespace

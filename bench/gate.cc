@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "bench/block/remote_io.h"
@@ -40,53 +41,87 @@ std::vector<RowPlan> gate_suite() {
   return plans;
 }
 
-base::Result<Recorded> recorded_from_json(const nlohmann::json& document) {
+base::Result<Recorded> recorded_from_json(const nlohmann::json& document,
+                                          const std::string& cpu_model) {
   const auto wrong = [](std::string_view what) {
     return base::make_error(base::Errc::kInvalid, "recorded figures: {}", what);
   };
-  if (!document.is_object() || !document.contains("rows") || !document["rows"].is_object())
-    return wrong("want an object with an object \"rows\"");
+  if (!document.is_object() || !document.contains("machines") || !document["machines"].is_object())
+    return wrong("want an object with an object \"machines\"");
   Recorded recorded;
-  for (const auto& [name, ratio] : document["rows"].items()) {
-    if (!ratio.is_number() || ratio.get<double>() <= 0)
-      return wrong(fmt::format("\"{}\": want a number above 0, not {}", name, ratio.dump()));
-    recorded[name] = ratio;
+  for (const auto& [cpu, machine] : document["machines"].items()) {
+    if (!machine.is_object() || !machine.contains("rows") || !machine["rows"].is_object())
+      return wrong(fmt::format("\"{}\": want an object with an object \"rows\"", cpu));
+    for (const auto& [name, row] : machine["rows"].items()) {
+      for (const char* field : {"ratio", "cache_line_ns"}) {
+        const auto value = row.is_object() ? row.value(field, nlohmann::json()) : nlohmann::json();
+        if (!value.is_number() || value.get<double>() <= 0)
+          return wrong(fmt::format("\"{}\": \"{}\": {}: want a number above 0, not {}", cpu, name,
+                                   field, value.dump()));
+      }
+      if (cpu == cpu_model) recorded[name] = {row["ratio"], row["cache_line_ns"]};
+    }
   }
   return recorded;
 }
 
 base::Result<nlohmann::json> record_of(const std::vector<Row>& rows) {
-  auto ratios = nlohmann::json::object();
+  auto recorded = nlohmann::json::object();
   for (const Row& row : rows) {
-    if (row.verdict != Verdict::kJudged || !row.floor_ratio) {
+    if (row.verdict != Verdict::kJudged || !row.floor_ratio || !row.cache_line_ns) {
       return base::make_error(base::Errc::kInvalid, "\"{}\" was not judged ({}): nothing to record",
                               row.name, to_string(row.verdict));
     }
-    ratios[row.name] = std::round(*row.floor_ratio * 1000) / 1000;
+    recorded[row.name] = {{"ratio", std::round(*row.floor_ratio * 1000) / 1000},
+                          {"cache_line_ns", std::round(row.cache_line_ns->median)}};
   }
-  return nlohmann::json{{"rows", ratios}};
+  return nlohmann::json{{"rows", recorded}};
 }
+
+namespace {
+
+GateVerdict hold_row(const Recorded& recorded, const Row& row) {
+  GateVerdict verdict{.row = row.name};
+  const auto found = recorded.find(row.name);
+  if (row.verdict == Verdict::kFailed) {
+    verdict.failed = true;
+    verdict.words = "could not be measured: " + row.note;
+    return verdict;
+  }
+  if (found == recorded.end()) {
+    verdict.failed = !recorded.empty();
+    verdict.words = recorded.empty() ? "no verdict: nothing is recorded of this kind of processor"
+                                     : "no figure is recorded";
+    return verdict;
+  }
+  if (row.verdict != Verdict::kJudged || !row.floor_ratio || !row.cache_line_ns) {
+    verdict.words = fmt::format("{}: {} good rounds", to_string(row.verdict), row.rounds_good);
+    return verdict;
+  }
+  const double distance = row.cache_line_ns->median / found->second.cache_line_ns;
+  if (distance > kSameDistance || distance < 1 / kSameDistance) {
+    verdict.words = fmt::format("no verdict: a cache line takes {:.0f} ns, {:.0f} when recorded",
+                                row.cache_line_ns->median, found->second.cache_line_ns);
+    return verdict;
+  }
+  const double worse = worse_by(row, found->second.ratio);
+  verdict.failed = worse > kGateSlack;
+  verdict.words =
+      fmt::format("{:.3g} of its floor, recorded {:.3g}: {} by {:.0f} %", *row.floor_ratio,
+                  found->second.ratio, worse > 0 ? "worse" : "better", std::abs(worse) * 100);
+  return verdict;
+}
+
+}  // namespace
 
 std::vector<GateVerdict> hold_against(const Recorded& recorded, const std::vector<Row>& rows) {
   std::vector<GateVerdict> verdicts;
-  for (const Row& row : rows) {
-    GateVerdict& verdict = verdicts.emplace_back(GateVerdict{.row = row.name});
-    const auto found = recorded.find(row.name);
-    if (found == recorded.end()) {
-      verdict.failed = true;
-      verdict.words = "no figure is recorded";
-    } else if (row.verdict == Verdict::kFailed) {
-      verdict.failed = true;
-      verdict.words = "could not be measured: " + row.note;
-    } else if (row.verdict != Verdict::kJudged || !row.floor_ratio) {
-      verdict.words = fmt::format("{}: {} good rounds", to_string(row.verdict), row.rounds_good);
-    } else {
-      const double worse = worse_by(row, found->second);
-      verdict.failed = worse > kGateSlack;
-      verdict.words =
-          fmt::format("{:.3g} of its floor, recorded {:.3g}: {} by {:.0f} %", *row.floor_ratio,
-                      found->second, worse > 0 ? "worse" : "better", std::abs(worse) * 100);
-    }
+  for (const Row& row : rows) verdicts.push_back(hold_row(recorded, row));
+  for (const auto& figure : recorded) {
+    const std::string& name = figure.first;
+    const bool run =
+        std::any_of(rows.begin(), rows.end(), [&](const Row& row) { return row.name == name; });
+    if (!run) verdicts.push_back({.row = name, .failed = true, .words = "recorded, and not run"});
   }
   return verdicts;
 }

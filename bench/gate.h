@@ -1,9 +1,10 @@
 // The gate: a few rows held against recorded figures, so that a change which makes Braid slower is
 // seen when it is made.
 //
-// What is compared is the ratio of a row to its floor of the same rounds: figures of different
-// machines and days are not comparable, this nearly is. A row without enough good rounds is no
-// verdict and fails nothing.
+// What is compared is the ratio of a row to its floor of the same rounds, with what the same kind
+// of machine gave: between kinds, and between far and near processors, these ratios differ by two
+// and more. A row without enough good rounds, and a machine of which nothing is recorded, give no
+// verdict and fail nothing.
 //
 // Any thread.
 #pragma once
@@ -21,12 +22,24 @@ namespace braid::bench {
 /// How much worse than recorded a ratio may be.
 inline constexpr double kGateSlack = 0.25;
 
-/// By the name of the row: ours / floor.
-using Recorded = std::map<std::string, double>;
+/// A cache line that took this many times as long as when the figure was recorded, or as little, is
+/// of processors that are farther from each other, or nearer.
+inline constexpr double kSameDistance = 1.5;
 
-/// Reads {"rows": {NAME: RATIO}}. kInvalid names what is wrong.
-base::Result<Recorded> recorded_from_json(const nlohmann::json& document);
-/// What the rows that were judged give, for a file to record. kInvalid names one that was not.
+struct RecordedRow {
+  double ratio = 0;          // ours / floor
+  double cache_line_ns = 0;  // one way, then
+  bool operator==(const RecordedRow&) const = default;
+};
+/// Of one kind of machine, by the name of the row.
+using Recorded = std::map<std::string, RecordedRow>;
+
+/// Reads {"machines": {CPU: {"rows": {NAME: {"ratio", "cache_line_ns"}}}}}: what there is of this
+/// kind; empty if nothing. kInvalid names what is wrong.
+base::Result<Recorded> recorded_from_json(const nlohmann::json& document,
+                                          const std::string& cpu_model);
+/// What the rows that were judged give, {"rows"}, for a file to record. kInvalid names one that was
+/// not.
 base::Result<nlohmann::json> record_of(const std::vector<Row>& rows);
 
 struct GateVerdict {
@@ -34,7 +47,8 @@ struct GateVerdict {
   bool failed = false;
   std::string words;  // "0.41 of its floor, recorded 0.58: worse by 29 %"
 };
-/// One for each row, in their order. A row that is not recorded has failed.
+/// One for each row, in their order, and for each that is recorded and was not run, which has
+/// failed, as has one that is not recorded, unless nothing is.
 std::vector<GateVerdict> hold_against(const Recorded& recorded, const std::vector<Row>& rows);
 
 }  // namespace braid::bench

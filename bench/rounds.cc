@@ -58,6 +58,12 @@ std::optional<double> median(const std::optional<Summary>& summary) {
   return summary->median;
 }
 
+/// The figure that a target of the value itself is held against.
+std::optional<double> held_value(const Row& row) {
+  if (!row.ours.value || !row.each_round) return median(row.ours.value);
+  return row.better == Better::kLower ? row.ours.value->max : row.ours.value->min;
+}
+
 /// Whether all that there is a target for is reached; nothing if there is none, or a figure is
 /// missing.
 std::optional<bool> all_reached(const Row& row) {
@@ -67,7 +73,7 @@ std::optional<bool> all_reached(const Row& row) {
   };
   std::optional<bool> all;
   for (const Goal& goal : {Goal{row.ratio, row.target, row.better},
-                           Goal{median(row.ours.value), row.value_target, row.better},
+                           Goal{held_value(row), row.value_target, row.better},
                            Goal{row.p50_floor_ratio, row.p50_floor_target, Better::kLower}}) {
     if (!goal.target) continue;
     const auto reached = reaches(goal.value, goal.target, goal.better);
@@ -174,6 +180,7 @@ Row judge(const RowPlan& plan, const std::vector<Round>& rounds, bool quick) {
           .better = plan.better,
           .target = plan.target,
           .value_target = plan.value_target,
+          .each_round = plan.each_round,
           .p50_floor_target = plan.p50_floor_target};
   row.note = plan.note;
   row.rounds_good = static_cast<unsigned>(good.size());

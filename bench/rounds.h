@@ -18,12 +18,12 @@
 namespace braid::bench {
 
 struct Options {
-  unsigned rounds = 5;  // good ones wanted
-  bool quick = false;   // one short round without a gate and without a verdict
-  bool brief = false;   // runs of a few tenths of a second
-  std::string filter;   // rows whose name contains it; empty: all
+  unsigned rounds = 5;                  // good ones wanted
+  bool quick = false;                   // one short round without a gate and without a verdict
+  bool brief = false;                   // runs of a few tenths of a second
+  std::string filter;                   // rows whose name contains it; empty: all
   std::set<std::string> left_out = {};  // but these
-  double minutes = 5;   // the longest time that one row takes, waiting for a quiet machine included
+  double minutes = 5;  // the longest time that one row takes, waiting for a quiet machine included
   GateOptions gate;
 };
 
@@ -63,6 +63,7 @@ struct RowPlan {
   Better better = Better::kLower;
   std::optional<double> target;                  // of the ratio to the peer
   std::optional<double> value_target = {};       // of the value itself, where there is no peer
+  bool each_round = false;                       // value_target is of each good round, no median
   std::optional<double> p50_floor_target = {};   // of the median latency, ours / floor
   std::unique_ptr<Candidate> ours, peer, floor;  // any may be null
   std::string note;

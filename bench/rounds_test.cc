@@ -86,6 +86,19 @@ TEST(Judge, HoldsAValueAgainstItsOwnTarget) {
   EXPECT_EQ(judge(plan, std::vector(5, round(0.6)), false).met, false);
 }
 
+TEST(Judge, HoldsABoundAgainstTheWorstRound) {
+  RowPlan plan{.name = "longest", .unit = "ms", .better = Better::kLower, .value_target = 10};
+  std::vector<Round> rounds;
+  for (const double ours : {6.0, 6.0, 6.0, 6.0, 11.0}) {
+    rounds.push_back({.quiet = true, .cache_line_ns = 110, .ours = Sample{.value = ours}});
+  }
+  EXPECT_EQ(judge(plan, rounds, false).met, true);
+  plan.each_round = true;
+  EXPECT_EQ(judge(plan, rounds, false).met, false);
+  rounds.back().ours->value = 9.9;
+  EXPECT_EQ(judge(plan, rounds, false).met, true);
+}
+
 TEST(Judge, FourGoodRoundsAreInconclusive) {
   const std::vector<Round> rounds(4, round_of(100, 10, true));
   const Row row = judge(plan_with_target(10), rounds, false);

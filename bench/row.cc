@@ -49,6 +49,7 @@ std::string cell(const std::optional<Summary>& summary) {
 std::string target_cell(const Row& row) {
   const std::optional<double>& target = row.target ? row.target : row.value_target;
   if (!target) return "-";
+  if (row.each_round) return fmt::format("<= {:g} {} each", *target, row.unit);
   return fmt::format("{} {:g}{}", row.better == Better::kHigher ? ">=" : "<=", *target,
                      row.target ? "" : " " + row.unit);
 }
@@ -121,6 +122,7 @@ nlohmann::json to_json(const Row& row) {
       {"ratio", value_or_null(row.ratio)},
       {"target", value_or_null(row.target)},
       {"value_target", value_or_null(row.value_target)},
+      {"each_round", row.each_round},
       {"floor_ratio", value_or_null(row.floor_ratio)},
       {"p50_floor_ratio", value_or_null(row.p50_floor_ratio)},
       {"p50_floor_target", value_or_null(row.p50_floor_target)},

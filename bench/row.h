@@ -40,6 +40,7 @@ struct Row {
   std::optional<double> ratio;             // ours / peer
   std::optional<double> target;            // of the ratio
   std::optional<double> value_target;      // of the value itself
+  bool each_round = false;                 // that is of each good round, else of their median
   std::optional<double> floor_ratio;       // ours / floor
   std::optional<double> p50_floor_ratio;   // p50 of ours / p50 of the floor
   std::optional<double> p50_floor_target;  // it is to be at most this
@@ -50,9 +51,9 @@ struct Row {
   std::string note;                      // for people
 };
 
-/// {name, unit, ours, peer, floor, ratio, target, value_target, floor_ratio, p50_floor_ratio,
-/// p50_floor_target, met, ...}: numbers are medians, or null. "sides" has the spread and the
-/// percentiles of each.
+/// {name, unit, ours, peer, floor, ratio, target, value_target, each_round, floor_ratio,
+/// p50_floor_ratio, p50_floor_target, met, ...}: numbers are medians, or null. "sides" has the
+/// spread and the percentiles of each.
 nlohmann::json to_json(const Row& row);
 
 /// Checks a document of a suite, {suite, machine, rows}: names the field that is wrong.

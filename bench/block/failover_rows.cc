@@ -15,6 +15,7 @@ RowPlan failover_row(std::string_view fault, const Failover& failover) {
               .unit = "ms",
               .better = Better::kLower,
               .value_target = std::ceil(found_ms) + kStallMs,
+              .each_round = true,
               .note = detection_text(failover)};
   row.ours = braid_failover(failover);
   return row;

@@ -39,7 +39,7 @@ class Mapped {
         open_export(side_, *sessions_.back(), fmt::format("disk{}", number).c_str()));
   }
   base::Reactor& reactor() { return *side_.reactor; }
-  bnbd::RemoteDevice& last() { return *remotes_.back(); }
+  bnbd::RemoteDevice& at(size_t number) { return *remotes_[number]; }
 
  private:
   /// Copy buffers are a program's to declare, and are not touched here.
@@ -136,31 +136,56 @@ Sample map_each(Mapped& mapped, unsigned count, pid_t, const BlockWorkload&) {
   return sample;
 }
 
-Sample read_last(Mapped& mapped, unsigned count, pid_t server, const BlockWorkload& sizes) {
+/// One read at a time of this device, from where it lies into a region of its own.
+class Reader {
+ public:
+  explicit Reader(bnbd::RemoteDevice& remote)
+      : remote_(&remote), region_(must(remote.create_region(kBlockBytes))) {}
+
+  void read(base::Reactor& reactor, uint64_t offset_bytes) {
+    bool done = false;
+    bnbd::BlockRequest request;
+    request.op = bnbd::BlockOp::kRead;
+    request.offset_bytes = offset_bytes;
+    request.length_bytes = kBlockBytes;
+    request.buffer = {.region = region_.get(), .address = region_->data()};
+    request.context = &done;
+    request.done = [](bnbd::BlockRequest& ended, base::Errc status) {
+      must(status, "a read");
+      *static_cast<bool*>(ended.context) = true;
+    };
+    remote_->submit(request);
+    while (!done) {
+      if (!reactor.turn()) reactor.host().yield();
+    }
+    use({region_->data(), kBlockBytes});
+  }
+
+ private:
+  bnbd::RemoteDevice* remote_;
+  std::unique_ptr<bnbd::Region> region_;
+};
+
+/// `readers`: of those that were mapped last.
+Sample read_some(Mapped& mapped, unsigned count, unsigned readers, pid_t server,
+                 const BlockWorkload& sizes) {
   for (unsigned i = 0; i < count; ++i) mapped.map_one();
-  bnbd::RemoteDevice& remote = mapped.last();
-  const auto region = must(remote.create_region(kBlockBytes));
-  bool done = false;
-  bnbd::BlockRequest request;
-  request.op = bnbd::BlockOp::kRead;
-  request.length_bytes = kBlockBytes;
-  request.buffer = {.region = region.get(), .address = region->data()};
-  request.context = &done;
-  request.done = [](bnbd::BlockRequest& ended, base::Errc status) {
-    must(status, "a read");
-    *static_cast<bool*>(ended.context) = true;
-  };
+  std::vector<Reader> all;
+  for (unsigned i = count - readers; i < count; ++i) all.emplace_back(mapped.at(i));
   Random random(2);
   const auto operation = [&] {
-    request.offset_bytes = random.below(kGrowthStoreBytes / kBlockBytes) * kBlockBytes;
-    done = false;
-    remote.submit(request);
-    while (!done) {
-      if (!mapped.reactor().turn()) mapped.reactor().host().yield();
-    }
-    use({region->data(), kBlockBytes});
+    Reader& reader = all[readers == 1 ? 0 : random.below(readers)];
+    reader.read(mapped.reactor(), random.below(kGrowthStoreBytes / kBlockBytes) * kBlockBytes);
   };
   return measure_operations(sizes.run_ms, sizes.latency_ms, server, operation);
+}
+
+Sample read_last(Mapped& mapped, unsigned count, pid_t server, const BlockWorkload& sizes) {
+  return read_some(mapped, count, 1, server, sizes);
+}
+
+Sample read_all(Mapped& mapped, unsigned count, pid_t server, const BlockWorkload& sizes) {
+  return read_some(mapped, count, count, server, sizes);
 }
 
 Sample memory_of(Mapped& mapped, unsigned count, pid_t server, const BlockWorkload&) {
@@ -178,6 +203,9 @@ std::unique_ptr<Candidate> braid_map_each(Growth growth, unsigned count) {
 }
 std::unique_ptr<Candidate> braid_read_among(Growth growth, unsigned count) {
   return std::make_unique<GrowthCandidate>(growth, count, &read_last);
+}
+std::unique_ptr<Candidate> braid_read_all(Growth growth, unsigned count) {
+  return std::make_unique<GrowthCandidate>(growth, count, &read_all);
 }
 std::unique_ptr<Candidate> braid_memory_of(Growth growth, unsigned count) {
   return std::make_unique<GrowthCandidate>(growth, count, &memory_of);

@@ -21,6 +21,9 @@ std::unique_ptr<Candidate> braid_map_each(Growth growth, unsigned count);
 /// Random 4 KiB reads at depth 1 of the last of `count`, while nobody uses the others; IOPS.
 std::unique_ptr<Candidate> braid_read_among(Growth growth, unsigned count);
 
+/// The same of one of them after the other, by chance.
+std::unique_ptr<Candidate> braid_read_all(Growth growth, unsigned count);
+
 /// Memory of client and server together that is there with `count` of them and not with one, MiB.
 /// Shared pages count once. Buffers for requests are not touched before their first use.
 std::unique_ptr<Candidate> braid_memory_of(Growth growth, unsigned count);

@@ -6,6 +6,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <optional>
 #include <stdexcept>
 #include <utility>
 
@@ -88,12 +89,13 @@ class Listener {
   socklen_t address_length_ = 0;
 };
 
-class SocketSetUp : public Candidate {
+class SocketExchange : public Candidate {
  public:
-  explicit SocketSetUp(SocketKind kind) : kind_(kind) {}
+  SocketExchange(SocketKind kind, bool connects) : kind_(kind), connects_(connects) {}
   std::string name() const override {
-    return kind_ == SocketKind::kUnix ? "a unix socket, 8 bytes each way"
-                                      : "a TCP connection, 8 bytes each way";
+    return fmt::format("{}, 8 bytes each way{}",
+                       kind_ == SocketKind::kUnix ? "a unix socket" : "a TCP connection",
+                       connects_ ? "" : ", connected before");
   }
   std::string threads() const override { return "one a side; both sleep"; }
   base::Status prepare(Bench&) override { return base::ok_status(); }
@@ -105,7 +107,7 @@ class SocketSetUp : public Candidate {
     const unsigned count = bench.options.quick ? 10 : 2000;
     BRAID_TRY(Process client,
               Process::call(bench.interrupts, bench.cpus.client, [&](Channel& channel) {
-                channel.send(to_json(connect_each(listener, count)));
+                channel.send(to_json(exchange_each(listener, count)));
               }));
     BRAID_TRY(const auto message, client.receive(60'000));
     return sample_from_json(message);
@@ -118,15 +120,21 @@ class SocketSetUp : public Candidate {
       for (uint64_t number = 0; socket.receive(number);) socket.send(number);
     }
   }
-  static Sample connect_each(Listener& listener, unsigned count) {
+  static void exchange(const OwnedSocket& socket, uint64_t number) {
+    socket.send(number);
+    uint64_t back = 0;
+    if (!socket.receive(back) || back != number) throw std::runtime_error("a wrong answer");
+  }
+  Sample exchange_each(Listener& listener, unsigned count) const {
     std::vector<uint64_t> durations_ns;
-    for (uint64_t i = 0; i < count; ++i) {
+    std::optional<OwnedSocket> lasting;  // the server serves one at a time
+    if (!connects_) lasting.emplace(listener.connect());
+    for (uint64_t i = 1; i <= count; ++i) {
       const uint64_t begin_ns = clock_ns();
-      {
-        const OwnedSocket socket = listener.connect();
-        socket.send(i);
-        uint64_t back = 0;
-        if (!socket.receive(back) || back != i) throw std::runtime_error("a wrong answer");
+      if (lasting) {
+        exchange(*lasting, i);
+      } else {
+        exchange(listener.connect(), i);
       }
       durations_ns.push_back(clock_ns() - begin_ns);
     }
@@ -135,7 +143,8 @@ class SocketSetUp : public Candidate {
     return sample;
   }
 
-  SocketKind kind_;
+  const SocketKind kind_;
+  const bool connects_;
 };
 
 }  // namespace
@@ -159,7 +168,11 @@ void tcp_there_and_back(benchmark::State& state) {
 }
 
 std::unique_ptr<Candidate> socket_set_up(SocketKind kind) {
-  return std::make_unique<SocketSetUp>(kind);
+  return std::make_unique<SocketExchange>(kind, /*connects=*/true);
+}
+
+std::unique_ptr<Candidate> socket_exchange(SocketKind kind) {
+  return std::make_unique<SocketExchange>(kind, /*connects=*/false);
 }
 
 }  // namespace braid::bench

@@ -17,5 +17,7 @@ enum class SocketKind : uint8_t { kUnix, kTcp };
 /// A connection made to another process that sleeps, 8 bytes there and back, closed: us, the median
 /// one.
 std::unique_ptr<Candidate> socket_set_up(SocketKind kind);
+/// The same over a connection that is there already, and stays.
+std::unique_ptr<Candidate> socket_exchange(SocketKind kind);
 
 }  // namespace braid::bench

@@ -69,7 +69,8 @@ void add(std::vector<RowPlan>& plans, Wire wire, Step step) {
                                    to_string(wire)),
                .unit = "us"};
   plan.ours = std::make_unique<SetUp>(wire, step);
-  plan.floor = socket_set_up(wire == Wire::kTcp ? SocketKind::kTcp : SocketKind::kUnix);
+  const SocketKind kind = wire == Wire::kTcp ? SocketKind::kTcp : SocketKind::kUnix;
+  plan.floor = step == Step::kSession ? socket_set_up(kind) : socket_exchange(kind);
   plans.push_back(std::move(plan));
 }
 

@@ -140,10 +140,15 @@ class Stepper {
   }
 
   const pid_t child_;
-  const std::set<uint64_t> mutexes_ = addresses_of({"pthread_mutex_lock", "pthread_rwlock_wrlock"});
-  const std::set<uint64_t> allocations_ =
-      addresses_of({"malloc", "calloc", "realloc", "aligned_alloc", "posix_memalign", "memalign",
-                    "free", "_Znwm", "_ZnwmSt11align_val_t"});
+  const std::set<uint64_t> mutexes_ =
+      addresses_of({"pthread_mutex_lock", "pthread_mutex_trylock", "pthread_rwlock_wrlock",
+                    "pthread_rwlock_rdlock", "pthread_rwlock_trywrlock", "pthread_rwlock_tryrdlock",
+                    "pthread_spin_lock", "pthread_spin_trylock"});
+  // C++'s, which a sanitizer has without malloc: new, new[], both aligned or without exceptions.
+  const std::set<uint64_t> allocations_ = addresses_of(
+      {"malloc", "calloc", "realloc", "aligned_alloc", "posix_memalign", "memalign", "free",
+       "_Znwm", "_Znam", "_ZnwmSt11align_val_t", "_ZnamSt11align_val_t", "_ZnwmRKSt9nothrow_t",
+       "_ZnamRKSt9nothrow_t", "_ZdlPv", "_ZdaPv", "_ZdlPvm", "_ZdaPvm"});
 };
 
 [[noreturn]] void be_looked_at(const std::function<uint64_t(void (*)())>& work, int result) {

@@ -74,7 +74,9 @@ TEST_F(NbdLeave, ADisconnectComesAfterTheAnswersToAllThatCameBefore) {
   for (int i = 0; i < 3; ++i) {
     uint64_t cookie = 0;
     EXPECT_EQ(receive_reply(cookie), 0U);
-    if (cookie == 1) EXPECT_EQ(receive_data(4096), std::string(4096, '\0'));
+    if (cookie == 1) {
+      EXPECT_EQ(receive_data(4096), std::string(4096, '\0'));
+    }
     cookies.insert(cookie);
   }
   EXPECT_EQ(cookies, (std::set<uint64_t>{1, 2, 3}));
@@ -122,7 +124,9 @@ TEST_F(NbdLeave, WhoHasClosedItsSendingSideGetsAllAnswers) {
     uint64_t cookie = kMany + 1;
     EXPECT_EQ(receive_reply(cookie), 0U);
     cookies.insert(cookie);
-    if (cookie < kMany) EXPECT_EQ(receive_data(64 * 1024), std::string(64 * 1024, '\0'));
+    if (cookie < kMany) {
+      EXPECT_EQ(receive_data(64 * 1024), std::string(64 * 1024, '\0'));
+    }
   }
   EXPECT_EQ(cookies.size(), kMany + 1);
   EXPECT_TRUE(closed_by_server());

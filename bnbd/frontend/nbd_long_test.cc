@@ -269,8 +269,8 @@ TEST_P(NbdLong, ADisconnectComesBehindAllOfALongRead) {
   EXPECT_TRUE(closed_by_server());
 }
 
-INSTANTIATE_TEST_SUITE_P(Replies, NbdLong, testing::Bool(), [](const auto& info) {
-  return std::string(info.param ? "Structured" : "Simple");
+INSTANTIATE_TEST_SUITE_P(Replies, NbdLong, testing::Bool(), [](const auto& which) {
+  return std::string(which.param ? "Structured" : "Simple");
 });
 
 }  // namespace

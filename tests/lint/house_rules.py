@@ -49,6 +49,8 @@ def _line_rules(path, kind):
     yield "leftover", _LEFTOVER, "a leftover mark", False
     if kind in CODE:
         yield "tab", r"\t", "a tab", False
+        macro = r"\bif \(.*\) (?:EXPECT|ASSERT)_\w+\("
+        yield "if_macro", macro, "an if before a macro with an else; g++ wants braces", True
     if kind == ".h":
         yield "using", r"^\s*using\s+namespace\b", "using namespace in a header", True
     if kind == ".sh":

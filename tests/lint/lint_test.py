@@ -358,6 +358,7 @@ class HouseRules(unittest.TestCase):
             ("base/a.cc", "int a; // XXX why\n", "leftover"),
             ("base/a.cc", "int x;  \n", "space at the end"),
             ("base/a.cc", "\tint x;\n", "tab"),
+            ("base/a.cc", "void f() { if (a) EXPECT_EQ(b, c); }\n", "wants braces"),
             ("base/a.cc", "int x;", "end of line"),
         ]:
             found = self.breaches({path: text})
