@@ -59,9 +59,12 @@ int record(const std::string& path, const bench::SuiteResult& result) {
   auto mine = bench::record_of(result.rows);
   if (!mine.ok()) return fail(mine.error());
   (*mine)["machine"] = result.document.at("machine");
-  nlohmann::json all;
-  if (auto document = read_document(path); document.ok()) all = std::move(*document);
-  if (!all.is_object() || !all.contains("machines")) all = {{"machines", nlohmann::json::object()}};
+  nlohmann::json all = {{"machines", nlohmann::json::object()}};
+  if (auto document = read_document(path); document.ok()) {
+    all = std::move(*document);
+    const auto others = bench::recorded_from_json(all, processor_of(result.document));
+    if (!others.ok()) return fail(others.error().with("{}", path));
+  }
   all["machines"][processor_of(result.document)] = std::move(*mine);
   const base::Status written = write_file(path, all.dump(2) + "\n");
   return written.ok() ? 0 : fail(written.error());
