@@ -171,7 +171,7 @@ std::string round_text(const RowPlan& plan, const Round& round, bool quick) {
 
 }  // namespace
 
-Row judge(const RowPlan& plan, const std::vector<Round>& rounds, bool quick) {
+Row judge(const RowPlan& plan, const std::vector<Round>& rounds, const Options& options) {
   std::vector<Round> good;
   std::copy_if(rounds.begin(), rounds.end(), std::back_inserter(good),
                [](const Round& round) { return round.quiet; });
@@ -195,8 +195,10 @@ Row judge(const RowPlan& plan, const std::vector<Round>& rounds, bool quick) {
   row.ratio = ratio(median(row.ours.value), median(row.peer.value));
   row.floor_ratio = ratio(median(row.ours.value), median(row.floor.value));
   row.p50_floor_ratio = ratio(median(row.ours.p50), median(row.floor.p50));
-  if (quick) {
+  if (options.quick) {
     row.verdict = Verdict::kQuick;
+  } else if (!options.judged) {
+    row.verdict = Verdict::kUnjudged;
   } else if (row.rounds_good < kGoodRoundsMin) {
     row.verdict = Verdict::kInconclusive;
   } else {
@@ -238,7 +240,7 @@ base::Result<Row> measure(Bench& bench, RowPlan& plan) {
   base::Status status = prepare_all(bench, plan);
   if (status.ok()) status = measure_rounds(bench, plan, rounds);
   if (!status.ok() && status.error().code() == base::Errc::kCanceled) return status.error();
-  Row row = judge(plan, rounds, bench.options.quick);
+  Row row = judge(plan, rounds, bench.options);
   if (!status.ok()) {
     row.verdict = Verdict::kFailed;
     row.met.reset();

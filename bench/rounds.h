@@ -25,6 +25,7 @@ struct Options {
   std::set<std::string> left_out = {};  // but these
   double minutes = 5;  // the longest time that one row takes, waiting for a quiet machine included
   GateOptions gate;
+  bool judged = true;  // false: the gate is wider than the method's, so that no row has a verdict
 };
 
 /// What a measurement may use.
@@ -77,8 +78,9 @@ struct Round {
 
 inline constexpr unsigned kGoodRoundsMin = 5;  // fewer give no verdict
 
-/// A row from its rounds. Only quiet rounds count; if there are none, all are shown. Pure.
-Row judge(const RowPlan& plan, const std::vector<Round>& rounds, bool quick);
+/// A row from its rounds. Only quiet rounds count; if there are none, all are shown. Of the options
+/// `quick` and `judged` count. Pure.
+Row judge(const RowPlan& plan, const std::vector<Round>& rounds, const Options& options);
 
 /// Measures one row. kCanceled; a failing side gives a row with the verdict kFailed. If the machine
 /// was not quiet for one whole round, one that does not count shows the figures.

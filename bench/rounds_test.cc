@@ -40,6 +40,8 @@ Round round_of(double ours, double peer, bool quiet) {
           .peer = Sample{.value = peer}};
 }
 
+const Options kAsAlways;
+
 RowPlan plan_with_target(double target) {
   return {.name = "row", .unit = "IOPS", .better = Better::kHigher, .target = target};
 }
@@ -47,7 +49,7 @@ RowPlan plan_with_target(double target) {
 TEST(Judge, ComparesMediansOfQuietRoundsOnly) {
   std::vector<Round> rounds{round_of(1, 1000, false)};
   for (int i = 0; i < 5; ++i) rounds.push_back(round_of(100 + i, 10, true));
-  const Row row = judge(plan_with_target(10), rounds, false);
+  const Row row = judge(plan_with_target(10), rounds, kAsAlways);
   EXPECT_EQ(row.verdict, Verdict::kJudged);
   EXPECT_EQ(row.ours.value->median, 102);
   EXPECT_EQ(row.ours.value->min, 100);
@@ -57,9 +59,20 @@ TEST(Judge, ComparesMediansOfQuietRoundsOnly) {
   EXPECT_EQ(row.rounds_dropped, 1u);
 }
 
+TEST(Judge, JudgesNothingBehindAWiderGate) {
+  const std::vector<Round> rounds(5, round_of(100, 10, true));
+  Options options;
+  EXPECT_EQ(judge(plan_with_target(10), rounds, options).met, true);
+  options.judged = false;
+  const Row row = judge(plan_with_target(10), rounds, options);
+  EXPECT_EQ(row.verdict, Verdict::kUnjudged);
+  EXPECT_FALSE(row.met);
+  EXPECT_DOUBLE_EQ(*row.ratio, 10);
+}
+
 TEST(Judge, MissesATargetThatIsNotReached) {
   const std::vector<Round> rounds(5, round_of(90, 10, true));
-  EXPECT_EQ(judge(plan_with_target(10), rounds, false).met, false);
+  EXPECT_EQ(judge(plan_with_target(10), rounds, kAsAlways).met, false);
 }
 
 TEST(Judge, HoldsTheMedianLatencyAgainstTheFloorsToo) {
@@ -68,13 +81,13 @@ TEST(Judge, HoldsTheMedianLatencyAgainstTheFloorsToo) {
   round.floor = Sample{.value = 1000, .latencies = Latencies{.p50_ns = 1000}};
   RowPlan plan = plan_with_target(10);
   plan.p50_floor_target = 2.5;
-  EXPECT_EQ(judge(plan, std::vector(5, round), false).met, true);
+  EXPECT_EQ(judge(plan, std::vector(5, round), kAsAlways).met, true);
   round.ours->latencies->p50_ns = 2600;
-  const Row slow = judge(plan, std::vector(5, round), false);
+  const Row slow = judge(plan, std::vector(5, round), kAsAlways);
   EXPECT_EQ(slow.met, false);
   EXPECT_DOUBLE_EQ(*slow.p50_floor_ratio, 2.6);
   round.floor.reset();
-  EXPECT_FALSE(judge(plan, std::vector(5, round), false).met);
+  EXPECT_FALSE(judge(plan, std::vector(5, round), kAsAlways).met);
 }
 
 TEST(Judge, HoldsAValueAgainstItsOwnTarget) {
@@ -82,8 +95,8 @@ TEST(Judge, HoldsAValueAgainstItsOwnTarget) {
   const auto round = [](double ours) {
     return Round{.quiet = true, .cache_line_ns = 110, .ours = Sample{.value = ours}};
   };
-  EXPECT_EQ(judge(plan, std::vector(5, round(0.4)), false).met, true);
-  EXPECT_EQ(judge(plan, std::vector(5, round(0.6)), false).met, false);
+  EXPECT_EQ(judge(plan, std::vector(5, round(0.4)), kAsAlways).met, true);
+  EXPECT_EQ(judge(plan, std::vector(5, round(0.6)), kAsAlways).met, false);
 }
 
 TEST(Judge, HoldsABoundAgainstTheWorstRound) {
@@ -92,16 +105,16 @@ TEST(Judge, HoldsABoundAgainstTheWorstRound) {
   for (const double ours : {6.0, 6.0, 6.0, 6.0, 11.0}) {
     rounds.push_back({.quiet = true, .cache_line_ns = 110, .ours = Sample{.value = ours}});
   }
-  EXPECT_EQ(judge(plan, rounds, false).met, true);
+  EXPECT_EQ(judge(plan, rounds, kAsAlways).met, true);
   plan.each_round = true;
-  EXPECT_EQ(judge(plan, rounds, false).met, false);
+  EXPECT_EQ(judge(plan, rounds, kAsAlways).met, false);
   rounds.back().ours->value = 9.9;
-  EXPECT_EQ(judge(plan, rounds, false).met, true);
+  EXPECT_EQ(judge(plan, rounds, kAsAlways).met, true);
 }
 
 TEST(Judge, FourGoodRoundsAreInconclusive) {
   const std::vector<Round> rounds(4, round_of(100, 10, true));
-  const Row row = judge(plan_with_target(10), rounds, false);
+  const Row row = judge(plan_with_target(10), rounds, kAsAlways);
   EXPECT_EQ(row.verdict, Verdict::kInconclusive);
   EXPECT_FALSE(row.met);
   EXPECT_EQ(row.ratio, 10);
@@ -109,7 +122,7 @@ TEST(Judge, FourGoodRoundsAreInconclusive) {
 
 TEST(Judge, ShowsFiguresOfABusyMachineWithoutAVerdict) {
   const std::vector<Round> rounds(15, round_of(100, 10, false));
-  const Row row = judge(plan_with_target(10), rounds, false);
+  const Row row = judge(plan_with_target(10), rounds, kAsAlways);
   EXPECT_EQ(row.verdict, Verdict::kInconclusive);
   EXPECT_EQ(row.ours.value->count, 15u);
   EXPECT_EQ(row.rounds_good, 0u);
@@ -118,7 +131,7 @@ TEST(Judge, ShowsFiguresOfABusyMachineWithoutAVerdict) {
 TEST(Judge, WithoutAPeerThereIsNoRatioAndNoVerdictOnTheTarget) {
   std::vector<Round> rounds(5, round_of(100, 10, true));
   for (Round& round : rounds) round.peer.reset();
-  const Row row = judge(plan_with_target(10), rounds, false);
+  const Row row = judge(plan_with_target(10), rounds, kAsAlways);
   EXPECT_EQ(row.verdict, Verdict::kJudged);
   EXPECT_FALSE(row.ratio);
   EXPECT_FALSE(row.met);

@@ -103,6 +103,8 @@ std::string_view to_string(Verdict verdict) {
       return "judged";
     case Verdict::kInconclusive:
       return "inconclusive";
+    case Verdict::kUnjudged:
+      return "unjudged";
     case Verdict::kQuick:
       return "quick";
     case Verdict::kFailed:

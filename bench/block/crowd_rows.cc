@@ -110,17 +110,18 @@ void add_growth_rows(std::vector<RowPlan>& plans) {
                 .each_round = true};
     map.ours = braid_map_each(growth, kMany);
     plans.push_back(std::move(map));
-    const auto add_reads = [&](const char* whose, std::unique_ptr<Candidate> ours) {
+    const auto add_reads = [&](const char* whose, std::unique_ptr<Candidate> ours,
+                               std::unique_ptr<Candidate> peer) {
       RowPlan row{.name = fmt::format("4 KiB random read, depth 1, null, {} {}", whose, many),
                   .unit = "IOPS",
                   .better = Better::kHigher,
                   .target = 0.9};
       row.ours = std::move(ours);
-      row.peer = braid_read_among(growth, 1);
+      row.peer = std::move(peer);
       plans.push_back(std::move(row));
     };
-    add_reads("one of", braid_read_among(growth, kMany));
-    add_reads("spread over", braid_read_all(growth, kMany));
+    add_reads("one of", braid_read_among(growth, kMany), braid_read_among(growth, 1));
+    add_reads("spread over", braid_read_all(growth, kMany), braid_read_into(growth, kMany));
     RowPlan memory{
         .name = "memory of " + many, .unit = "MiB", .better = Better::kLower, .value_target = 64};
     memory.ours = braid_memory_of(growth, kMany);

@@ -166,12 +166,12 @@ class Reader {
   std::unique_ptr<bnbd::Region> region_;
 };
 
-/// `readers`: of those that were mapped last.
-Sample read_some(Mapped& mapped, unsigned count, unsigned readers, pid_t server,
+/// `readers`, in turn of the devices from `first` on.
+Sample read_some(Mapped& mapped, unsigned count, unsigned first, unsigned readers, pid_t server,
                  const BlockWorkload& sizes) {
   for (unsigned i = 0; i < count; ++i) mapped.map_one();
   std::vector<Reader> all;
-  for (unsigned i = count - readers; i < count; ++i) all.emplace_back(mapped.at(i));
+  for (unsigned i = 0; i < readers; ++i) all.emplace_back(mapped.at(first + i % (count - first)));
   Random random(2);
   const auto operation = [&] {
     Reader& reader = all[readers == 1 ? 0 : random.below(readers)];
@@ -181,11 +181,11 @@ Sample read_some(Mapped& mapped, unsigned count, unsigned readers, pid_t server,
 }
 
 Sample read_last(Mapped& mapped, unsigned count, pid_t server, const BlockWorkload& sizes) {
-  return read_some(mapped, count, 1, server, sizes);
+  return read_some(mapped, count, count - 1, 1, server, sizes);
 }
 
 Sample read_all(Mapped& mapped, unsigned count, pid_t server, const BlockWorkload& sizes) {
-  return read_some(mapped, count, count, server, sizes);
+  return read_some(mapped, count, 0, count, server, sizes);
 }
 
 Sample memory_of(Mapped& mapped, unsigned count, pid_t server, const BlockWorkload&) {
@@ -206,6 +206,13 @@ std::unique_ptr<Candidate> braid_read_among(Growth growth, unsigned count) {
 }
 std::unique_ptr<Candidate> braid_read_all(Growth growth, unsigned count) {
   return std::make_unique<GrowthCandidate>(growth, count, &read_all);
+}
+std::unique_ptr<Candidate> braid_read_into(Growth growth, unsigned buffers) {
+  return std::make_unique<GrowthCandidate>(
+      growth, 1,
+      [buffers](Mapped& mapped, unsigned count, pid_t server, const BlockWorkload& sizes) {
+        return read_some(mapped, count, 0, buffers, server, sizes);
+      });
 }
 std::unique_ptr<Candidate> braid_memory_of(Growth growth, unsigned count) {
   return std::make_unique<GrowthCandidate>(growth, count, &memory_of);
