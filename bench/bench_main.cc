@@ -128,15 +128,18 @@ int main(int argc, char** argv) {
                  "the longest time for a row, waiting for a quiet machine included")
       ->check(CLI::Range(0.0, 10'000.0))
       ->capture_default_str();
-  app.add_option("--unjudged", options.gate.cache_line_max_ns,
-                 "also count rounds whose cache line takes up to so many ns; then no row is judged")
-      ->check(CLI::Range(1.0, 10'000.0));
+  CLI::Option* const unjudged =
+      app.add_option(
+             "--unjudged", options.gate.cache_line_max_ns,
+             "also count rounds whose cache line takes up to so many ns; then no row is judged")
+          ->check(CLI::Range(options.gate.cache_line_max_ns, 10'000.0));
   app.add_option("--filter", options.filter, "only rows with this in their name");
   Gate gate;
   app.add_flag("--brief", options.brief, "runs of a few tenths of a second");
   app.add_option("--against", gate.recorded_file,
                  "hold each row's ratio to its floor against this file; worse by more than 25 %: "
-                 "exit code 3");
+                 "exit code 3")
+      ->excludes(unjudged);
   app.add_flag("--record", gate.record, "write the ratios to that file instead");
   app.add_option("--output", file,
                  "the JSON file (default: SUITE.json, in build/bench if there is one)");
@@ -144,7 +147,7 @@ int main(int argc, char** argv) {
       "Examples:\n  braid-bench block\n  braid-bench micro --filter reactor --rounds 7 --minutes "
       "30");
   CLI11_PARSE(app, argc, argv);
-  options.judged = app.count("--unjudged") == 0;
+  options.judged = unjudged->empty();
   if (file.empty()) file = default_file(suite);
   base::raise_descriptor_limit();  // a thousand sessions take some eight thousand
   return run(suite, file, options, gate);

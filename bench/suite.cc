@@ -39,9 +39,13 @@ base::Result<SuiteResult> run_suite(const std::string& name, Bench& bench) {
   }
   machine["load_1m_after"] = load_1m();
   const BlockWorkload sizes = block_workload(bench.options);
-  result.document = {{"suite", name},          {"brief", bench.options.brief},
-                     {"run_ms", sizes.run_ms}, {"store_bytes", sizes.store_bytes},
-                     {"machine", machine},     {"rows", rows}};
+  result.document = {{"suite", name},
+                     {"brief", bench.options.brief},
+                     {"run_ms", sizes.run_ms},
+                     {"store_bytes", sizes.store_bytes},
+                     {"cache_line_max_ns", bench.options.gate.cache_line_max_ns},
+                     {"machine", machine},
+                     {"rows", rows}};
   BRAID_CHECK(check_document(result.document));
   return result;
 }

@@ -120,8 +120,8 @@ void add_growth_rows(std::vector<RowPlan>& plans) {
       row.peer = std::move(peer);
       plans.push_back(std::move(row));
     };
-    add_reads("one of", braid_read_among(growth, kMany), braid_read_among(growth, 1));
-    add_reads("spread over", braid_read_all(growth, kMany), braid_read_into(growth, kMany));
+    add_reads("one of", braid_reads(growth, kMany, 1), braid_reads(growth, 1, 1));
+    add_reads("spread over", braid_reads(growth, kMany, kMany), braid_reads(growth, 1, kMany));
     RowPlan memory{
         .name = "memory of " + many, .unit = "MiB", .better = Better::kLower, .value_target = 64};
     memory.ours = braid_memory_of(growth, kMany);

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
-#include <functional>
 
 #include "bench/block/remote_server.h"
 #include "bench/workload.h"
@@ -82,23 +81,32 @@ base::Status rest(const Bench& bench, pid_t server) {
                           kGrowthStartMs / 1000);
 }
 
+struct Many {
+  unsigned count = 1;    // devices, or sessions
+  unsigned buffers = 0;  // that are read into
+};
+
 /// A server with an export for each, and `measure` in a client of it.
 class GrowthCandidate : public Candidate {
  public:
-  using Measure = std::function<Sample(Mapped& mapped, unsigned count, pid_t server,
-                                       const BlockWorkload& sizes)>;
-  GrowthCandidate(Growth growth, unsigned count, Measure measure)
-      : growth_(growth), count_(count), measure_(std::move(measure)) {}
+  using Measure = Sample (*)(Mapped& mapped, Many many, pid_t server, const BlockWorkload& sizes);
+  GrowthCandidate(Growth growth, Many many, Measure measure)
+      : growth_(growth), many_(many), measure_(measure) {}
   std::string name() const override {
-    return fmt::format("braid, {} {}", count_,
-                       growth_ == Growth::kDevices ? "devices of one session" : "sessions");
+    const char* const what = growth_ == Growth::kDevices ? "devices of one session" : "sessions";
+    const std::string into =
+        many_.buffers > 1 ? fmt::format(", into {} buffers", many_.buffers) : std::string();
+    return fmt::format("braid, {} {}{}", many_.count, what, into);
   }
   std::string threads() const override { return "one reactor a side; both spin while they work"; }
 
   base::Status prepare(Bench& bench) override {
-    if (bench.options.quick) count_ = std::min(count_, 10u);
-    ServeOptions options{.sessions_max = 2 * count_ + 16};
-    for (unsigned i = 0; i < count_; ++i)
+    if (bench.options.quick) {
+      many_.count = std::min(many_.count, 10u);
+      many_.buffers = std::min(many_.buffers, 10u);
+    }
+    ServeOptions options{.sessions_max = 2 * many_.count + 16};
+    for (unsigned i = 0; i < many_.count; ++i)
       options.stores.push_back({fmt::format("disk{}", i), kGrowthStoreBytes, StoreKind::kNull});
     BRAID_TRY(server_, start_server(bench, options));
     return base::ok_status();
@@ -109,7 +117,7 @@ class GrowthCandidate : public Candidate {
         Process client, Process::call(bench.interrupts, bench.cpus.client, [&](Channel& channel) {
           Mapped mapped(growth_, server_->port);
           channel.send(to_json(
-              measure_(mapped, count_, server_->process.pid(), block_workload(bench.options))));
+              measure_(mapped, many_, server_->process.pid(), block_workload(bench.options))));
         }));
     BRAID_TRY(const auto message, client.receive(kGrowthStartMs));
     BRAID_CHECK(client.wait(kGrowthStartMs));
@@ -119,14 +127,14 @@ class GrowthCandidate : public Candidate {
 
  private:
   const Growth growth_;
-  unsigned count_;
+  Many many_;
   const Measure measure_;
   std::optional<ServerProcess> server_;
 };
 
-Sample map_each(Mapped& mapped, unsigned count, pid_t, const BlockWorkload&) {
+Sample map_each(Mapped& mapped, Many many, pid_t, const BlockWorkload&) {
   std::vector<uint64_t> durations_ns;
-  for (unsigned i = 0; i < count; ++i) {
+  for (unsigned i = 0; i < many.count; ++i) {
     const uint64_t begin_ns = clock_ns();
     mapped.map_one();
     durations_ns.push_back(clock_ns() - begin_ns);
@@ -166,56 +174,38 @@ class Reader {
   std::unique_ptr<bnbd::Region> region_;
 };
 
-/// `readers`, in turn of the devices from `first` on.
-Sample read_some(Mapped& mapped, unsigned count, unsigned first, unsigned readers, pid_t server,
-                 const BlockWorkload& sizes) {
-  for (unsigned i = 0; i < count; ++i) mapped.map_one();
-  std::vector<Reader> all;
-  for (unsigned i = 0; i < readers; ++i) all.emplace_back(mapped.at(first + i % (count - first)));
+Sample read_some(Mapped& mapped, Many many, pid_t server, const BlockWorkload& sizes) {
+  for (unsigned i = 0; i < many.count; ++i) mapped.map_one();
+  const unsigned devices = std::min(many.count, many.buffers);
+  std::vector<Reader> readers;
+  for (unsigned i = 0; i < many.buffers; ++i)
+    readers.emplace_back(mapped.at(many.count - devices + i % devices));
   Random random(2);
   const auto operation = [&] {
-    Reader& reader = all[readers == 1 ? 0 : random.below(readers)];
+    Reader& reader = readers[many.buffers == 1 ? 0 : random.below(many.buffers)];
     reader.read(mapped.reactor(), random.below(kGrowthStoreBytes / kBlockBytes) * kBlockBytes);
   };
   return measure_operations(sizes.run_ms, sizes.latency_ms, server, operation);
 }
 
-Sample read_last(Mapped& mapped, unsigned count, pid_t server, const BlockWorkload& sizes) {
-  return read_some(mapped, count, count - 1, 1, server, sizes);
-}
-
-Sample read_all(Mapped& mapped, unsigned count, pid_t server, const BlockWorkload& sizes) {
-  return read_some(mapped, count, 0, count, server, sizes);
-}
-
-Sample memory_of(Mapped& mapped, unsigned count, pid_t server, const BlockWorkload&) {
+Sample memory_of(Mapped& mapped, Many many, pid_t server, const BlockWorkload&) {
   const auto both = [server] { return memory_mib(server) + memory_mib(::getpid()); };
   mapped.map_one();
   const double one = both();
-  while (--count > 0) mapped.map_one();
+  for (unsigned i = 1; i < many.count; ++i) mapped.map_one();
   return {.value = both() - one};
 }
 
 }  // namespace
 
 std::unique_ptr<Candidate> braid_map_each(Growth growth, unsigned count) {
-  return std::make_unique<GrowthCandidate>(growth, count, &map_each);
+  return std::make_unique<GrowthCandidate>(growth, Many{count}, &map_each);
 }
-std::unique_ptr<Candidate> braid_read_among(Growth growth, unsigned count) {
-  return std::make_unique<GrowthCandidate>(growth, count, &read_last);
-}
-std::unique_ptr<Candidate> braid_read_all(Growth growth, unsigned count) {
-  return std::make_unique<GrowthCandidate>(growth, count, &read_all);
-}
-std::unique_ptr<Candidate> braid_read_into(Growth growth, unsigned buffers) {
-  return std::make_unique<GrowthCandidate>(
-      growth, 1,
-      [buffers](Mapped& mapped, unsigned count, pid_t server, const BlockWorkload& sizes) {
-        return read_some(mapped, count, 0, buffers, server, sizes);
-      });
+std::unique_ptr<Candidate> braid_reads(Growth growth, unsigned count, unsigned buffers) {
+  return std::make_unique<GrowthCandidate>(growth, Many{count, buffers}, &read_some);
 }
 std::unique_ptr<Candidate> braid_memory_of(Growth growth, unsigned count) {
-  return std::make_unique<GrowthCandidate>(growth, count, &memory_of);
+  return std::make_unique<GrowthCandidate>(growth, Many{count}, &memory_of);
 }
 
 }  // namespace braid::bench

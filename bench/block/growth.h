@@ -18,15 +18,10 @@ enum class Growth : uint8_t {
 /// Maps `count` of them one after the other: how long the longest takes, ms.
 std::unique_ptr<Candidate> braid_map_each(Growth growth, unsigned count);
 
-/// Random 4 KiB reads at depth 1 of the last of `count`, while nobody uses the others; IOPS.
-std::unique_ptr<Candidate> braid_read_among(Growth growth, unsigned count);
-
-/// The same of any of them by chance, each into a buffer of its own.
-std::unique_ptr<Candidate> braid_read_all(Growth growth, unsigned count);
-
-/// Those of one, into as many buffers as `buffers` of them would have: what reads of the others
-/// cost beside caches that hold less of the buffers.
-std::unique_ptr<Candidate> braid_read_into(Growth growth, unsigned buffers);
+/// Random 4 KiB reads at depth 1 of the last `buffers` of `count`, each of which has a buffer of
+/// its own, while nobody uses the others; IOPS. With more buffers than devices each has several:
+/// the caches lose as much to them as to those of as many devices.
+std::unique_ptr<Candidate> braid_reads(Growth growth, unsigned count, unsigned buffers);
 
 /// Memory of client and server together that is there with `count` of them and not with one, MiB.
 /// Shared pages count once. Buffers for requests are not touched before their first use.
