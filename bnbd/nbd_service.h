@@ -26,7 +26,8 @@ inline constexpr uint16_t kNbdPort = 10809;  // IANA's for NBD
 struct NbdServiceOptions {
   std::string unix_path;                    // absolute; empty: none
   std::vector<base::SocketAddress> listen;  // TCP; port 0: a free one
-  /// What a client gets that names none; empty: the first export.
+  /// What a client gets that names none: it is refused in words while there is no such export, as
+  /// what it writes is meant for no other. Empty: the first export.
   std::string default_export;
   /// Clients in the handshake; of more than this the oldest goes.
   unsigned half_open_max = 32;
@@ -71,6 +72,10 @@ class NbdService {
   /// By each socket: "nbd+unix:///disk?socket=/run/braid.sock", "nbd://127.0.0.1:10809/disk".
   virtual std::vector<std::string> uris(const std::string& export_name) const = 0;
   virtual NbdServiceStatus status() const = 0;
+  /// While the service is ending nobody gets an export any more, and who asks is told so; clients
+  /// that have one keep it. To be said before the exports are taken away one by one: their clients
+  /// come back at once. False: it goes on.
+  virtual void set_ending(bool ending) = 0;
 };
 
 }  // namespace braid::bnbd

@@ -436,6 +436,44 @@ TEST_F(NbdServiceTest, ThePoliteEndAnswersWhatItHasFlushesAndCloses) {
   EXPECT_EQ(late.refusal(), "nothing is exported here just now");
 }
 
+/// Its clients come back at once, and may be what writes to the disk that they had.
+TEST_F(NbdServiceTest, WhoNamesNoExportGetsNoOtherWhileTheDefaultOneIsNotThere) {
+  service_options_.default_export = "vm";
+  start();  // and there is "disk" only
+  const std::string words =
+      "\"vm\", which a client gets that names no export, is not there just now; there is: \"disk\"";
+  Client early(path_);
+  EXPECT_FALSE(early.go(""));
+  EXPECT_EQ(early.refusal(), words);
+  const NbdExportOptions vm{.name = "vm"};
+  auto added = threads_.await([&] { return service_->add_export(*device_, vm); });
+  ASSERT_TRUE(added.ok()) << added.error().message();
+  EXPECT_EQ(Client(path_).go(""), 0b1'1110'1101);
+  auto gone = threads_.await([&] { return (*added)->detach(DetachMode::kPolite); });
+  EXPECT_TRUE(gone.ok());
+  threads_.on_reactor([&] { added->reset(); });
+  Client late(path_);
+  EXPECT_FALSE(late.go(""));
+  EXPECT_EQ(late.refusal(), words);
+  EXPECT_TRUE(Client(path_).go("disk")) << "which was asked for";
+}
+
+TEST_F(NbdServiceTest, AnEndBeginsWithTheDoor) {
+  start();
+  Client client(path_);
+  ASSERT_TRUE(client.go("disk"));
+  threads_.on_reactor([&] { service_->set_ending(true); });
+  for (const char* name : {"", "disk"}) {
+    Client late(path_);
+    EXPECT_FALSE(late.go(name));
+    EXPECT_EQ(late.refusal(), "this server is ending, and lets nobody in any more");
+  }
+  client.request(NbdCommand::kRead, 0, 512, 1);
+  EXPECT_EQ(client.answer().data.size(), 512U) << "who is in stays";
+  threads_.on_reactor([&] { service_->set_ending(false); });
+  EXPECT_TRUE(Client(path_).go("disk")) << "it has not come to that";
+}
+
 TEST_F(NbdServiceTest, TheEndByForceWaitsForTheDeviceOnly) {
   start();
   Client client(path_);

@@ -67,7 +67,7 @@ struct NbdOptions {
   std::string unix_path;  // absolute; empty: none
   std::vector<vhca::Address> listen;
   std::vector<LocalNbdExport> local;
-  std::string default_export;  // what a client gets that names none; empty: the first
+  std::string default_export;  // as bnbd::NbdServiceOptions has it
   bool read_only = false;
 };
 

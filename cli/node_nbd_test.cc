@@ -1,11 +1,17 @@
-// Local devices that a node gives to NBD clients: what it tells of them.
+// What a node gives to NBD clients: what it tells of its local devices, and who gets which, and
+// when.
 #include <gmock/gmock.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <cstring>
+#include <future>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "base/endian.h"
 #include "base/linux_test_folder.h"
@@ -28,24 +34,38 @@ constexpr uint32_t kBlock = 4096;
 /// One that blocks; of the protocol it knows what it needs.
 class NbdClient {
  public:
-  NbdClient(const std::string& path, const std::string& name) {
+  /// In the handshake.
+  explicit NbdClient(const std::string& path) {
     sockaddr_un address = {};
     address.sun_family = AF_UNIX;
     EXPECT_LT(path.size(), sizeof(address.sun_path));
     std::memcpy(address.sun_path, path.data(), path.size());
     EXPECT_EQ(::connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
     EXPECT_EQ(receive(18), 18U) << "a greeting";
-    send(put(be32(3)) + "IHAVEOPT" + put(be32(1)) + put(be32(static_cast<uint32_t>(name.size()))) +
-         name);
-    has_export_ = receive(10) == 10;
   }
+  NbdClient(const std::string& path, const std::string& name) : NbdClient(path) { ask_for(name); }
   ~NbdClient() { ::close(fd_); }
   NbdClient(const NbdClient&) = delete;
   NbdClient& operator=(const NbdClient&) = delete;
 
+  /// The server may be gone by then: so it gets none.
+  void ask_for(const std::string& name) {
+    const std::string option = put(be32(3)) + "IHAVEOPT" + put(be32(1)) +
+                               put(be32(static_cast<uint32_t>(name.size()))) + name;
+    (void)::send(fd_, option.data(), option.size(), MSG_NOSIGNAL);
+    has_export_ = receive(10) == 10;
+    be64 size_bytes(0);
+    if (has_export_) std::memcpy(&size_bytes, got_.data(), sizeof(size_bytes));
+    size_bytes_ = size_bytes;
+  }
   bool has_export() const { return has_export_; }
+  uint64_t size_bytes() const { return size_bytes_; }
   bool read() { return ask(0, "") && receive(kBlock) == kBlock; }
   bool write() { return ask(1, std::string(kBlock, 'x')); }
+  /// Waits until the server has closed.
+  bool cut_off() { return receive(1) == 0; }
+  /// Without taking the answer.
+  void begin_read(uint32_t length_bytes) const { send(request(0, length_bytes)); }
 
  private:
   template <typename T>
@@ -61,16 +81,37 @@ class NbdClient {
     const ssize_t got = ::recv(fd_, got_.data(), length, MSG_WAITALL);
     return got < 0 ? 0 : static_cast<size_t>(got);
   }
+  static std::string request(uint16_t command, uint32_t length_bytes) {
+    return put(be32(0x25609513)) + put(be16(0)) + put(be16(command)) + put(be64(7)) + put(be64(0)) +
+           put(be32(length_bytes));
+  }
   bool ask(uint16_t command, const std::string& payload) {
-    send(put(be32(0x25609513)) + put(be16(0)) + put(be16(command)) + put(be64(7)) + put(be64(0)) +
-         put(be32(kBlock)) + payload);
+    send(request(command, kBlock) + payload);
     return receive(16) == 16 && got_.substr(4, 4) == put(be32(0));
   }
 
   const int fd_ = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   std::string got_;
   bool has_export_ = false;
+  uint64_t size_bytes_ = 0;
 };
+
+LocalNbdExport memory(const std::string& name, uint64_t size_bytes) {
+  return {
+      .kind = LocalNbdExport::Kind::kMemory, .name = name, .path = "", .size_bytes = size_bytes};
+}
+
+/// Has local devices only, at first.
+std::unique_ptr<Node> start_nbd(const std::string& socket, std::vector<LocalNbdExport> local,
+                                const std::string& default_export) {
+  NodeOptions options;
+  options.role = "nbd";
+  options.nbd.emplace();
+  options.nbd->unix_path = socket;
+  options.nbd->local = std::move(local);
+  options.nbd->default_export = default_export;
+  return start_node(std::move(options));
+}
 
 NodeSample sampled(Node& node) {
   auto sample = sample_of(*node.call("sample", json::object()));
@@ -134,6 +175,68 @@ TEST(NodeNbd, TellsOfItsLocalDevicesAndOfItsDoor) {
   EXPECT_GT(rows[1].rates->reads, 0);
   EXPECT_TRUE(rows[1].rates->p99_us) << "no latency";
   EXPECT_TRUE(stop(*node, false).ok());
+}
+
+/// A client that comes back while its disk is away must not write to another one.
+TEST(NodeNbd, GivesWhoNamesNoExportTheDefaultOneOrNone) {
+  const base::ScratchFolder folder;
+  const std::string socket = folder / "socket";
+  NodeOptions serving;
+  serving.role = "server";
+  serving.serve.emplace();
+  serving.serve->listen = {"127.0.0.1", 0};
+  serving.serve->memory = {{"ram", 8 << 20}};
+  const auto server = start_node(std::move(serving));
+  ASSERT_NE(server, nullptr);
+  const auto node = start_nbd(socket, {memory("scratch", 1 << 20)}, "vm");
+  ASSERT_NE(node, nullptr);
+  EXPECT_FALSE(NbdClient(socket, "").has_export()) << "vm is not mapped yet";
+  EXPECT_FALSE(NbdClient(socket, "vm").has_export());
+  EXPECT_TRUE(NbdClient(socket, "scratch").has_export());
+
+  const json status = *server->call("status", json::object());
+  const json params{{"target", status["server"]["listen"].get<std::string>() + "/ram"},
+                    {"name", "vm"},
+                    {"front_end", "nbd-server"}};
+  const auto mapped = node->call("map", params);
+  ASSERT_TRUE(mapped.ok()) << mapped.error().message();
+  NbdClient client(socket, "");
+  EXPECT_EQ(client.size_bytes(), uint64_t{8} << 20);
+  EXPECT_TRUE(client.write());
+
+  const auto unmapped = node->call("unmap", {{"name", "vm"}, {"force", false}});
+  EXPECT_TRUE(unmapped.ok()) << unmapped.error().message();
+  EXPECT_TRUE(client.cut_off());
+  EXPECT_FALSE(NbdClient(socket, "").has_export());
+  EXPECT_EQ(NbdClient(socket, "scratch").size_bytes(), uint64_t{1} << 20);
+  EXPECT_TRUE(stop(*node, false).ok());
+  EXPECT_TRUE(stop(*server, false).ok());
+}
+
+/// Exports go one after the other, and their clients come back at once.
+TEST(NodeNbd, LetsNobodyInAnyMoreOnceItEnds) {
+  const base::ScratchFolder folder;
+  const std::string socket = folder / "socket";
+  const auto node = start_nbd(socket, {memory("vm", 8 << 20), memory("scratch", 1 << 20)}, "vm");
+  ASSERT_NE(node, nullptr);
+  // Its answers are more than a socket holds: the end of "vm" waits for it, two seconds at most.
+  auto greedy = std::make_unique<NbdClient>(socket, "vm");
+  ASSERT_TRUE(greedy->has_export());
+  for (int i = 0; i < 16; ++i) greedy->begin_read(1 << 20);
+  ASSERT_TRUE(until([&] {
+    const json status = *node->call("status", json::object());
+    return status["devices"][0]["kernel"]["requests"].get<int>() == 16;
+  }));
+  NbdClient named(socket), unnamed(socket);
+  const auto ended = std::make_shared<std::promise<base::Status>>();
+  node->stop(false, [ended](const base::Status& status) { ended->set_value(status); });
+  EXPECT_TRUE(node->call("status", json::object()).ok()) << "asked behind the begin of the end";
+  named.ask_for("scratch");
+  unnamed.ask_for("");
+  EXPECT_FALSE(named.has_export());
+  EXPECT_FALSE(unnamed.has_export());
+  greedy.reset();
+  EXPECT_TRUE(ended->get_future().get().ok());
 }
 
 TEST(NodeNbd, MapsNothingUnderTheNameOfALocalDevice) {

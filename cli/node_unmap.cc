@@ -254,6 +254,7 @@ Task<Status> NodeState::stop(bool force) {
   stopping_by_force_ = stopping_by_force_ || force;
   wanting_over_ = true;
   wanted_changed_.notify_all();
+  if (nbd_) nbd_->set_ending(true);
   const std::list<DevicePtr> devices = devices_;
   const auto begin = [&](const DevicePtr& device) {
     device->outcome = Status();
@@ -277,6 +278,7 @@ Task<Status> NodeState::stop(bool force) {
   }
   if (!left.empty() && !stopping_by_force_) {
     stopping_ = false;
+    if (nbd_) nbd_->set_ending(false);
     co_return Error(Errc::kBusy, left);
   }
   // The kernel keeps a device that could not even be taken away by force until its last user

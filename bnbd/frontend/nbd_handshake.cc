@@ -42,6 +42,7 @@ enum Reply : uint32_t {
   kPolicy = (1U << 31) + 2,
   kInvalid = (1U << 31) + 3,
   kUnknown = (1U << 31) + 6,
+  kShutdown = (1U << 31) + 7,
   kTooBig = (1U << 31) + 9,
 };
 
@@ -54,6 +55,7 @@ constexpr size_t kSkipMax = 1 << 20;
 constexpr unsigned kOptionsMax = 64;
 constexpr size_t kWordsMax = 1000;
 constexpr size_t kZeroesOfExportName = 124;
+constexpr const char* kEndingText = "this server is ending, and lets nobody in any more";
 
 struct OptionHeader {
   be64 magic;
@@ -99,26 +101,34 @@ std::string shown(const std::string& name) {
   return text;
 }
 
-/// The default one for an empty name.
-const NbdOffer* find(const std::vector<NbdOffer>& offers, const std::string& name) {
-  if (name.empty()) return offers.empty() ? nullptr : &offers.front();
-  const auto found = std::find_if(offers.begin(), offers.end(),
+/// The default one for an empty name; null: it is not there.
+const NbdOffer* find(const NbdOffers& offers, const std::string& asked) {
+  const std::vector<NbdOffer>& all = offers.all;
+  const std::string& name = asked.empty() ? offers.default_name : asked;
+  if (name.empty()) return all.empty() ? nullptr : &all.front();
+  const auto found = std::find_if(all.begin(), all.end(),
                                   [&](const NbdOffer& offer) { return offer.name == name; });
-  return found == offers.end() ? nullptr : &*found;
+  return found == all.end() ? nullptr : &*found;
 }
 
-std::string unknown_text(const std::vector<NbdOffer>& offers, const std::string& name) {
-  if (offers.empty()) return "nothing is exported here just now";
+std::string unknown_text(const NbdOffers& offers, const std::string& name) {
+  const bool wants_default = name.empty() && !offers.default_name.empty();
+  if (offers.all.empty() && !wants_default) return "nothing is exported here just now";
+  std::string missing = fmt::format("there is no export \"{}\"", shown(name));
+  if (wants_default) {
+    missing = fmt::format("\"{}\", which a client gets that names no export, is not there just now",
+                          shown(offers.default_name));
+  }
+  if (offers.all.empty()) return missing + ", and nothing else is";
   std::string there;
-  for (const NbdOffer& offer : offers) {
+  for (const NbdOffer& offer : offers.all) {
     if (there.size() > kWordsMax - 200) {
       there += ", ...";
       break;
     }
     there += fmt::format("{}\"{}\"", there.empty() ? "" : ", ", shown(offer.name));
   }
-  return fmt::format("there is no export \"{}\"; there {}: {}", shown(name),
-                     offers.size() == 1 ? "is" : "are", there);
+  return fmt::format("{}; there {}: {}", missing, offers.all.size() == 1 ? "is" : "are", there);
 }
 
 }  // namespace
@@ -220,7 +230,8 @@ void NbdHandshake::option(uint32_t number, Data data) {
 
 /// The answer has no place for errors: who asks for what there is not is cut off.
 void NbdHandshake::export_name_option(Data data) {
-  const std::vector<NbdOffer> offers = offers_();
+  const NbdOffers offers = offers_();
+  if (offers.ending) return end(kEndingText);
   const std::string name = text_of(data);
   const NbdOffer* const offer = find(offers, name);
   if (offer == nullptr) return end(unknown_text(offers, name));
@@ -233,7 +244,8 @@ void NbdHandshake::export_name_option(Data data) {
 
 void NbdHandshake::list_option(Data data) {
   if (!data.empty()) return refuse(kList, kInvalid, "LIST has no data");
-  for (const NbdOffer& offer : offers_()) {
+  const NbdOffers offers = offers_();
+  for (const NbdOffer& offer : offers.all) {
     std::vector<std::byte> entry;
     put(entry, be32(static_cast<uint32_t>(offer.name.size())));
     put_text(entry, offer.name);
@@ -256,7 +268,8 @@ void NbdHandshake::go_option(uint32_t number, Data data) {
   const Data requests = behind.subspan(name_bytes + sizeof(be16));
   if (requests.size() != count * sizeof(be16)) return refuse(number, kInvalid, shape);
 
-  const std::vector<NbdOffer> offers = offers_();
+  const NbdOffers offers = offers_();
+  if (offers.ending) return refuse(number, kShutdown, kEndingText);
   const NbdOffer* const offer = find(offers, name);
   if (offer == nullptr) return refuse(number, kUnknown, unknown_text(offers, name));
   if (number == kGo && !offer->refusal.empty()) return refuse(number, kPolicy, offer->refusal);

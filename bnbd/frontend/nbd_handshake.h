@@ -37,12 +37,20 @@ struct NbdOffer {
   std::string refusal;            // why it cannot be had just now, in words; empty: it can
 };
 
+/// What there is at one moment.
+struct NbdOffers {
+  std::vector<NbdOffer> all;  // in the order in which LIST tells them
+  /// What a client gets that names none. While it is not in `all`, such a client is refused, and
+  /// gets no other disk. Empty: the first of `all`.
+  std::string default_name;
+  bool ending = false;  // nobody gets one any more: the server ends
+};
+
 inline constexpr size_t kNbdNameMax = 4096;
 
 class NbdHandshake {
  public:
-  /// What there is at this moment, the default export first.
-  using Offers = std::function<std::vector<NbdOffer>()>;
+  using Offers = std::function<NbdOffers()>;
   enum class State : uint8_t {
     kTalking,
     kGranted,  // the client has an export; when output() is sent, the transmission begins

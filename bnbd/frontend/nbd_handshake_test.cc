@@ -20,7 +20,7 @@ using State = NbdHandshake::State;
 
 constexpr uint32_t kAck = 1, kServer = 2, kInfo = 3;
 constexpr uint32_t kUnsupported = 0x80000001, kPolicy = 0x80000002, kInvalid = 0x80000003,
-                   kUnknown = 0x80000006, kTooBig = 0x80000009;
+                   kUnknown = 0x80000006, kShutdown = 0x80000007, kTooBig = 0x80000009;
 constexpr uint32_t kExportName = 1, kAbort = 2, kList = 3, kStartTls = 5, kInfoOption = 6, kGo = 7,
                    kStructured = 8, kSetMeta = 10;
 
@@ -59,7 +59,7 @@ class NbdHandshakeTest : public testing::Test {
     second.description.clear();
     second.size_bytes = 2 << 20;
     second.block_min_bytes = 4096;
-    offers_ = {first, second};
+    offers_.all = {first, second};
   }
   void greet(uint32_t flags = 3) {
     EXPECT_EQ(take(18), std::string("NBDMAGICIHAVEOPT\0\3", 18));
@@ -118,7 +118,7 @@ class NbdHandshakeTest : public testing::Test {
     return by_type;
   }
 
-  std::vector<NbdOffer> offers_;
+  NbdOffers offers_;
   NbdHandshake handshake_{[this] { return offers_; }};
 };
 
@@ -137,6 +137,58 @@ TEST_F(NbdHandshakeTest, AnEmptyNameIsTheFirstExportAndItsNameIsTold) {
   greet();
   EXPECT_EQ(infos(kGo, go("")).at(1), "first");
   EXPECT_EQ(handshake_.export_name(), "first");
+}
+
+TEST_F(NbdHandshakeTest, AnEmptyNameIsTheDefaultExportWhereverItIs) {
+  offers_.default_name = "second";
+  greet();
+  EXPECT_EQ(infos(kGo, go("")).at(1), "second");
+  EXPECT_EQ(handshake_.export_name(), "second");
+}
+
+/// A client that comes back while its disk is away must not write to another one.
+TEST_F(NbdHandshakeTest, AnEmptyNameIsRefusedInWordsWhileTheDefaultExportIsNotThere) {
+  offers_.default_name = "vm";
+  greet();
+  const std::string words =
+      "\"vm\", which a client gets that names no export, is not there just now";
+  for (const uint32_t number : {kInfoOption, kGo}) {
+    const Reply reply = ask(number, go(""));
+    EXPECT_EQ(reply.type, kUnknown);
+    EXPECT_EQ(reply.data, words + "; there are: \"first\", \"second\"");
+    EXPECT_EQ(ask(number, go("vm")).data,
+              "there is no export \"vm\"; there are: \"first\", \"second\"");
+  }
+  feed(option(kList));
+  EXPECT_EQ(replies().size(), 3U) << "what is there is told all the same";
+  EXPECT_EQ(infos(kInfoOption, go("second")).count(0), 1U);
+  offers_.all.clear();
+  EXPECT_EQ(ask(kGo, go("")).data, words + ", and nothing else is");
+  EXPECT_EQ(handshake_.state(), State::kTalking);
+}
+
+TEST_F(NbdHandshakeTest, ExportNameWithoutANameEndsItWhileTheDefaultExportIsNotThere) {
+  offers_.default_name = "vm";
+  greet();
+  feed(option(kExportName, ""));
+  EXPECT_EQ(handshake_.state(), State::kEnded);
+  EXPECT_TRUE(handshake_.output().empty()) << "a size would be taken for success";
+  EXPECT_EQ(handshake_.reason().find("\"vm\", which a client gets"), 0U) << handshake_.reason();
+}
+
+TEST_F(NbdHandshakeTest, AServerThatEndsLetsNobodyIn) {
+  offers_.ending = true;
+  greet();
+  for (const uint32_t number : {kInfoOption, kGo}) {
+    for (const char* name : {"", "first", "third"}) {
+      const Reply reply = ask(number, go(name));
+      EXPECT_EQ(reply.type, kShutdown);
+      EXPECT_EQ(reply.data, "this server is ending, and lets nobody in any more");
+    }
+  }
+  feed(option(kExportName, "first"));
+  EXPECT_EQ(handshake_.state(), State::kEnded);
+  EXPECT_TRUE(handshake_.output().empty());
 }
 
 TEST_F(NbdHandshakeTest, InfoTellsWhatIsAskedAndGoesOn) {
@@ -163,7 +215,7 @@ TEST_F(NbdHandshakeTest, AnUnknownNameIsToldWhatThereIs) {
   EXPECT_EQ(reply.type, kUnknown);
   EXPECT_EQ(reply.data, "there is no export \"third?\"; there are: \"first\", \"second\"");
   EXPECT_EQ(handshake_.state(), State::kTalking);
-  offers_.clear();
+  offers_.all.clear();
   EXPECT_EQ(ask(kGo, go("")).data, "nothing is exported here just now");
 }
 
@@ -180,7 +232,7 @@ TEST_F(NbdHandshakeTest, ListNamesAll) {
 }
 
 TEST_F(NbdHandshakeTest, AnExportThatIsFullRefusesInWordsButTellsOfItself) {
-  offers_[0].refusal = "it is full";
+  offers_.all[0].refusal = "it is full";
   greet();
   const Reply reply = ask(kGo, go("first"));
   EXPECT_EQ(reply.type, kPolicy);

@@ -62,12 +62,15 @@ class NbdServiceImpl final : public NbdService {
 
   base::Status open(NbdServiceOptions options) {
     const NbdHandshake::Offers offers = [this, first = options.default_export] {
-      std::vector<NbdOffer> all;
+      NbdOffers now;
+      now.default_name = first;
+      now.ending = ending_;
+      std::vector<NbdOffer>& all = now.all;
       for (const NbdExport* one : exports_) all.push_back(one->offer());
       const auto preferred = std::find_if(
           all.begin(), all.end(), [&](const NbdOffer& offer) { return offer.name == first; });
       if (preferred != all.end()) std::rotate(all.begin(), preferred, preferred + 1);
-      return all;
+      return now;
     };
     const NbdDoor::Granted granted = [this](const std::string& name, UniqueFd socket,
                                             bool structured, std::vector<std::byte> early) {
@@ -95,6 +98,7 @@ class NbdServiceImpl final : public NbdService {
     return all;
   }
   NbdServiceStatus status() const override { return door_->status(); }
+  void set_ending(bool ending) override { ending_ = ending; }
 
   base::Reactor& reactor() { return reactor_; }
   uint64_t linger_ns() const { return linger_ns_; }
@@ -109,6 +113,7 @@ class NbdServiceImpl final : public NbdService {
 
   base::Reactor& reactor_;
   const uint64_t linger_ns_;
+  bool ending_ = false;
   std::vector<NbdExport*> exports_;  // in their order; each takes itself out
   std::unique_ptr<NbdDoor> door_;
 };

@@ -15,7 +15,8 @@ void add_nbd(CLI::App& app, Context& context) {
       "nbd", "serve devices to NBD clients (libnbd, QEMU, fio, nbd-client), in the foreground");
   verb->add_option("TARGET", arguments->targets,
                    "[NAME=]HOST[:PORT]/EXPORT as braid map takes it, file:PATH, memory:SIZE or "
-                   "null:SIZE; the first one is what a client gets that names none")
+                   "null:SIZE; the first one is what a client gets that names none, "
+                   "or it is refused while that one is not there")
       ->required();
   verb->add_option("--unix", arguments->unix_path, "the unix socket to serve at");
   verb->add_option("--listen", arguments->listen,

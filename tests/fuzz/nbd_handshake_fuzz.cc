@@ -14,6 +14,7 @@ namespace {
 
 using braid::bnbd::NbdHandshake;
 using braid::bnbd::NbdOffer;
+using braid::bnbd::NbdOffers;
 using braid::fuzz::Numbers;
 using braid::fuzz::require;
 using State = NbdHandshake::State;
@@ -28,15 +29,18 @@ constexpr size_t kGreetingBytes = 18;
 // A list of three exports, or four pieces of information, with names and words.
 constexpr size_t kOutputMax = 4096;
 
-std::vector<NbdOffer> offers() {
-  std::vector<NbdOffer> all(3);
+NbdOffers offers() {
+  NbdOffers now;
+  now.default_name = "a";
+  now.all.resize(3);
+  std::vector<NbdOffer>& all = now.all;
   all[0].name = "a";
   all[0].description = "the first";
   all[1].name = "disk";
   all[2].name = "full";
   all[2].refusal = "it is full";
   for (NbdOffer& offer : all) offer.size_bytes = 1 << 20;
-  return all;
+  return now;
 }
 
 /// All that a client that sends these bytes hears, and how it ends.

@@ -182,10 +182,16 @@ wait_for 60 "the news that the server is away" is_away
 running "$fio_pid" || fail "fio ended when the server went: $(cat "$work/fio.out" "$work/fio")"
 start_server "$work/root"
 wait "$fio_pid" || fail "I/O did not go on: $(cat "$work/fio.out" "$work/fio")"
+# who named no export gets no other disk when his is gone
+"$braid" --control "nbd.$nbd_pid" unmap vm >"$work/out" || fail "unmap vm: $(cat "$work/out")"
+gone='"vm", which a client gets that names no export, is not there just now; there is: "ram"'
+expect 1 "$gone" qemu-img info "$(uri '')"
+expect 1 'there is no export "vm"; there is: "ram"' qemu-img info "$(uri vm)"
+expect 0 "export-size: 1048576" nbdinfo "$(uri ram)"
 stop_nbd
 
 # --- the end with a server that is away and requests that wait: said, then forced
-start_nbd "vm=127.0.0.1:$port/remote.img" --unix "$sock"
+start_nbd "vm=127.0.0.1:$port/remote.img" ram=memory:1M --unix "$sock"
 kill_server
 wait_for 60 "the news that the server is away" is_away
 qemu-io -f raw -c 'write 0 4k' "$(uri vm)" >"$work/qemu.out" 2>&1 &
@@ -197,6 +203,7 @@ sys.exit(requests["waiting"] + requests["in_progress"] == 0)'; }
 wait_for 60 "a request that waits" is_waiting
 kill -INT "$nbd_pid"
 wait_for_line 60 "the words about what waits" "$work/nbd.log" 'end this process again' "$nbd_pid"
+expect 0 "export-size: 1048576" nbdinfo "$(uri ram)"  # it has not come to an end: clients get in
 kill -INT "$nbd_pid"
 wait_for_end 60 "the end by force" "$nbd_pid"
 wait "$nbd_pid" || true
