@@ -58,8 +58,9 @@ struct NbdServiceStatus {
 
 class NbdService {
  public:
-  /// kBusy: somebody serves at the unix socket already, or at the port (kExists). A socket that a
-  /// dead server has left is replaced. kInvalid: a path that is too long or no socket.
+  /// kBusy: somebody serves at the unix socket already, or at the port (kExists), or another
+  /// program keeps the socket's folder locked, for which this waits a second. A socket that a dead
+  /// server has left is replaced. kInvalid: a path that is too long or no socket.
   static base::Result<std::unique_ptr<NbdService>> create(base::Reactor& reactor,
                                                           NbdServiceOptions options);
   /// Its exports are gone by then. Removes the socket's file.

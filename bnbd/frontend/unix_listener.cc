@@ -1,6 +1,7 @@
 #include "bnbd/frontend/unix_listener.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -8,6 +9,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 
 namespace braid::bnbd {
@@ -20,6 +22,7 @@ using base::Status;
 namespace {
 
 constexpr int kUnixBacklog = 64;
+constexpr int kLockRetryMs = 10;
 
 Result<sockaddr_un> address_of(const std::string& path) {
   sockaddr_un address = {};
@@ -37,19 +40,28 @@ const sockaddr* raw(const sockaddr_un& address) {
 }
 
 /// Held while one looks whether a socket is alive and takes its place: of two that come at once
-/// one would remove the other's. The lock is on the folder, so nothing of it stays.
-Result<UniqueFd> lock_folder(const std::string& path) {
+/// one would remove the other's. The lock is on the folder, so nothing of it stays. Ours is held
+/// for a moment; but whoever can read the folder can lock it, and keep it so.
+Result<UniqueFd> lock_folder(const std::string& path, uint64_t patience_ns) {
   const size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "."
                              : slash == 0               ? "/"
                                                         : path.substr(0, slash);
   UniqueFd fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd.valid()) return base::sys_error(errno, "the folder of socket \"" + path + "\"");
-  int locked = -1;
-  do {
-    locked = ::flock(fd.get(), LOCK_EX);
-  } while (locked != 0 && errno == EINTR);
-  if (locked != 0) return base::sys_error(errno, "lock the folder of socket \"" + path + "\"");
+  const auto end = std::chrono::steady_clock::now() + std::chrono::nanoseconds(patience_ns);
+  while (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK && errno != EINTR) {
+      return base::sys_error(errno, "lock the folder of socket \"" + path + "\"");
+    }
+    if (std::chrono::steady_clock::now() >= end) {
+      return make_error(Errc::kBusy,
+                        "socket \"{}\": another program holds a lock on its folder \"{}\" (lslocks "
+                        "tells which): end that, or take a folder that nobody locks",
+                        path, folder);
+    }
+    (void)::poll(nullptr, 0, kLockRetryMs);
+  }
   return fd;
 }
 
@@ -75,9 +87,10 @@ Status make_way(const std::string& path, const sockaddr_un& address) {
 
 }  // namespace
 
-Result<std::unique_ptr<UnixListener>> UnixListener::listen(const std::string& path) {
+Result<std::unique_ptr<UnixListener>> UnixListener::listen(const std::string& path,
+                                                           uint64_t lock_patience_ns) {
   BRAID_TRY(const sockaddr_un address, address_of(path));
-  BRAID_TRY(const UniqueFd lock, lock_folder(path));
+  BRAID_TRY(const UniqueFd lock, lock_folder(path, lock_patience_ns));
   BRAID_CHECK(make_way(path, address));
   UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket.valid()) return base::sys_error(errno, "make a socket");

@@ -1,14 +1,17 @@
 // A listening unix socket with a file: one that a dead process has left is replaced, a live one is
 // not, and ours goes with us.
 //
-// Threads: any one. listen() may wait for another process that listens at the same folder just now.
+// Threads: any one. listen() may wait, a second by default, for another process that listens in the
+// same folder just now.
 #pragma once
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
+#include "base/host.h"
 #include "base/result.h"
 #include "bnbd/frontend/fd_handle.h"
 
@@ -16,10 +19,12 @@ namespace braid::bnbd {
 
 class UnixListener {
  public:
-  /// `path`: absolute. kInvalid: too long, or there is something that is no socket; kBusy: somebody
-  /// listens there; others: the folder is not there or may not be written to. Never blocks in
-  /// accept.
-  static base::Result<std::unique_ptr<UnixListener>> listen(const std::string& path);
+  /// `path`: absolute. `lock_patience_ns`: how long it waits for others' lock of the folder.
+  /// kInvalid: too long, or there is something that is no socket; kBusy: somebody listens there, or
+  /// keeps the folder locked; others: the folder is not there or may not be written to. Never
+  /// blocks in accept.
+  static base::Result<std::unique_ptr<UnixListener>> listen(
+      const std::string& path, uint64_t lock_patience_ns = base::kSecond);
   /// Removes the file, if it still is ours.
   ~UnixListener();
   UnixListener(const UnixListener&) = delete;

@@ -1,6 +1,8 @@
 #include "bnbd/frontend/unix_listener.h"
 
-#include <gtest/gtest.h>
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -8,6 +10,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <string>
 
 #include "base/linux_test_folder.h"
@@ -16,6 +19,7 @@ namespace braid::bnbd {
 namespace {
 
 using base::Errc;
+using testing::HasSubstr;
 
 class UnixListenerTest : public testing::Test {
  protected:
@@ -69,6 +73,24 @@ TEST_F(UnixListenerTest, AnotherOnesFileOfThatNameIsNotRemoved) {
   std::ofstream(path_) << "another's";
   listener->reset();
   EXPECT_TRUE(is_there());
+}
+
+/// Anybody who can read a folder can lock it, /tmp too, and tools lock folders.
+TEST_F(UnixListenerTest, AFolderThatAnotherProgramKeepsLockedIsRefusedInWords) {
+  const UniqueFd other(::open(folder_.path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  ASSERT_TRUE(other.valid());
+  ASSERT_EQ(::flock(other.get(), LOCK_EX), 0);
+  const auto refused = UnixListener::listen(path_, /*lock_patience_ns=*/0);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.code(), Errc::kBusy);
+  EXPECT_THAT(refused.error().message(),
+              HasSubstr("another program holds a lock on its folder \"" + folder_.path() + "\""));
+  EXPECT_FALSE(is_there());
+  auto patient = std::async(std::launch::async, [this] {
+    return UnixListener::listen(path_, /*lock_patience_ns=*/60 * base::kSecond).ok();
+  });
+  EXPECT_EQ(::flock(other.get(), LOCK_UN), 0);
+  EXPECT_TRUE(patient.get());
 }
 
 TEST_F(UnixListenerTest, LongPathsAndMissingFoldersAreRefused) {

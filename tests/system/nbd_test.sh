@@ -2,7 +2,7 @@
 # `braid nbd` as its users' programs see it: libnbd's tools, QEMU's and fio, over a unix socket and
 # TCP, on local devices and on a remote one whose server is killed and started again under I/O.
 source "$(dirname "$0")/lib.sh"
-need nbdinfo nbdcopy qemu-img qemu-io fio python3
+need nbdinfo nbdcopy qemu-img qemu-io fio python3 flock
 
 sock=$work/nbd.sock
 nbd_pid=
@@ -46,6 +46,12 @@ expect 1 "nobody listens" "$braid" nbd 127.0.0.1:1/x --unix "$sock"
 [[ ! -e $sock ]] || fail "a server that did not start has left its socket"
 echo mine >"$work/file"
 expect 1 "is no socket" "$braid" nbd memory:1M --unix "$work/file"
+mkdir "$work/locked"
+exec 8<"$work/locked"
+flock 8
+expect 1 "another program holds a lock on its folder \"$work/locked\"" \
+  "$braid" nbd memory:1M --unix "$work/locked/x.sock"
+exec 8<&-
 python3 -c 'import socket,sys; socket.socket(socket.AF_UNIX).bind(sys.argv[1])' "$sock"
 
 # --- local devices; the socket that a dead server has left is replaced
