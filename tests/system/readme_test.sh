@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The README's way from nothing to a disk, its lines as they are: but for the build, a shorter fio,
 # and a wait for what is ready in place of a guess. Ports and names are the default ones, so it has
-# a network and mounts of its own.
+# a network, mounts and a home of its own.
 source "$(dirname "$0")/lib.sh"
 need_root
 need mkfs.ext4 fio unshare ip taskset
@@ -10,7 +10,8 @@ need mkfs.ext4 fio unshare ip taskset
 unshare --net --mount true 2>/dev/null || skip "no namespaces can be made here"
 
 sed -n '/^## From nothing to a disk/,/^## How fast/s/^    //p' README.md >"$work/lines"
-for line in './run build' 'build/bin/braid map ' 'mkfs.ext4 ' 'fio --name=' 'umount /mnt'; do
+for line in './run build' 'build/bin/braid map ' 'mkfs.ext4 ' 'fio --name=' 'umount /mnt' \
+  'build/bin/braid nbd ' 'nbdinfo '; do
   grep -qF -- "$line" "$work/lines" || fail "the README has no line \"$line\" any more"
 done
 lib=${BRAID_BIN_DIR%/bin}/lib
@@ -20,20 +21,27 @@ if [[ ! -e $lib/braid-fio.so ]]; then
   sed -i -e '/^fio --name=engine.*\\$/,/[^\\]$/d' -e '/^fio --name=engine/d' "$work/lines"
   jobs_of_fio=1
 fi
+nbd_exports=1
+if ! command -v nbdinfo >/dev/null; then
+  echo "nbdinfo is not installed (./run setup): its line is left out"
+  sed -i '/^nbdinfo /d' "$work/lines"
+  nbd_exports=0
+fi
 # fio is built without this build's sanitizers.
 preload=$(sed -n 's/^BRAID_SANITIZER_RUNTIMES:[A-Z]*=//p' \
   "${BRAID_BIN_DIR%/bin}/CMakeCache.txt" 2>/dev/null || true)
-mkdir "$work/srv" "$work/mnt"
+mkdir "$work/srv" "$work/mnt" "$work/home"
 {
   cat <<'LINES'
 set -euo pipefail
 ip link set lo up
 mount --bind "$work/srv" /srv
 mount --bind "$work/mnt" /mnt
+export HOME=$work/home
 servers=0
 ready() {
   ((++servers))
-  until (($(grep -c '^serving ' "$work/script.log") == servers)) &&
+  until (($(grep -cE '^(serving |ready for NBD clients)' "$work/script.log") == servers)) &&
     { ((servers > 1)) || "$braid" --control daemon list; }; do
     read -rt 0.05 <>"$never" || true  # lint: allow(sleep) the time between two looks, no more
   done
@@ -59,3 +67,5 @@ timeout -k 10 120 "${apart[@]}" bash "$work/script" >"$work/script.log" 2>&1 ||
   fail "the README's lines end with $?"
 [[ $(grep -c "err= 0" "$work/script.log") == "$jobs_of_fio" ]] ||
   fail "fio did not say $jobs_of_fio times that all is well"
+[[ $(grep -c "export-size: 1073741824" "$work/script.log") == "$nbd_exports" ]] ||
+  fail "nbdinfo did not tell $nbd_exports times of 1 GiB"
