@@ -51,6 +51,7 @@ NodeState::NodeState(base::Host& host, base::Reactor& reactor, Reactors reactors
       hcas_(hcas),
       options_(std::move(options)),
       io_process_(std::move(io_process)),
+      nbd_gone_(reactor),
       server_gone_(reactor),
       path_call_ended_(reactor),
       wanted_changed_(reactor) {

@@ -126,6 +126,9 @@ Task<Result<std::unique_ptr<bnbd::KernelDevice>>> NodeState::give_to_nbd_clients
 }
 
 Task<void> NodeState::stop_nbd(bool force) {
+  // A forced end may come while a polite one waits for clients to leave: the first takes all away.
+  while (nbd_stopping_) co_await nbd_gone_.wait();
+  nbd_stopping_ = true;
   const auto mode = force ? bnbd::DetachMode::kForce : bnbd::DetachMode::kPolite;
   for (LocalExport& local : locals_) {
     Task<Result<bnbd::Detached>> detaching = local.front->detach(mode);
@@ -134,6 +137,8 @@ Task<void> NodeState::stop_nbd(bool force) {
   }
   locals_.clear();
   nbd_.reset();
+  nbd_stopping_ = false;
+  nbd_gone_.notify_all();
 }
 
 const LocalExport* NodeState::local_named(const std::string& name) const {

@@ -239,6 +239,28 @@ TEST(NodeNbd, LetsNobodyInAnyMoreOnceItEnds) {
   EXPECT_TRUE(ended->get_future().get().ok());
 }
 
+/// Who stopped politely loses patience: neither end takes away what the other one waits for.
+TEST(NodeNbd, EndsByForceWhileItEndsPolitely) {
+  const base::ScratchFolder folder;
+  const std::string socket = folder / "socket";
+  const auto node = start_nbd(socket, {memory("vm", 8 << 20), memory("scratch", 1 << 20)}, "vm");
+  ASSERT_NE(node, nullptr);
+  NbdClient greedy(socket, "vm");
+  ASSERT_TRUE(greedy.has_export());
+  for (int i = 0; i < 16; ++i) greedy.begin_read(1 << 20);
+  ASSERT_TRUE(until([&] {
+    const json status = *node->call("status", json::object());
+    return status["devices"][0]["kernel"]["requests"].get<int>() > 0;
+  }));
+  std::vector<std::future<base::Status>> ended;
+  for (const bool force : {false, true}) {
+    const auto promise = std::make_shared<std::promise<base::Status>>();
+    ended.push_back(promise->get_future());
+    node->stop(force, [promise](const base::Status& status) { promise->set_value(status); });
+  }
+  for (auto& each : ended) EXPECT_TRUE(each.get().ok());
+}
+
 TEST(NodeNbd, MapsNothingUnderTheNameOfALocalDevice) {
   const base::ScratchFolder folder;
   NodeOptions options;

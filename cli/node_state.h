@@ -287,6 +287,8 @@ class NodeState {
   std::unique_ptr<bnbd::ExportServer> server_;
   std::unique_ptr<bnbd::NbdService> nbd_;
   std::list<LocalExport> locals_;  // of nbd_, which goes after them
+  bool nbd_stopping_ = false;
+  base::Signal nbd_gone_;
   bool server_stopping_ = false;
   uint64_t key_reloads_ = 0;   // begun
   uint64_t keys_set_by_ = 0;   // the number of the last that was done
