@@ -1,7 +1,6 @@
 #include "cli/metrics/http.h"
 
 #include <fcntl.h>
-#include <httplib.h>
 #include <netdb.h>
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "cli/control_socket.h"
+#include "cli/metrics/http_router.h"
 #include "cli/target.h"
 
 namespace braid::cli {
@@ -25,82 +25,16 @@ using Clock = std::chrono::steady_clock;
 
 namespace {
 
-/// One caller's connection, which ends at its deadline, or when the server does.
-class TimedStream final : public httplib::Stream {
+class ThreadedHttpServer final : public HttpServer {
  public:
-  TimedStream(int fd, int ends_fd, Clock::time_point deadline)
-      : fd_(fd), ends_fd_(ends_fd), deadline_(deadline) {}
-
-  bool is_readable() const override { return wait_for(POLLIN); }
-  bool is_writable() const override { return wait_for(POLLOUT); }
-  /// In pieces: the library asks for one byte after the other.
-  ssize_t read(char* to, size_t size) override {
-    if (at_ == filled_) {
-      if (!is_readable()) return -1;
-      const ssize_t n = ::recv(fd_, buffer_, sizeof buffer_, MSG_DONTWAIT);
-      if (n <= 0) return n;
-      at_ = 0;
-      filled_ = static_cast<size_t>(n);
-    }
-    const size_t n = std::min(size, filled_ - at_);
-    std::copy_n(buffer_ + at_, n, to);
-    at_ += n;
-    return static_cast<ssize_t>(n);
-  }
-  ssize_t write(const char* from, size_t size) override {
-    if (!is_writable()) return -1;
-    return ::send(fd_, from, size, MSG_NOSIGNAL | MSG_DONTWAIT);
-  }
-  void get_remote_ip_and_port(std::string&, int&) const override {}  // nobody asks
-  void get_local_ip_and_port(std::string&, int&) const override {}
-  socket_t socket() const override { return fd_; }
-
- private:
-  bool wait_for(short events) const {
-    for (;;) {
-      const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline_ - Clock::now());
-      if (left.count() <= 0) return false;
-      pollfd look[2] = {{fd_, events, 0}, {ends_fd_, POLLIN, 0}};
-      const int ready = ::poll(look, 2, static_cast<int>(left.count()));
-      if (ready < 0 && errno == EINTR) continue;
-      return ready > 0 && look[1].revents == 0;
-    }
-  }
-  const int fd_, ends_fd_;
-  const Clock::time_point deadline_;
-  char buffer_[4096];
-  size_t at_ = 0, filled_ = 0;
-};
-
-/// The library's parser and router, for connections that are not the library's.
-class Router : public httplib::Server {
- public:
-  explicit Router(HttpServer::Get get) {
-    Get(".*", [get = std::move(get)](const httplib::Request& request, httplib::Response& response) {
-      const HttpAnswer answer = get(request.path);
-      response.status = answer.status;
-      response.set_content(answer.body, answer.content_type);
-    });
-    set_payload_max_length(0);  // of a request
-    set_keep_alive_max_count(1);
-  }
-  void serve(httplib::Stream& stream) {
-    bool closed = false;
-    // Packing it would take longer than sending it does.
-    process_request(stream, /*close_connection=*/true, closed,
-                    [](httplib::Request& request) { request.headers.erase("Accept-Encoding"); });
-  }
-};
-
-class CpphttplibServer final : public HttpServer {
- public:
-  CpphttplibServer(const HttpOptions& options, Get get, Fd listener, Fd ends, vhca::Address address)
+  ThreadedHttpServer(const HttpOptions& options, Get get, Fd listener, Fd ends,
+                     vhca::Address address)
       : options_(options),
         router_(std::move(get)),
         listener_(std::move(listener)),
         ends_(std::move(ends)),
         address_(std::move(address)) {}
-  ~CpphttplibServer() override {
+  ~ThreadedHttpServer() override {
     const uint64_t one = 1;
     [[maybe_unused]] const ssize_t n = ::write(ends_.get(), &one, sizeof one);
     for (std::thread& thread : threads_) thread.join();
@@ -132,16 +66,15 @@ class CpphttplibServer final : public HttpServer {
         pause = errno != EAGAIN && errno != EINTR && errno != ECONNABORTED;
         continue;
       }
-      TimedStream stream(caller.get(), ends_.get(),
-                         Clock::now() + std::chrono::nanoseconds(options_.patience_ns));
-      router_.serve(stream);
+      router_.serve(caller.get(), ends_.get(),
+                    Clock::now() + std::chrono::nanoseconds(options_.patience_ns));
       ::shutdown(caller.get(), SHUT_WR);
     }
   }
 
   static constexpr int kPauseMs = 500;
   const HttpOptions options_;
-  Router router_;
+  const HttpRouter router_;
   const Fd listener_;
   const Fd ends_;
   const vhca::Address address_;
@@ -192,8 +125,8 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(const HttpOptions& options
   if (ends.get() < 0) return sys_error(errno, "eventfd");
   vhca::Address address = options.listen;
   address.port = port_of(listener.get());
-  auto server = std::make_unique<CpphttplibServer>(options, std::move(get), std::move(listener),
-                                                   std::move(ends), std::move(address));
+  auto server = std::make_unique<ThreadedHttpServer>(options, std::move(get), std::move(listener),
+                                                     std::move(ends), std::move(address));
   BRAID_CHECK(server->run());
   return std::unique_ptr<HttpServer>(std::move(server));
 }

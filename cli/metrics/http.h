@@ -1,6 +1,6 @@
 // A small HTTP server for what may be looked at: GET only, by threads of its own that never wait
-// for a caller longer than said (private to cli/metrics/). cpp-httplib reads requests and writes
-// answers; sockets, threads and deadlines are here, as the library's bound no slow caller.
+// for a caller longer than said (private to cli/metrics/). Sockets, threads and deadlines are here,
+// as cpp-httplib's bound no slow caller; a request and its answer are in http_router.h.
 #pragma once
 
 #include <cstdint>
