@@ -8,6 +8,8 @@ namespace braid::cli {
 
 namespace {
 
+constexpr size_t kHashBytes = 17;  // "#0123456789abcdef"
+
 void append_escaped(std::string& text, std::string_view value) {
   const char* const end = value.data() + value.size();
   for (const char* at = value.data(); at != end;) {
@@ -27,12 +29,25 @@ void append_escaped(std::string& text, std::string_view value) {
   }
 }
 
+/// FNV-1a of 64 bits, http://www.isthe.com/chongo/tech/comp/fnv/: no library, which `braid` would
+/// have to load.
+uint64_t fnv1a(std::string_view text) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return hash;
+}
+
 }  // namespace
 
 Labels& Labels::add(std::string_view name, std::string_view value) {
   if (!text_.empty()) text_ += ',';
   text_.append(name).append("=\"");
-  append_escaped(text_, value.substr(0, kLabelBytesMax));
+  if (value.size() <= kLabelBytesMax) {
+    append_escaped(text_, value);
+  } else {
+    append_escaped(text_, value.substr(0, kLabelBytesMax - kHashBytes));
+    text_ += fmt::format("#{:016x}", fnv1a(value));
+  }
   text_ += '"';
   return *this;
 }

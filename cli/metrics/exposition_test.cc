@@ -26,7 +26,16 @@ TEST(Labels, values_of_others_are_escaped) {
 
 TEST(Labels, long_values_are_cut_off_and_stay_utf8) {
   EXPECT_EQ(escaped(std::string(5000, 'x')).size(), 256 + 4u);
-  EXPECT_EQ(escaped(std::string(255, 'x') + "\xc3\xbc").substr(258), "\\\\xc3\"");
+  EXPECT_EQ(escaped(std::string(238, 'x') + "\xc3\xbc" + std::string(20, 'x')).substr(241, 6),
+            "\\\\xc3#");
+  EXPECT_EQ(escaped(std::string(256, 'x')), "l=\"" + std::string(256, 'x') + "\"") << "not long";
+}
+
+TEST(Labels, values_that_differ_behind_the_cut_differ) {
+  const std::string common(300, 'x');
+  EXPECT_NE(escaped(common + "a"), escaped(common + "b"));
+  EXPECT_NE(escaped(common), escaped(common + "x"));
+  EXPECT_EQ(escaped(common + "a"), escaped(common + "a"));
 }
 
 TEST(Labels, stand_in_their_order) {

@@ -68,6 +68,20 @@ std::map<std::string, FamilyText> families_of(const std::string& text) {
   return families;
 }
 
+TEST(MetricsText, has_no_series_twice_however_long_names_are) {
+  NodeSample sample = full_sample();
+  const std::string owner = std::string(254, 'o') + "/";  // the longest name of a session
+  ExportSample other = sample.exports.at(0);
+  sample.exports[0].name = owner + std::string(255, 'n');
+  other.name = owner + std::string(254, 'n') + "m";
+  sample.exports.push_back(other);
+  std::set<std::string> seen;
+  for (const std::string& line : lines_of(text_of(sample)))
+    if (!line.starts_with("#")) {
+      EXPECT_TRUE(seen.insert(line.substr(0, line.rfind(' '))).second) << line;
+    }
+}
+
 TEST(MetricsText, is_listed_in_the_documents_family_by_family) {
   std::ifstream file("docs/metrics.md");
   ASSERT_TRUE(file) << "docs/metrics.md is not there";
