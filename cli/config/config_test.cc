@@ -367,6 +367,26 @@ TEST(ConfigReference, TheDocumentHasEachKeyAsTheReaderHasIt) {
   EXPECT_THAT(text.str(), HasSubstr(keys_reference())) << "braid config reference prints it";
 }
 
+TEST(ConfigReference, ProgramsHaveEachKeyAsPeopleHaveIt) {
+  const json all = json::parse(keys_json());
+  size_t found = 0;
+  for (const json& group : all.at("groups")) {
+    const auto name = group.at("name").get<std::string>();
+    ASSERT_NE(find_group(name), nullptr) << name;
+    EXPECT_EQ(group.at("list").get<bool>(), find_group(name)->list) << name;
+    for (const json& told : group.at("keys")) {
+      const ConfigKey* const key = find_key(name, told.at("name").get<std::string>());
+      ASSERT_NE(key, nullptr) << told;
+      EXPECT_EQ(told.at("wants").get<std::string>(), wanted_by(*key));
+      EXPECT_EQ(told.at("what").get<std::string>(), key->what);
+      EXPECT_EQ(told.at("default").is_null(), *key->fallback == 0) << told;
+      EXPECT_EQ(told.at("option").is_null(), *key->option == 0) << told;
+      ++found;
+    }
+  }
+  EXPECT_EQ(found, config_keys().size());
+}
+
 TEST(ConfigReference, KeysAreUniqueAndTheirGroupsExist) {
   for (const ConfigKey& key : config_keys()) {
     EXPECT_NE(find_group(key.group), nullptr) << key.group;

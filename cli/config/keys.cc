@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "cli/node.h"
@@ -164,6 +165,26 @@ std::string keys_reference() {
     }
   }
   return text;
+}
+
+std::string keys_json() {
+  using nlohmann::json;
+  const auto text_or_null = [](const char* text) { return *text == 0 ? json() : json(text); };
+  json groups = json::array();
+  for (const ConfigGroup& group : kGroups) {
+    json keys = json::array();
+    for (const ConfigKey& key : kKeys) {
+      if (group.name != std::string_view(key.group)) continue;
+      keys.push_back({{"name", key.name},
+                      {"wants", wanted_by(key)},
+                      {"default", text_or_null(key.fallback)},
+                      {"what", key.what},
+                      {"option", text_or_null(key.option)}});
+    }
+    groups.push_back(
+        {{"name", group.name}, {"list", group.list}, {"what", group.what}, {"keys", keys}});
+  }
+  return json{{"groups", groups}}.dump(2);
 }
 
 }  // namespace braid::cli

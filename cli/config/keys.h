@@ -74,5 +74,8 @@ std::string_view nearest(std::string_view typed, std::span<const std::string_vie
 
 /// The tables of docs/configuration.md.
 std::string keys_reference();
+/// The same for programs: {"groups": [{"name", "list", "what", "keys": [..]}, ..]}, each key
+/// {"name", "wants", "default", "what", "option"}. A default or an option that is missing is null.
+std::string keys_json();
 
 }  // namespace braid::cli

@@ -50,6 +50,13 @@ void report(Context& context, const Error& error, int exit_code) {
     std::cerr << "braid: " << printable(error.message()) << "\n";
 }
 
+json silent_json(const std::vector<Error>& silent) {
+  json list = json::array();
+  for (const Error& why : silent)
+    list.push_back({{"kind", to_string(why.code())}, {"message", why.message()}});
+  return list;
+}
+
 Error is_a_node_itself() {
   return Error(
       Errc::kInvalid,

@@ -31,7 +31,12 @@ void add_config(CLI::App& app, Context& context) {
   shows->footer("Examples:\n  braid config show\n  braid config show ./braid.toml --json");
   shows->callback([&context, file] { context.parts->show_config(context, *file); });
   CLI::App* keys = verb->add_subcommand("reference", "all keys, as docs/configuration.md has them");
-  keys->callback([] { std::cout << keys_reference(); });
+  keys->callback([&context] {
+    if (context.json)
+      std::cout << keys_json() << "\n";
+    else
+      std::cout << keys_reference();
+  });
 }
 
 }  // namespace braid::cli

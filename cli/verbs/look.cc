@@ -18,13 +18,6 @@ using nlohmann::json;
 
 namespace {
 
-json silent_json(const Nodes& nodes) {
-  json list = json::array();
-  for (const Error& why : nodes.silent)
-    list.push_back({{"kind", to_string(why.code())}, {"message", why.message()}});
-  return list;
-}
-
 /// "1/2": how many of its session's paths are connected.
 std::string paths_text(const json& device) {
   const auto session = device.find("session");
@@ -42,7 +35,7 @@ void list(Context& context) {
   if (!nodes.ok()) return report(context, nodes.error());
   if (nodes->answered.empty() && !nodes->silent.empty()) context.exit_code = kFailed;
   if (context.json)
-    return print_json({{"nodes", nodes->answered}, {"silent", silent_json(*nodes)}});
+    return print_json({{"nodes", nodes->answered}, {"silent", silent_json(nodes->silent)}});
   Table devices({"DEVICE", "NAME", ">SIZE", "ACCESS", "STATE", "PATHS", "TARGET", "NODE"});
   Table exports({"EXPORT", "KIND", ">SIZE", "OPEN BY", "SERVER", "NODE"});
   for (const json& node : nodes->answered) {

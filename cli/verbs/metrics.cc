@@ -37,18 +37,16 @@ constexpr int kPatienceMs = 5'000;
 void metrics(Context& context) {
   auto sampled = sample_nodes(context, kPatienceMs);
   if (!sampled.ok()) return report(context, sampled.error());
+  // What is there is told; a collector must not take it for all.
+  if (!sampled->silent.empty()) context.exit_code = kFailed;
   if (context.json) {
     json all = json::array();
     for (const NodeSample& node : sampled->nodes) all.push_back(to_json_of(node));
-    print_json({{"nodes", all}});
-  } else {
-    std::cout << metrics_text(sampled->nodes) << std::flush;
+    return print_json({{"nodes", all}, {"silent", silent_json(sampled->silent)}});
   }
-  // What is there has been told; a collector must not take it for all.
-  for (const base::Error& why : sampled->silent) {
+  std::cout << metrics_text(sampled->nodes) << std::flush;
+  for (const base::Error& why : sampled->silent)
     std::cerr << "braid: " << text_of(why.message()) << "\n";
-    context.exit_code = kFailed;
-  }
 }
 
 }  // namespace

@@ -98,6 +98,9 @@ std::string client_sessions_text(const nlohmann::json& sessions);
 /// Prints JSON, indented, with a newline.
 void print_json(const nlohmann::json& value);
 
+/// Of nodes that run and do not answer: [{"kind", "message"}].
+nlohmann::json silent_json(const std::vector<base::Error>& silent);
+
 /// What the nodes say of themselves, and why some do not.
 struct Nodes {
   std::vector<nlohmann::json> answered;

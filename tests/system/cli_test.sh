@@ -30,6 +30,11 @@ expect 2 '"kind": "invalid"' "$braid" map --name --json
 expect 2 '"kind": "invalid"' "$braid" nonsense --json
 expect 2 '"kind": "invalid"' "$braidd" --nonsense --json
 expect 2 "nothing is to be exported" "$braidd" --listen 127.0.0.1:0
+expect 0 "## [[map]]: " "$braid" config reference
+"$braid" config reference --json | python3 -c 'import json, sys
+keys = {(group["name"], key["name"]) for group in json.load(sys.stdin)["groups"]
+        for key in group["keys"]}
+assert ("serve", "listen") in keys, keys' || fail "config reference --json"
 expect 2 "export is missing" "$braid" map 127.0.0.1
 expect 1 "no Braid node named \"none.$$\"" "$braid" --control "none.$$" map 127.0.0.1/x
 expect 1 "no Braid node named" ctl show x
@@ -105,6 +110,17 @@ expect 1 "did not answer" "$braid" --control "serve.$server_pid" list
 expect 0 "did not answer" "$braid" list
 "$braid" list --json >"$work/list.json" 2>/dev/null
 grep -qF "\"$node\"" "$work/list.json" || fail "a stopped node hides the daemon"
+expect 1 "did not answer" "$braid" metrics
+status=0
+"$braid" metrics --json >"$work/metrics.json" 2>"$work/words" || status=$?
+((status == 1)) || fail "metrics --json ended with $status beside a stopped node"
+[[ ! -s $work/words ]] || fail "metrics --json says it in words: $(cat "$work/words")"
+python3 - "$work/metrics.json" "$node" "serve.$server_pid" <<'PY' || fail "metrics --json"
+import json, sys
+told = json.load(open(sys.argv[1]))
+assert sys.argv[2] in [node["node"] for node in told["nodes"]], told["nodes"]
+assert [why for why in told["silent"] if sys.argv[3] in why["message"] and why["kind"]], told
+PY
 kill -CONT "$server_pid"
 expect 0 "breaches" "$braid" --control "serve.$server_pid" show "serve.$server_pid"
 expect 0 "it " "$braid" --control "$node" why "$node"
