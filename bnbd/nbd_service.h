@@ -70,7 +70,8 @@ class NbdService {
   /// URI that clients use. kExists: there is one of that name. The service outlives it, too.
   virtual base::Task<base::Result<std::unique_ptr<KernelDevice>>> add_export(
       BlockDevice& device, NbdExportOptions options) = 0;
-  /// By each socket: "nbd+unix:///disk?socket=/run/braid.sock", "nbd://127.0.0.1:10809/disk".
+  /// By each socket: "nbd+unix:///disk?socket=/run/braid.sock", "nbd://127.0.0.1:10809/disk", with
+  /// what a URI cannot hold as %XX.
   virtual std::vector<std::string> uris(const std::string& export_name) const = 0;
   virtual NbdServiceStatus status() const = 0;
   /// While the service is ending nobody gets an export any more, and who asks is told so; clients

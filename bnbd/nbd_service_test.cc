@@ -205,7 +205,7 @@ class NbdServiceTest : public testing::Test {
   }
 
   const base::ScratchFolder folder_;
-  const std::string path_ = folder_ / "s";
+  std::string path_ = folder_ / "s";
   test::ReactorThread threads_;
   NbdServiceOptions service_options_;
   NbdExportOptions options_{.name = "disk"};
@@ -514,6 +514,21 @@ TEST_F(NbdServiceTest, NamesAreUniqueAndTcpTellsItsPort) {
   EXPECT_EQ(uris[0], "nbd+unix:///disk?socket=" + path_);
   EXPECT_EQ(uris[1].find("nbd://127.0.0.1:"), 0U);
   EXPECT_EQ(uris[1].find(":0/"), std::string::npos);
+}
+
+TEST_F(NbdServiceTest, WhatAUriCannotHoldIsEncoded) {
+  path_ = folder_ / "a b#c&d%e?f+g";
+  options_.name = "vm/d#1.img";
+  service_options_.listen = {{.ip = "127.0.0.1", .port = 0}};
+  start();
+  std::vector<std::string> uris;
+  threads_.on_reactor([&] { uris = service_->uris(options_.name); });
+  ASSERT_EQ(uris.size(), 2U);
+  EXPECT_EQ(uris[0], "nbd+unix:///vm/d%231.img?socket=" + (folder_ / "a%20b%23c%26d%25e%3Ff%2Bg"));
+  EXPECT_TRUE(uris[1].ends_with("/vm/d%231.img")) << uris[1];
+  EXPECT_EQ(export_->path(), uris[0]);
+  Client client(path_);
+  EXPECT_TRUE(client.go(options_.name));
 }
 
 }  // namespace

@@ -232,6 +232,9 @@ int map_in_foreground(Context& context, const json& params, bool tcp_within_host
     report(context, device.error());
     return context.exit_code;
   }
+  if (!context.metrics.empty())
+    if (auto status = (*node)->call("status", {{"only", member(*device, "name")}}); status.ok())
+      (*device)["metrics"] = member(*status, "metrics");
   mapped(*device);
   auto nobody = Manager::at("");
   return stay(context, **node, signals, **nobody);

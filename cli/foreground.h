@@ -17,8 +17,9 @@ namespace braid::cli {
 int run_node(Context& context, NodeOptions options,
              const std::function<void(const nlohmann::json&)>& ready);
 
-/// The same for one device: maps, calls `mapped` with its status, stays, unmaps. A signal before it
-/// is mapped ends the process at once.
+/// The same for one device: maps, calls `mapped` with its status, stays, unmaps. A node that tells
+/// metrics adds their URL to that status, as "metrics". A signal before it is mapped ends the
+/// process at once.
 int map_in_foreground(Context& context, const nlohmann::json& params, bool tcp_within_host,
                       const std::function<void(const nlohmann::json&)>& mapped);
 

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "bnbd/frontend/device_op.h"
@@ -17,6 +19,21 @@ using base::Result;
 using base::Task;
 
 namespace {
+
+/// In a URI's path, or as a value in its query (RFC 3986): all but what means itself in both, and
+/// slashes, as %XX.
+std::string in_uri(std::string_view text) {
+  constexpr std::string_view kMeansItself =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~/";
+  std::string encoded;
+  for (const char c : text) {
+    if (kMeansItself.find(c) != kMeansItself.npos)
+      encoded += c;
+    else
+      encoded += fmt::format("%{:02X}", static_cast<unsigned char>(c));
+  }
+  return encoded;
+}
 
 class NbdServiceImpl;
 
@@ -88,12 +105,13 @@ class NbdServiceImpl final : public NbdService {
   std::vector<std::string> uris(const std::string& export_name) const override {
     std::vector<std::string> all;
     if (!door_->unix_path().empty()) {
-      all.push_back(fmt::format("nbd+unix:///{}?socket={}", export_name, door_->unix_path()));
+      all.push_back(
+          fmt::format("nbd+unix:///{}?socket={}", in_uri(export_name), in_uri(door_->unix_path())));
     }
     for (const base::SocketAddress& address : door_->addresses()) {
       const bool v6 = address.ip.find(':') != std::string::npos;
       const std::string host = v6 ? "[" + address.ip + "]" : address.ip;
-      all.push_back(fmt::format("nbd://{}:{}/{}", host, address.port, export_name));
+      all.push_back(fmt::format("nbd://{}:{}/{}", host, address.port, in_uri(export_name)));
     }
     return all;
   }

@@ -41,14 +41,13 @@ struct MapArguments {
 };
 
 void print_mapped(const Context& context, const json& device) {
-  if (context.json)
-    print_json(device);
-  else
-    std::cout << text_of(device.at("device")) << "  " << text_of(device.at("name")) << ", "
-              << size_text(device.at("size_bytes").get<uint64_t>()) << ", "
-              << text_of(device.at("access")) << ", from " << text_of(device.at("target"))
-              << " through " << text_of(device.at("front_end")) << "\n"
-              << std::flush;
+  if (context.json) return print_json(device);
+  std::cout << text_of(device.at("device")) << "  " << text_of(device.at("name")) << ", "
+            << size_text(device.at("size_bytes").get<uint64_t>()) << ", "
+            << text_of(device.at("access")) << ", from " << text_of(device.at("target"))
+            << " through " << text_of(device.at("front_end")) << "\n"
+            << std::flush;
+  print_metrics_url(device);  // of one in the foreground
 }
 
 json to_params(const MapArguments& arguments) {

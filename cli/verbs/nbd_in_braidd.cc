@@ -80,6 +80,7 @@ void print_ready(const Context& context, const json& status) {
   if (context.json) return print_json(status);
   for (const json& exported : status.at("nbd").at("exports"))
     for (const json& uri : exported.at("uris")) std::cout << text_of(uri) << "\n";
+  print_metrics_url(status);
   std::cout << "ready for NBD clients; Ctrl-C ends it\n" << std::flush;
 }
 

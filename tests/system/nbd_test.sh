@@ -56,7 +56,10 @@ python3 -c 'import socket,sys; socket.socket(socket.AF_UNIX).bind(sys.argv[1])' 
 
 # --- local devices; the socket that a dead server has left is replaced
 truncate -s 32M "$work/disk.img"
-start_nbd ram=memory:64M "file:$work/disk.img" null:1G --unix "$sock" --listen 127.0.0.1:0
+start_nbd ram=memory:64M "file:$work/disk.img" null:1G --unix "$sock" --listen 127.0.0.1:0 \
+  --metrics 127.0.0.1:0
+grep -qE '^metrics: http://127\.0\.0\.1:[1-9][0-9]*/metrics$' "$work/nbd.log" ||
+  fail "it does not tell where its metrics are: $(cat "$work/nbd.log")"
 expect 1 "somebody serves at socket" "$braid" nbd memory:1M --unix "$sock"
 expect 0 "export-size: 67108864" nbdinfo "$(uri ram)"
 nbdinfo --json "$(uri ram)" >"$work/info.json"
@@ -216,6 +219,13 @@ wait "$nbd_pid" || true
 wait "$qemu_pid" || true
 [[ ! -e $sock ]] || fail "the socket is left behind by an end by force"
 nbd_pid=
+
+# --- the URI that is told is good for any path
+start_nbd memory:1M --unix "$work/a b#c&d%e?f+g"
+told=$(grep '^nbd+unix:' "$work/nbd.log")
+expect 0 "export-size: 1048576" nbdinfo "$told"
+expect 0 "virtual size: 1 MiB" qemu-img info "$told"
+stop_nbd
 
 # --- as JSON
 : >"$work/nbd.json"  # who waits for its lines may be there before who writes them

@@ -85,9 +85,11 @@ kill -CONT "$server_pid"
 # A device in the foreground ends with a signal; nohup protects a server from HUP.
 : >"$work/front.log"
 "$braid" map --foreground --node-name "$node.map" --name front "127.0.0.1:$port/disk" \
-  >"$work/front.log" 2>&1 &
+  --metrics 127.0.0.1:0 >"$work/front.log" 2>&1 &
 front_pid=$!
 wait_for_line 60 "the device in the foreground" "$work/front.log" '^/dev/' "$front_pid"
+wait_for_line 60 "the place of its metrics" "$work/front.log" \
+  '^metrics: http://127\.0\.0\.1:[1-9][0-9]*/metrics$' "$front_pid"
 kill -TERM "$front_pid"
 wait_for_end 60 "the end of the device in the foreground" "$front_pid"
 wait "$front_pid" || fail "braid map --foreground ended with $?"
