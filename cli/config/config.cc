@@ -202,8 +202,7 @@ Value typed_value(const ConfigKey& key, const std::vector<std::string>& texts) {
   } else if (key.kind == KeyKind::kCount) {
     value.kind = ValueKind::kInteger;
     value.integer = std::strtoll(last.c_str(), nullptr, 10);
-  } else if (key.kind == KeyKind::kAddresses || key.kind == KeyKind::kTexts ||
-             key.kind == KeyKind::kFilters) {
+  } else if (key.kind == KeyKind::kAddresses || key.kind == KeyKind::kFilters) {
     value.kind = ValueKind::kList;
     for (const std::string& text : texts) {
       Value item;

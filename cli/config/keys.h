@@ -26,10 +26,8 @@ enum class KeyKind : uint8_t {
   kDuration,    // "5s", "never"
   kPollBudget,  // "50us", "0", "never"
   kAddresses,   // "10.0.0.1:1234", or a list of such
-  kAddress,     // one
   kTarget,      // "10.0.0.1/disk.img"
   kDeviceName,  // of a block device of this host
-  kTexts,       // text, or a list of texts
   kMetrics,     // "127.0.0.1:9943"
   kFilters,     // "delay:read=1ms", or a list of such
 };

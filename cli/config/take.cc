@@ -77,7 +77,6 @@ std::optional<std::string> wrong_text(const ConfigKey& key, const std::string& t
     case KeyKind::kPollBudget:
       if (!parse_poll_budget(text).ok()) return "";
       return std::nullopt;
-    case KeyKind::kAddress:
     case KeyKind::kAddresses:
       return why(parse_address(text));
     case KeyKind::kTarget:
@@ -119,7 +118,6 @@ std::optional<std::string> wrong(const ConfigKey& key, const Value& value, Value
     case KeyKind::kSize:
       return wrong_size(key, value, taken);
     case KeyKind::kAddresses:
-    case KeyKind::kTexts:
     case KeyKind::kFilters:
       return wrong_list(key, value, taken);
     default:
@@ -159,14 +157,10 @@ std::string wanted_by(const ConfigKey& key) {
       return "a time with its unit, ms, s, m or h, for example \"30s\", or \"never\"";
     case KeyKind::kPollBudget:
       return "a time, for example \"50us\" or \"2ms\", or \"0\", or \"never\"";
-    case KeyKind::kAddress:
-      return "an address, for example \"127.0.0.1:1234\"";
     case KeyKind::kAddresses:
       return "an address, for example \"10.0.0.1:1234\", or a list of them";
     case KeyKind::kTarget:
       return "a target, for example \"10.0.0.1/disk.img\"";
-    case KeyKind::kTexts:
-      return "a text, or a list of texts";
     case KeyKind::kMetrics:
       return "an IP address, with a port if it is not 9943, for example \"127.0.0.1\"";
     case KeyKind::kFilters:

@@ -52,7 +52,6 @@ Result<Plan> plan(const NbdArguments& arguments) {
   if (listen.empty() && nbd.unix_path.empty()) listen.emplace_back("127.0.0.1");
   for (const std::string& text : listen) {
     BRAID_TRY(vhca::Address address, parse_address(text, bnbd::kNbdPort));
-    if (address.ip.empty()) address.ip = "::";
     nbd.listen.push_back(std::move(address));
   }
   std::vector<std::string> names;
