@@ -14,8 +14,10 @@
 
 namespace braid::bnbd {
 
+inline constexpr uint64_t kMemoryDeviceBytesMax = uint64_t{1} << 46;
+
 struct MemoryDeviceOptions {
-  uint64_t size_bytes = 0;  // rounded up to 4 KiB
+  uint64_t size_bytes = 0;  // 1 to kMemoryDeviceBytesMax; rounded up to 4 KiB
   uint32_t logical_block_bytes = 512;
   uint32_t max_io_bytes = 1 << 20;
   uint32_t queue_depth = 128;

@@ -14,13 +14,20 @@ using test::ClientNode;
 using test::Io;
 
 TEST(ExportName, has_one_spelling_and_never_begins_with_a_slash) {
-  using server::normal_name;
   for (const char* name : {"vm/a.img", "/vm/a.img", "//vm//a.img", "./vm/./a.img", "vm/a.img/"}) {
-    EXPECT_EQ(normal_name(name), "vm/a.img");
+    EXPECT_EQ(normal_export_name(name), "vm/a.img");
   }
-  EXPECT_EQ(normal_name("/"), "/") << "refused where files are opened";
-  EXPECT_EQ(normal_name("."), ".");
-  EXPECT_EQ(normal_name("../x"), "../x");
+  EXPECT_EQ(normal_export_name("/"), "/") << "refused where files are opened";
+  EXPECT_EQ(normal_export_name("."), ".");
+  EXPECT_EQ(normal_export_name("../x"), "../x");
+}
+
+TEST(ExportName, of_memory_has_1_to_254_bytes_in_its_one_spelling) {
+  for (const std::string& name :
+       {std::string("a"), std::string("a=b"), "/" + std::string(254, 'x')})
+    EXPECT_TRUE(check_export_name(name).ok()) << name;
+  for (const std::string& name : {std::string(), std::string(255, 'x')})
+    EXPECT_EQ(check_export_name(name).code(), Errc::kInvalid) << name;
 }
 
 TEST(ExportName, lies_in_the_directory_of_the_session_if_there_is_one_for_each) {

@@ -27,6 +27,13 @@ struct NamedExport {
   uint64_t size_bytes = 0;
 };
 
+/// The one spelling of an export's name: without leading slashes, empty and "." parts. Names that
+/// no file may have come back as they are, to be refused where files are opened.
+std::string normal_export_name(std::string_view name);
+/// kInvalid unless a NamedExport may be called so: 1 to 254 bytes in the one spelling. Two of one
+/// spelling are one name, and a server has it once.
+base::Status check_export_name(std::string_view name);
+
 /// The directory beneath which files are exported.
 struct ExportRoot {
   std::string folder;        // empty: no files

@@ -68,6 +68,9 @@ base::Status check_status(const nlohmann::json& status);
 /// The same for one device of it: what "map" answers.
 base::Status check_device(const nlohmann::json& device);
 
+/// kInvalid unless a node may be called so: 1 to 93 bytes, what the socket's address has room for.
+base::Status check_node_name(const std::string& name);
+
 /// The names of the running nodes of this network namespace, whoever runs them; sorted.
 base::Result<std::vector<std::string>> running_nodes();
 /// The same from the text of /proc/net/unix. Any user of this machine puts what he likes in there,

@@ -141,12 +141,17 @@ Result<ControlAddress> control_address(const std::string& name) {
   ControlAddress found;
   found.address.sun_family = AF_UNIX;
   if (name.empty() || path.size() + 1 > sizeof found.address.sun_path)
-    return make_error(Errc::kInvalid, "node name \"{}\": want 1 to {} characters", name,
+    return make_error(Errc::kInvalid, "node name \"{}\": want 1 to {} bytes", name,
                       sizeof found.address.sun_path - 1 - kControlPrefix.size());
   // A leading NUL: abstract.
   std::memcpy(found.address.sun_path + 1, path.data(), path.size());
   found.length_bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + path.size());
   return found;
+}
+
+Status check_node_name(const std::string& name) {
+  BRAID_TRY([[maybe_unused]] const ControlAddress found, control_address(name));
+  return {};
 }
 
 Result<json> call_node(const std::string& name, std::string_view method, const json& params,

@@ -145,6 +145,14 @@ TEST(Control, a_socket_with_lines_in_its_name_is_no_node) {
   EXPECT_TRUE(answer.ok());
 }
 
+TEST(Control, a_nodes_name_has_1_to_93_bytes) {
+  EXPECT_TRUE(check_node_name("n").ok());
+  EXPECT_TRUE(check_node_name(std::string(93, 'n')).ok());
+  EXPECT_EQ(check_node_name("").code(), Errc::kInvalid);
+  EXPECT_EQ(check_node_name(std::string(94, 'n')).code(), Errc::kInvalid);
+  EXPECT_EQ(start(std::string(94, 'n')).code(), Errc::kInvalid) << "as who takes it is told";
+}
+
 TEST(Control, what_is_no_name_of_a_node_is_left_out) {
   const std::string begin = "0000000000000000: 00000002 00000000 ";
   std::istringstream sockets("Num RefCount Protocol Flags Type St Inode Path\n" + begin +

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "cli/key_file.h"
+#include "cli/map_words.h"
 #include "cli/nbd_arguments.h"
 #include "cli/node_params.h"
 #include "cli/node_state.h"
@@ -29,14 +30,6 @@ Status check_name(const std::string& name) {
   return make_error(allowed.code(), "{}; see --name", allowed.error().message());
 }
 
-Result<bnbd::wire::AccessMode> parse_access(const std::string& text) {
-  using bnbd::wire::AccessMode;
-  if (text == "rw") return AccessMode::kReadWrite;
-  if (text == "ro") return AccessMode::kReadOnly;
-  if (text == "migration") return AccessMode::kMigration;
-  return make_error(Errc::kInvalid, "access \"{}\": want rw, ro or migration", text);
-}
-
 Result<bnbd::KernelDeviceKind> parse_front_end(const std::string& text) {
   using bnbd::KernelDeviceKind;
   if (text == "auto") return KernelDeviceKind::kAuto;
@@ -44,31 +37,6 @@ Result<bnbd::KernelDeviceKind> parse_front_end(const std::string& text) {
   if (text == "fuse") return KernelDeviceKind::kFuse;
   if (text == "nbd-server") return KernelDeviceKind::kNbdServer;
   return make_error(Errc::kInvalid, "front end \"{}\": want auto, nbd or fuse", text);
-}
-
-Result<std::vector<bnbd::FilterSpec>> filters_param(const json& params) {
-  BRAID_TRY(const std::vector<std::string> texts, texts_param(params, "filters"));
-  if (texts.size() > bnbd::kFiltersMax)
-    return make_error(Errc::kInvalid, "{} filters: {} are the most", texts.size(),
-                      bnbd::kFiltersMax);
-  std::vector<bnbd::FilterSpec> specs;
-  for (const std::string& text : texts) {
-    BRAID_TRY(bnbd::FilterSpec spec, bnbd::parse_filter(text));
-    specs.push_back(spec);
-  }
-  return specs;
-}
-
-/// What another client writes would be taken for damage.
-Status check_filters(const std::vector<bnbd::FilterSpec>& specs, bnbd::wire::AccessMode mode) {
-  if (mode != bnbd::wire::AccessMode::kMigration) return {};
-  for (const bnbd::FilterSpec& spec : specs)
-    if (spec.kind == bnbd::FilterKind::kChecksum)
-      return make_error(Errc::kInvalid,
-                        "filter \"{}\" with access migration: another client may write, too, and "
-                        "its data would be taken for damage",
-                        to_string(spec));
-  return {};
 }
 
 }  // namespace
@@ -95,8 +63,8 @@ Task<Result<json>> NodeState::map(json params, CallerGone gone) {
   SessionKind kind;
   BRAID_CO_TRY(kind.reactors, count_param(params, "reactors", options_.map_reactors, kReactorsMax));
   BRAID_CO_TRY(kind.guard_reads, bool_param(params, "guard_reads"));
-  BRAID_CO_TRY(std::vector<bnbd::FilterSpec> filter_specs, filters_param(params));
-  BRAID_CO_CHECK(check_filters(filter_specs, options.mode));
+  BRAID_CO_TRY(const std::vector<std::string> filters, texts_param(params, "filters"));
+  BRAID_CO_TRY(std::vector<bnbd::FilterSpec> filter_specs, parse_filters(filters, options.mode));
   BRAID_CO_CHECK(may_map(name));
   BRAID_CO_TRY(std::vector<Paths> ways, co_await ways_to(target.paths));
   BRAID_CO_TRY(std::string key_file, text_param(params, "key", options_.key_file.c_str()));

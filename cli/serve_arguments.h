@@ -6,14 +6,19 @@
 #include <vector>
 
 #include "base/result.h"
+#include "bnbd/server.h"
 #include "cli/node.h"
 
 namespace braid::cli {
 
-/// Exports as a person types them, NAME=SIZE each, for the option of that name. kInvalid says which
-/// one is wrong: no name, no size, or one that is no multiple of 4096 bytes.
+/// Exports as a person types them for --memory or --null, NAME=SIZE each. kInvalid says which one
+/// is wrong: a name that none can have, no size, or one that is no multiple of 4096 bytes or too
+/// large.
 base::Result<std::vector<SyntheticExport>> parse_synthetic(const std::vector<std::string>& texts,
-                                                           const char* option);
+                                                           bnbd::NamedExport::Kind kind);
+
+/// Where a server is to listen, "IP[:PORT]". kInvalid also for a host's name.
+base::Result<vhca::Address> parse_listen(const std::string& text);
 
 inline constexpr uint32_t kQueueDepthMin = 2;
 inline constexpr uint32_t kQueueDepthMax = 4096;
@@ -40,6 +45,8 @@ struct ServeArguments {
   bool tcp_within_host() const { return wire == "tcp"; }
   /// What they mean, or which one is wrong.
   base::Result<ServeOptions> options() const;
+  /// The same of all but `memory` and `null`, for who knows the exports otherwise.
+  base::Result<ServeOptions> options_without_exports() const;
 };
 
 }  // namespace braid::cli

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "bnbd/kernel_device.h"
+#include "bnbd/wire.h"
 #include "reach/resolve.h"
 
 namespace braid::reach {
@@ -157,6 +158,10 @@ Result<Target> parse_target(std::string_view text) {
     return make_error(Errc::kInvalid, "target \"{}\": {} paths; {} are the most", text,
                       target.paths.size(), kPathsMax);
   target.export_name = std::string(text.substr(slash + 1));
+  if (target.export_name.size() >= bnbd::wire::kNameBytes)
+    return make_error(Errc::kInvalid,
+                      "target \"{}\": the export's name has {} bytes; {} are the most", text,
+                      target.export_name.size(), bnbd::wire::kNameBytes - 1);
   return target;
 }
 

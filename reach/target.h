@@ -29,7 +29,7 @@ inline constexpr size_t kPathsMax = 16;  // of one target
 /// A remote disk: the ways to its server, and the name of the export there (may contain '/').
 struct Target {
   std::vector<PathSpec> paths;  // one at least, none twice
-  std::string export_name;
+  std::string export_name;      // 1 to 254 bytes
 };
 
 /// "10.0.0.1/disk.img", "10.0.0.1:1234/vm/disk.img", "[::1]:1234/x", "localhost/x"; several paths:

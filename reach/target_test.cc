@@ -33,6 +33,14 @@ TEST(Target, server_port_and_export_are_told_apart) {
   }
 }
 
+TEST(Target, has_the_name_of_an_export_that_can_be_asked_for) {
+  EXPECT_TRUE(parse_target("10.0.0.1/" + std::string(254, 'x')).ok());
+  const auto longer = parse_target("10.0.0.1/" + std::string(255, 'x'));
+  ASSERT_EQ(longer.code(), Errc::kInvalid);
+  EXPECT_NE(longer.error().message().find("has 255 bytes; 254 are the most"), std::string::npos)
+      << longer.error().message();
+}
+
 TEST(Target, has_several_paths_with_sources_of_this_machine) {
   auto target = parse_target("10.0.0.1,ip:10.1.0.2@ip:10.1.0.1:99,[fd00::2]@[fd00::1]:7/a/b");
   ASSERT_TRUE(target.ok()) << target.error().message();

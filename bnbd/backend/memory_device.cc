@@ -22,7 +22,6 @@ constexpr uint64_t kPageBytes = 4096;
 // neither: it may take no longer than the longest write. Memory that was never touched before takes
 // a page fault for each page, 0.9 ms for a MiB (measured).
 constexpr uint64_t kRangeMax = 1 << 20;
-constexpr uint64_t kSizeMax = uint64_t{1} << 46;
 
 class MemoryDevice : public BlockDevice {
  public:
@@ -108,9 +107,9 @@ std::string random_identity(base::Host& host) {
 
 Result<std::unique_ptr<BlockDevice>> create_memory_device(base::Host& host,
                                                           const MemoryDeviceOptions& options) {
-  if (options.size_bytes == 0 || options.size_bytes > kSizeMax) {
+  if (options.size_bytes == 0 || options.size_bytes > kMemoryDeviceBytesMax) {
     return make_error(Errc::kInvalid, "a memory device of {} bytes: must have 1 to {}",
-                      options.size_bytes, kSizeMax);
+                      options.size_bytes, kMemoryDeviceBytesMax);
   }
   BlockInfo info;
   info.identity = random_identity(host);

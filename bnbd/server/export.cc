@@ -93,11 +93,8 @@ Status ExportTable::create_named() {
 }
 
 Status ExportTable::create_one(const NamedExport& named) {
-  const std::string name = normal_name(named.name);
-  if (name.empty() || name.size() >= wire::kNameBytes) {
-    return make_error(Errc::kInvalid, "export name '{}' of {} bytes: must have 1 to {}", named.name,
-                      named.name.size(), wire::kNameBytes - 1);
-  }
+  BRAID_CHECK(check_export_name(named.name));
+  const std::string name = normal_export_name(named.name);
   if (find(name) != nullptr) {
     return make_error(Errc::kInvalid, "export name '{}' is given twice", name);
   }
@@ -139,7 +136,7 @@ Export* ExportTable::find(std::string_view name) {
 }
 
 Result<std::string> ExportTable::name_for(std::string_view owner, std::string_view asked) {
-  const std::string name = normal_name(asked);
+  const std::string name = normal_export_name(asked);
   const Export* const found = find(name);
   if (found != nullptr && found->permanent) return name;
   return file_name(root_, owner, name);

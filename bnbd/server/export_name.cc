@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "bnbd/wire.h"
+
 namespace braid::bnbd {
 
 using base::Errc;
@@ -27,9 +29,7 @@ Result<ExportRoot> parse_export_root(std::string_view text) {
   return root;
 }
 
-namespace server {
-
-std::string normal_name(std::string_view name) {
+std::string normal_export_name(std::string_view name) {
   std::string normal;
   for (size_t at = 0; at <= name.size();) {
     const size_t end = std::min(name.find('/', at), name.size());
@@ -43,9 +43,18 @@ std::string normal_name(std::string_view name) {
   return normal.empty() ? std::string(name) : normal;
 }
 
+base::Status check_export_name(std::string_view name) {
+  const size_t length_bytes = normal_export_name(name).size();
+  if (length_bytes >= 1 && length_bytes < wire::kNameBytes) return {};
+  return make_error(Errc::kInvalid, "export name '{}' of {} bytes: must have 1 to {}", name,
+                    length_bytes, wire::kNameBytes - 1);
+}
+
+namespace server {
+
 Result<std::string> file_name(const ExportRoot& root, std::string_view owner,
                               std::string_view name) {
-  if (!root.per_session) return normal_name(name);
+  if (!root.per_session) return normal_export_name(name);
   const bool folder =
       !owner.empty() && owner != "." && owner != ".." && owner.find('/') == std::string_view::npos;
   if (!folder) {
@@ -55,7 +64,7 @@ Result<std::string> file_name(const ExportRoot& root, std::string_view owner,
         "it must be that of a directory",
         owner);
   }
-  return fmt::format("{}/{}", owner, normal_name(name));
+  return fmt::format("{}/{}", owner, normal_export_name(name));
 }
 
 }  // namespace server

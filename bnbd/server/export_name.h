@@ -9,12 +9,8 @@
 
 namespace braid::bnbd::server {
 
-/// The one spelling of a name: without leading slashes, empty and "." parts. Names that no file may
-/// have come back as they are, to be refused where files are opened.
-std::string normal_name(std::string_view name);
-
-/// Beneath ExportRoot::folder, in normal spelling. `owner`: the session's; kInvalid if its name
-/// cannot be that of a directory.
+/// Beneath ExportRoot::folder, in the one spelling (normal_export_name()). `owner`: the session's;
+/// kInvalid if its name cannot be that of a directory.
 base::Result<std::string> file_name(const ExportRoot& root, std::string_view owner,
                                     std::string_view name);
 

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "base/result.h"
+#include "bnbd/server.h"
 #include "cli/target.h"
 
 namespace braid::cli {
@@ -42,7 +43,10 @@ std::vector<std::string> Entry::texts(std::string_view key) const {
 }
 
 std::string entry_name(const Entry& entry) {
-  if (const Setting* const name = entry.find("name")) return name->value.text;
+  if (const Setting* const name = entry.find("name"))
+    return entry.group->name == std::string_view("export")
+               ? bnbd::normal_export_name(name->value.text)
+               : name->value.text;
   if (const Setting* const target = entry.find("target"))
     if (const auto parsed = parse_target(target->value.text); parsed.ok())
       return default_device_name(parsed.value().export_name);
@@ -235,9 +239,9 @@ std::string override_export(Config& config, const ConfigKey& kind, const Synthet
   entry.place.file = fmt::format("{} on the command line", kind.option);
   entry.settings.emplace("name", text(typed.name));
   entry.settings.emplace(kind.name, text(std::to_string(typed.size_bytes)));
+  const std::string name = entry_name(entry);
   for (Entry& other : config.entries) {
-    if (other.group != entry.group || entry_name(other) != typed.name || other.place.line == 0)
-      continue;
+    if (other.group != entry.group || entry_name(other) != name || other.place.line == 0) continue;
     const std::string said =
         fmt::format("{}: {} {} on the command line takes the place of this [[export]]",
                     other.place.text(), kind.option, typed.name);

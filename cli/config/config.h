@@ -39,7 +39,8 @@ struct Entry {
   std::vector<std::string> texts(std::string_view key) const;
 };
 
-/// "disk": the name of an [[export]] or a [[map]].
+/// "disk": the name of a [[map]], or of an [[export]] in the one spelling (bnbd/server.h). Empty:
+/// it has none.
 std::string entry_name(const Entry& entry);
 
 struct Config {
@@ -62,7 +63,8 @@ void read_config(std::string_view text, const std::string& file, Config& config,
 Config load_config(const std::string& path, bool needed, std::vector<Problem>& problems);
 
 /// What only shows in all together: names that are there twice, entries that say too little, what
-/// does not fit together. Looks at no file.
+/// does not fit together; and of single values what is also judged when they were typed. Looks at
+/// no file. Where it finds no error, node_options() has none.
 void judge_config(const Config& config, std::vector<Problem>& problems);
 
 /// Whether the files and folders that it names are there and right: key files, the root. Blocks.

@@ -15,9 +15,11 @@ namespace braid::cli {
 namespace {
 
 using nlohmann::json;
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
+using testing::StartsWith;
 
 struct Read {
   Config config;
@@ -41,6 +43,10 @@ Read read(const std::vector<std::string>& texts) {
 
 std::vector<std::string> words_of(const std::string& text) {
   return read({text}).words();
+}
+
+std::string export_of(const std::string& name, const std::string& memory = "1M") {
+  return "[[export]]\nname = \"" + name + "\"\nmemory = \"" + memory + "\"\n";
 }
 
 TEST(Config, NothingSaysNothing) {
@@ -243,6 +249,80 @@ TEST(Config, EntriesThatSayTooLittleOrTooMuchAreErrors) {
   EXPECT_THAT(
       words_of("[serve]\nroot = \"/a\"\nqueue_depth = 4096\nmax_io = \"16M\"\n"),
       ElementsAre(HasSubstr("a:3:15: [serve] queue_depth = 4096: with max_io 16.0 MiB at most")));
+}
+
+TEST(Config, NamesThatANodeCannotHaveAreTold) {
+  EXPECT_THAT(words_of("[node]\nname = \"" + std::string(93, 'n') + "\"\n"), ElementsAre());
+  EXPECT_THAT(words_of("[node]\nname = \"" + std::string(94, 'n') + "\"\n"),
+              ElementsAre(AllOf(StartsWith("a:2:8: [node] name: node name \"nnn"),
+                                HasSubstr("want 1 to 93 bytes"))));
+  EXPECT_THAT(words_of(export_of(std::string(254, 'x'))), ElementsAre());
+  EXPECT_THAT(words_of(export_of(std::string(255, 'x'))),
+              ElementsAre(AllOf(StartsWith("a:2:8: [[export]] name: export name 'xxx"),
+                                HasSubstr("of 255 bytes: must have 1 to 254"))));
+  EXPECT_THAT(words_of("[[map]]\ntarget = \"h/" + std::string(255, 'x') + "\"\n"),
+              ElementsAre(AllOf(StartsWith("a:2:10: [[map]] target = \"h/xxx"),
+                                HasSubstr("the export's name has 255 bytes; 254 are the most"))));
+}
+
+TEST(Config, TwoSpellingsOfAnExportAreOneName) {
+  EXPECT_THAT(read({export_of("a"), export_of("/a")}).words(),
+              ElementsAre("b:2:8: [[export]] \"/a\", which is \"a\", is there twice, the first "
+                          "time at a:2:8"));
+  Read typed = read({export_of("vm/./a")});
+  EXPECT_EQ(override_export(typed.config, *find_key("export", "memory"), {"/vm/a", 8192}),
+            "a:1:1: --memory /vm/a on the command line takes the place of this [[export]]");
+  auto options = node_options(typed.config);
+  ASSERT_TRUE(options.ok()) << options.error().message();
+  ASSERT_EQ(options->serve->memory.size(), 1U);
+  EXPECT_EQ(options->serve->memory[0].name, "vm/a");
+  EXPECT_EQ(options->serve->memory[0].size_bytes, 8192U);
+}
+
+TEST(Config, AnExportsNameMayHaveAnEqualsSign) {
+  const Read all = read({export_of("a=b")});
+  EXPECT_THAT(all.words(), ElementsAre());
+  EXPECT_EQ(config_summary(all.config), "export a=b: memory, 1.0 MiB\n");
+  auto options = node_options(all.config);
+  ASSERT_TRUE(options.ok()) << options.error().message();
+  ASSERT_EQ(options->serve->memory.size(), 1U);
+  EXPECT_EQ(options->serve->memory[0].name, "a=b");
+  EXPECT_EQ(options->serve->memory[0].size_bytes, 1U << 20);
+}
+
+TEST(Config, MemoryHasABound) {
+  EXPECT_THAT(words_of(export_of("x", "64T")), ElementsAre());
+  EXPECT_THAT(words_of(export_of("x", "65T")),
+              ElementsAre("a:3:10: [[export]] memory = \"65T\": want a size from 4.0 KiB to 64.0 "
+                          "TiB, a multiple of 4 KiB, for example \"64K\""));
+}
+
+TEST(Config, AddressesToListenOnAreNoNames) {
+  EXPECT_THAT(
+      words_of("[serve]\nroot = \"/a\"\nlisten = \"localhost\"\n"),
+      ElementsAre("a:3:10: [serve] listen = \"localhost\": address \"localhost\": want an IP "
+                  "address, IP[:PORT]; want an address, for example \"10.0.0.1:1234\", or a "
+                  "list of them"));
+}
+
+TEST(Config, FiltersOfAMapGoWithItsAccess) {
+  const std::string map = "[[map]]\ntarget = \"h/d\"\n";
+  EXPECT_THAT(words_of(map + "access = \"migration\"\nfilters = \"checksum\"\n"),
+              ElementsAre(AllOf(StartsWith("a:4:11: [[map]] filters: filter \"checksum\""),
+                                HasSubstr("taken for damage"))));
+  EXPECT_THAT(words_of(map + "access = \"migration\"\nfilters = \"delay:read=1ms\"\n"),
+              ElementsAre());
+  const auto filters = [](int count) {
+    std::string list;
+    for (int i = 0; i < count; ++i) list += "\"checksum\", ";
+    return "filters = [" + list + "]\n";
+  };
+  EXPECT_THAT(words_of(map + filters(16)), ElementsAre());
+  EXPECT_THAT(words_of(map + filters(17)),
+              ElementsAre("a:3:11: [[map]] filters: 17 filters: 16 are the most"));
+  EXPECT_THAT(words_of(map + "access = \"any\"\nfilters = [\"checksum\"]\n"),
+              ElementsAre(HasSubstr("want \"ro\", \"rw\" or \"migration\"")))
+      << "what is wrong is told once";
 }
 
 TEST(Config, AKeyItselfIsRefusedAndNeverRepeated) {

@@ -3,8 +3,11 @@
 
 #include <nlohmann/json.hpp>
 
+#include "bnbd/server.h"
 #include "cli/config/config.h"
+#include "cli/control.h"
 #include "cli/hcas.h"
+#include "cli/map_words.h"
 #include "cli/metrics/options.h"
 #include "cli/serve_arguments.h"
 #include "cli/target.h"
@@ -25,6 +28,14 @@ Place name_place(const Entry& entry) {
   return entry.place;
 }
 
+/// Its name as it is written, and as others know it where that is another.
+std::string name_text(const Entry& entry) {
+  const std::string name = entry_name(entry);
+  const Setting* const written = entry.find("name");
+  if (written == nullptr || written->value.text == name) return fmt::format("\"{}\"", name);
+  return fmt::format("\"{}\", which is \"{}\",", written->value.text, name);
+}
+
 void judge_names(const Config& config, const char* group, std::vector<Problem>& problems) {
   std::map<std::string, Place> seen;
   for (const Entry* const entry : config.all(group)) {
@@ -34,15 +45,30 @@ void judge_names(const Config& config, const char* group, std::vector<Problem>& 
     const auto [first, added] = seen.emplace(name, place);
     if (!added)
       wrong(problems, place,
-            fmt::format("{} \"{}\" is there twice, the first time at {}{}",
-                        group_text(*entry->group), name, first->second.text(),
+            fmt::format("{} {} is there twice, the first time at {}{}", group_text(*entry->group),
+                        name_text(*entry), first->second.text(),
                         entry->find("name") == nullptr ? "; give one a name" : ""));
   }
 }
 
+void judge_node(const Entry& node, std::vector<Problem>& problems) {
+  if (const Setting* const name = node.find("name"))
+    if (const auto allowed = check_node_name(name->value.text); !allowed.ok())
+      wrong(problems, name->value.place, fmt::format("[node] name: {}", allowed.error().message()));
+  if (const Setting* const device = node.find("device"))
+    if (const auto names = parse_devices(device->value.text); !names.ok())
+      wrong(problems, device->value.place,
+            fmt::format("[node] device: {}", names.error().message()));
+}
+
 void judge_export(const Entry& entry, std::vector<Problem>& problems) {
-  if (entry.find("name") == nullptr)
+  const Setting* const name = entry.find("name");
+  if (name == nullptr)
     wrong(problems, entry.place, "[[export]] without a name: want name = \"...\"");
+  else if (const auto allowed = bnbd::check_export_name(name->value.text);
+           !name->wrong && !allowed.ok())
+    wrong(problems, name->value.place,
+          fmt::format("[[export]] name: {}", allowed.error().message()));
   std::string kinds;
   unsigned given = 0;
   for (const char* kind : kKinds) {
@@ -53,6 +79,18 @@ void judge_export(const Entry& entry, std::vector<Problem>& problems) {
     wrong(problems, entry.place,
           fmt::format("[[export]] \"{}\" has {} of {}: want one", entry_name(entry),
                       given == 0 ? "none" : "several", kinds));
+}
+
+void judge_map(const Entry& entry, std::vector<Problem>& problems) {
+  if (entry.find("target") == nullptr)
+    wrong(problems, entry.place, "[[map]] without a target: want target = \"HOST[:PORT]/EXPORT\"");
+  const auto access = parse_access(entry.text("access", "rw"));
+  const Setting* const filters = entry.find("filters");
+  if (filters == nullptr || filters->wrong || !access.ok()) return;
+  const auto specs = parse_filters(entry.texts("filters"), access.value());
+  if (!specs.ok())
+    wrong(problems, filters->value.place,
+          fmt::format("[[map]] filters: {}", specs.error().message()));
 }
 
 uint64_t max_io_bytes(const Entry& serve) {
@@ -103,6 +141,17 @@ json json_of(const Value& value) {
   }
 }
 
+Result<std::vector<SyntheticExport>> exports_of(const Config& config, const char* kind) {
+  std::vector<SyntheticExport> exports;
+  for (const Entry* const entry : config.all("export")) {
+    const Setting* const size = entry->find(kind);
+    if (size == nullptr) continue;
+    BRAID_TRY(const uint64_t size_bytes, parse_size(size->value.text));
+    exports.push_back({entry_name(*entry), size_bytes});
+  }
+  return exports;
+}
+
 Result<ServeOptions> serve_options(const Config& config) {
   const Entry& serve = config.group("serve");
   ServeArguments arguments;
@@ -116,28 +165,18 @@ Result<ServeOptions> serve_options(const Config& config) {
   arguments.queue_depth = serve.count("queue_depth", arguments.queue_depth);
   arguments.max_io = serve.text("max_io", arguments.max_io);
   arguments.chunk_guard = serve.text("chunk_guard", arguments.chunk_guard);
-  for (const Entry* const entry : config.all("export")) {
-    const std::string name = entry->text("name");
-    if (const Setting* const size = entry->find("memory"))
-      arguments.memory.push_back(name + "=" + size->value.text);
-    if (const Setting* const size = entry->find("null"))
-      arguments.null.push_back(name + "=" + size->value.text);
-  }
-  return arguments.options();
+  BRAID_TRY(ServeOptions options, arguments.options_without_exports());
+  BRAID_TRY(options.memory, exports_of(config, "memory"));
+  BRAID_TRY(options.null, exports_of(config, "null"));
+  return options;
 }
 
 }  // namespace
 
 void judge_config(const Config& config, std::vector<Problem>& problems) {
-  if (const Setting* const device = config.group("node").find("device"))
-    if (const auto names = parse_devices(device->value.text); !names.ok())
-      wrong(problems, device->value.place,
-            fmt::format("[node] device: {}", names.error().message()));
+  judge_node(config.group("node"), problems);
   for (const Entry* const entry : config.all("export")) judge_export(*entry, problems);
-  for (const Entry* const entry : config.all("map"))
-    if (entry->find("target") == nullptr)
-      wrong(problems, entry->place,
-            "[[map]] without a target: want target = \"HOST[:PORT]/EXPORT\"");
+  for (const Entry* const entry : config.all("map")) judge_map(*entry, problems);
   judge_names(config, "export", problems);
   judge_names(config, "map", problems);
   judge_serve(config, problems);

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "bnbd/backends.h"
 #include "cli/node.h"
 
 namespace braid::cli {
@@ -64,7 +65,7 @@ constexpr ConfigKey kKeys[] = {
 
     {"export", "name", kText, "", "", "what clients call it; needed"},
     {"export", "memory", kSize, "--memory", "",
-     "it is memory of this size, lost when the daemon ends", "", 4096, 0},
+     "it is memory of this size, lost when the daemon ends", "", 4096, bnbd::kMemoryDeviceBytesMax},
     {"export", "null", kSize, "--null", "",
      "it is a disk of this size that forgets writes and reads zeroes", "", 4096, 0},
 

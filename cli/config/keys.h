@@ -25,7 +25,7 @@ enum class KeyKind : uint8_t {
   kSize,        // "64M", or bytes: from `least` to `most`, in 4 KiB; most 0: no bound
   kDuration,    // "5s", "never"
   kPollBudget,  // "50us", "0", "never"
-  kAddresses,   // "10.0.0.1:1234", or a list of such
+  kAddresses,   // "10.0.0.1:1234", or a list of such; no names of hosts
   kTarget,      // "10.0.0.1/disk.img"
   kDeviceName,  // of a block device of this host
   kMetrics,     // "127.0.0.1:9943"

@@ -7,6 +7,7 @@
 #include "bnbd/kernel_device.h"
 #include "cli/config/keys.h"
 #include "cli/metrics/options.h"
+#include "cli/serve_arguments.h"
 #include "cli/target.h"
 #include "trs/keys.h"
 
@@ -78,7 +79,7 @@ std::optional<std::string> wrong_text(const ConfigKey& key, const std::string& t
       if (!parse_poll_budget(text).ok()) return "";
       return std::nullopt;
     case KeyKind::kAddresses:
-      return why(parse_address(text));
+      return why(parse_listen(text));
     case KeyKind::kTarget:
       return why(parse_target(text));
     case KeyKind::kDeviceName:

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -42,11 +43,12 @@ base::Status override_all(Config& config, const CLI::App& app, const ServeArgume
     if (*key.option == 0 || exported || app.count(key.option) == 0) continue;
     tell(override_with(config, key, typed_value(key, app.get_option(key.option)->results())));
   }
-  for (const auto& [name, texts] :
-       {std::pair("memory", &arguments.memory), std::pair("null", &arguments.null)}) {
-    const ConfigKey& kind = *find_key("export", name);
-    BRAID_TRY(const auto typed, parse_synthetic(*texts, kind.option));
-    for (const SyntheticExport& one : typed) tell(override_export(config, kind, one));
+  using Kind = bnbd::NamedExport::Kind;
+  for (const auto& [name, kind, texts] : {std::tuple("memory", Kind::kMemory, &arguments.memory),
+                                          std::tuple("null", Kind::kNull, &arguments.null)}) {
+    BRAID_TRY(const auto typed, parse_synthetic(*texts, kind));
+    for (const SyntheticExport& one : typed)
+      tell(override_export(config, *find_key("export", name), one));
   }
   return {};
 }

@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <vector>
 
-#include "bnbd/server/export_name.h"
+#include "bnbd/server.h"
 #include "bnbd/wire.h"
 #include "tests/fuzz/reached.h"
 
@@ -24,8 +24,8 @@ void fuzz_open(std::span<const std::byte> bytes) {
   auto open = wire::parse_open(bytes);
   if (!opens.count(open.ok())) return;
   require(!open->name.empty() && open->name.find('\0') == std::string::npos);
-  const std::string name = braid::bnbd::server::normal_name(open->name);
-  require(!name.empty() && braid::bnbd::server::normal_name(name) == name);
+  const std::string name = braid::bnbd::normal_export_name(open->name);
+  require(!name.empty() && braid::bnbd::normal_export_name(name) == name);
   require(!name.starts_with('/') || name.find_first_not_of("/.") == std::string::npos);
   auto again = wire::make_open(open->name, open->mode);
   require(again.ok() && wire::parse_open(wire::bytes_of(*again)).ok());

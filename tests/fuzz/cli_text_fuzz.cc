@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "bnbd/backends.h"
 #include "cli/control.h"
 #include "cli/json_rpc.h"
 #include "cli/nbd_arguments.h"
@@ -92,13 +93,14 @@ void fuzz_duration(const std::string& text) {
 }
 
 void fuzz_export(const std::string& text) {
-  auto parsed = parse_synthetic({text, "ram=1M"}, "--memory");
+  auto parsed = parse_synthetic({text, "ram=1M"}, braid::bnbd::NamedExport::Kind::kMemory);
   if (!exports.count(parsed.ok())) return;
   require(parsed->size() == 2 && parsed->back().name == "ram");
   const SyntheticExport& first = parsed->front();
   require(!first.name.empty() && first.name.find('=') == std::string::npos);
   require(text.starts_with(first.name + "="));
   require(first.size_bytes > 0 && first.size_bytes % 4096 == 0);
+  require(first.size_bytes <= braid::bnbd::kMemoryDeviceBytesMax);
 }
 
 void fuzz_devices(const std::string& text) {

@@ -4,10 +4,16 @@
 #include <cstdint>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "bnbd/backends.h"
+#include "bnbd/kernel_device.h"
+#include "bnbd/server.h"
 #include "cli/config/config.h"
+#include "cli/control.h"
+#include "cli/map_words.h"
 #include "cli/target.h"
 #include "tests/fuzz/reached.h"
 
@@ -29,18 +35,40 @@ void check_problem(const Problem& problem, const std::string& text) {
   require(problem.place.line <= lines + 1);  // behind the last one: the end is missing
 }
 
+/// What the server asks of them when it starts.
+void check_exports(const ServeOptions& serve) {
+  std::set<std::string> names;
+  for (const auto* const exports : {&serve.memory, &serve.null}) {
+    for (const SyntheticExport& one : *exports) {
+      require(braid::bnbd::check_export_name(one.name).ok());
+      require(names.insert(braid::bnbd::normal_export_name(one.name)).second);
+      require(one.size_bytes > 0 && one.size_bytes % 4096 == 0);
+    }
+  }
+  for (const SyntheticExport& one : serve.memory)
+    require(one.size_bytes <= braid::bnbd::kMemoryDeviceBytesMax);
+}
+
+void check_map(const WantedMap& map) {
+  require(braid::bnbd::check_device_name(map.name).ok() && parse_target(map.target).ok());
+  const auto params = nlohmann::json::parse(map.params);
+  require(params.at("target") == map.target && params.at("name") == map.name);
+  auto access = parse_access(params.value("access", "rw"));
+  require(access.ok());
+  const auto filters = params.value("filters", std::vector<std::string>());
+  require(parse_filters(filters, *access).ok());
+}
+
 void check_options(const Config& config) {
   auto options = node_options(config);
-  if (!options.ok()) return;
-  require(!options->name.empty() && options->map_reactors >= 1);
-  if (exporting.count(options->serve.has_value()))
+  require(options.ok());
+  require(check_node_name(options->name).ok() && options->map_reactors >= 1);
+  if (exporting.count(options->serve.has_value())) {
     require(options->serve->max_io_bytes % 4096 == 0 && options->serve->reactors >= 1);
-  mapping.count(!options->maps.empty());
-  for (const WantedMap& map : options->maps) {
-    require(!map.name.empty() && parse_target(map.target).ok());
-    const auto params = nlohmann::json::parse(map.params);
-    require(params.at("target") == map.target && params.at("name") == map.name);
+    check_exports(*options->serve);
   }
+  mapping.count(!options->maps.empty());
+  for (const WantedMap& map : options->maps) check_map(map);
 }
 
 }  // namespace

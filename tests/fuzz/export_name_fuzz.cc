@@ -24,9 +24,9 @@ namespace {
 namespace base = braid::base;
 namespace fs = std::filesystem;
 using braid::bnbd::ExportRoot;
+using braid::bnbd::normal_export_name;
 using braid::bnbd::parse_export_root;
 using braid::bnbd::server::file_name;
-using braid::bnbd::server::normal_name;
 using braid::fuzz::require;
 
 braid::fuzz::Verdicts roots("an export root"), sessions("a session's name"),
@@ -99,8 +99,8 @@ void check_root(const std::string& text) {
 }
 
 void check_normal(const std::string& name) {
-  const std::string normal = normal_name(name);
-  require(normal_name(normal) == normal, "the one spelling is its own");
+  const std::string normal = normal_export_name(name);
+  require(normal_export_name(normal) == normal, "the one spelling is its own");
   std::vector<std::string> parts;
   for (std::string& part : parts_of(name)) {
     if (!part.empty() && part != ".") parts.push_back(std::move(part));
@@ -109,7 +109,7 @@ void check_normal(const std::string& name) {
   require(parts_of(normal) == parts, "it has the same parts");
   other_spelling.count(normal != name);
   for (const std::string& other : {"/" + name, "./" + name, name + "/", name + "/."}) {
-    require(normal_name(other) == normal, "all spellings are one");
+    require(normal_export_name(other) == normal, "all spellings are one");
   }
 }
 
@@ -145,7 +145,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size_bytes) {
   check_files(folder, session, name);
   const ExportRoot shared{"/srv", false};
   auto plain = file_name(shared, session, name);
-  require(plain.ok() && *plain == normal_name(name), "without directories all share the root");
+  require(plain.ok() && *plain == normal_export_name(name),
+          "without directories all share the root");
   if (!input.empty()) {
     const ExportRoot each{"/srv", true};
     const std::string other = take_text(input);

@@ -70,7 +70,7 @@ refuse "there is no" /etc/passwd "/$work/root/disk"
 refuse "leads out of the export root" out up
 refuse "FIFO" pipe
 refuse "directory" folder .
-refuse "at most" "$long"
+expect 2 "254 are the most" ctl map "127.0.0.1:$port/$long" --name refused
 expect 1 "nobody listens" ctl map 127.0.0.1:1/disk
 
 # Nothing half-done remains of all those refusals.

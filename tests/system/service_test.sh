@@ -140,3 +140,33 @@ for file in wrong.toml none.toml; do
   ((status == 2)) || fail "braidd with $file ended with $status"
 done
 grep -qF "none.toml: it cannot be read" "$work/out" || fail "braidd: $(cat "$work/out")"
+
+# What braidd would only find out when it makes its exports, takes its name or maps is told, too,
+# and by both in the same words.
+cat >"$work/unfit.toml" <<TOML
+[node]
+name = "$(printf '%094d' 0)"
+[[export]]
+name = "ram"
+memory = "1M"
+[[export]]
+name = "/ram"
+memory = "65T"
+[[map]]
+target = "127.0.0.1:$port/disk.img"
+access = "migration"
+filters = "checksum"
+TOML
+status=0
+"$braid" config check "$work/unfit.toml" 2>"$work/out" || status=$?
+((status == 1)) || fail "check ended with $status"
+sed 's/^/braidd: /' "$work/out" >"$work/expected"
+for words in 'unfit.toml:2:8: [node] name: ' 'unfit.toml:7:8: [[export]] "/ram", which is "ram",' \
+  'unfit.toml:8:10: [[export]] memory = "65T": ' 'unfit.toml:12:11: [[map]] filters: '; do
+  grep -qF "$work/$words" "$work/out" || fail "check: $(cat "$work/out")"
+done
+status=0
+"$braidd" --config "$work/unfit.toml" 2>"$work/out" || status=$?
+((status == 2)) || fail "braidd ended with $status"
+grep -v 'configured by' "$work/out" | diff "$work/expected" - >"$work/differ" ||
+  fail "braidd and config check differ: $(cat "$work/differ")"
