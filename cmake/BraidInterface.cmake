@@ -26,8 +26,18 @@ write_basic_package_version_file(BraidConfigVersion.cmake COMPATIBILITY SameMino
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/BraidConfig.cmake
               ${CMAKE_CURRENT_BINARY_DIR}/BraidConfigVersion.cmake
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/Braid)
-# Wherever it is installed.
+# Wherever it is installed, but for folders that were given by absolute paths.
 file(RELATIVE_PATH to_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+set(BRAID_PC_PREFIX "\${pcfiledir}/${to_prefix}")
+if(IS_ABSOLUTE "${CMAKE_INSTALL_LIBDIR}")
+  set(BRAID_PC_PREFIX "${CMAKE_INSTALL_PREFIX}")
+endif()
+foreach(dir LIBDIR INCLUDEDIR)
+  set(BRAID_PC_${dir} "\${prefix}/${CMAKE_INSTALL_${dir}}")
+  if(IS_ABSOLUTE "${CMAKE_INSTALL_${dir}}")
+    set(BRAID_PC_${dir} "${CMAKE_INSTALL_${dir}}")
+  endif()
+endforeach()
 configure_file(cmake/braid.pc.in braid.pc @ONLY)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/braid.pc
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

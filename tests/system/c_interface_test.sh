@@ -18,8 +18,22 @@ for file in "$lib/libbraid.so" "$lib/libbraid.so.0" "$prefix/include/braid/braid
   "$prefix/bin/braid" "$prefix/bin/braidd"; do
   [[ -e $file ]] || fail "$file was not installed"
 done
-grep -q '^ExecStart=.*/bin/braidd' "$prefix/lib/systemd/system/braidd.service" ||
-  fail "the unit starts another braidd than is installed"
+unit=$prefix/lib/systemd/system/braidd.service
+started=$(sed -n 's/^ExecStart=//p' "$unit")
+[[ $started -ef $prefix/bin/braidd ]] ||
+  fail "the unit starts another braidd than is installed, $started"
+read -ra documents < <(sed -n 's/^Documentation=//p' "$unit")
+((${#documents[@]} > 0)) || fail "the unit names no document"
+for document in "${documents[@]#file:}"; do
+  [[ $document -ef $prefix/share/doc/braid/${document##*/} ]] ||
+    fail "the unit names a document that is not installed with it, $document"
+done
+# Staged, it names the places where it will be found.
+DESTDIR=$work/staged cmake --install "$build" --prefix /opt/braid --component service \
+  >"$work/install.log" || fail "the staged installation failed"
+grep -qx 'ExecStart=/opt/braid/bin/braidd' \
+  "$work/staged/opt/braid/lib/systemd/system/braidd.service" ||
+  fail "the staged unit: $(grep ExecStart -r "$work/staged")"
 # `braid` finds the program that it becomes for these.
 "$prefix/bin/braid" key new vm7 >"$work/key" && grep -q '^vm7:' "$work/key" ||
   fail "the installed braid makes no key"
