@@ -3,10 +3,13 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
+# Before 1.0 each minor version may differ: a program takes the library of that which it was built
+# with, here by the soname and below by the version file. From 1.0 on the major one is enough.
 add_library(libbraid SHARED capi/braid/braid.h)
 add_library(Braid::braid ALIAS libbraid)
 set_target_properties(libbraid PROPERTIES OUTPUT_NAME braid EXPORT_NAME braid LINKER_LANGUAGE CXX
-                      VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}
+                      VERSION ${PROJECT_VERSION}
+                      SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}
                       LIBRARY_OUTPUT_DIRECTORY ${BRAID_LIB_DIR})
 target_include_directories(libbraid INTERFACE $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/capi>
                                               $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
@@ -21,7 +24,6 @@ install(FILES capi/braid/braid.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/braid)
 install(EXPORT BraidTargets NAMESPACE Braid:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/Braid)
 configure_package_config_file(cmake/BraidConfig.cmake.in BraidConfig.cmake
                               INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/Braid)
-# Before 1.0 each minor version may differ.
 write_basic_package_version_file(BraidConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/BraidConfig.cmake
               ${CMAKE_CURRENT_BINARY_DIR}/BraidConfigVersion.cmake

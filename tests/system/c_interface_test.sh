@@ -14,7 +14,11 @@ cmake --install "$build" --prefix "$prefix" >"$work/install.log" ||
 library=$(find "$prefix" -name 'libbraid.so.*.*.*')
 [[ $library == */libbraid.so.0.1.0 ]] || fail "no libbraid.so.0.1.0 but \"$library\""
 lib=$(dirname "$library")
-for file in "$lib/libbraid.so" "$lib/libbraid.so.0" "$prefix/include/braid/braid.h" \
+# Before 1.0 a program built with one minor version does not run with another, as CMake's package
+# says, too.
+soname=$(objdump -p "$library" | awk '$1 == "SONAME" {print $2}')
+[[ $soname == libbraid.so.0.1 ]] || fail "the library's soname is \"$soname\", not libbraid.so.0.1"
+for file in "$lib/libbraid.so" "$lib/libbraid.so.0.1" "$prefix/include/braid/braid.h" \
   "$prefix/bin/braid" "$prefix/bin/braidd"; do
   [[ -e $file ]] || fail "$file was not installed"
 done
