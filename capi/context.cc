@@ -38,7 +38,11 @@ braid_context::~braid_context() {
 }
 
 Status braid_context::set(std::string_view name, std::string_view value) {
-  return braid::capi::set(settings_, name, value, engine_.has_value());
+  const uint64_t budget_ns = settings_.poll_budget_ns;
+  BRAID_CHECK(braid::capi::set(settings_, name, value, engine_.has_value()));
+  if (engine_ && settings_.poll_budget_ns != budget_ns)
+    engine_->spin_budget.emplace(settings_.poll_budget_ns);
+  return {};
 }
 
 /// What the first device needs. What fails leaves nothing.
@@ -69,8 +73,13 @@ Status braid_context::begin() {
     return {};
   }();
   if (!made.ok()) engine_.reset();
-  if (made.ok()) sleeper_ = engine_->reactor.get();
   return made;
+}
+
+/// After begin(), where what it was for has failed: unless something has succeeded before, the
+/// settings can be changed still.
+void braid_context::forget_unused() {
+  if (sleeper_.load() == nullptr) engine_.reset();
 }
 
 Result<int> braid_context::descriptor() {
@@ -86,8 +95,10 @@ Result<int> braid_context::descriptor() {
   if (!made.ok()) {
     if (epoll >= 0) ::close(epoll);
     if (event >= 0) ::close(event);
+    forget_unused();
     return made.error();
   }
+  sleeper_ = engine_->reactor.get();
   completed_event_ = event;
   return descriptor_ = epoll;
 }

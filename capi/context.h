@@ -77,10 +77,10 @@ class Completions {
   uint32_t first_ = 0, count_ = 0;
 };
 
-/// What a context has from its first device on.
+/// What a context has from its first device or descriptor on.
 struct Engine {
   Engine(uint32_t slots, uint64_t poll_budget_ns)
-      : requests(slots), completions(slots), spin_budget(poll_budget_ns) {}
+      : requests(slots), completions(slots), spin_budget(std::in_place, poll_budget_ns) {}
   std::unique_ptr<base::Host> host;
   std::unique_ptr<base::Reactor> reactor;
   std::unique_ptr<reach::Hcas> hcas;
@@ -88,8 +88,8 @@ struct Engine {
   std::vector<Request> requests;
   base::IntrusiveList<Request> free;
   Completions completions;
-  uint32_t in_flight = 0;  // of `requests`
-  base::SpinBudget spin_budget;
+  uint32_t in_flight = 0;                       // of `requests`
+  std::optional<base::SpinBudget> spin_budget;  // always there; made anew for another budget
 };
 
 }  // namespace braid::capi
@@ -146,6 +146,7 @@ struct braid_context {
  private:
   // --- context.cc
   braid::base::Status begin();
+  void forget_unused();
   uint64_t last_turn_ns() const { return engine_ ? engine_->reactor->turn_began_ns() : 0; }
   void arm();
   void disarm();
@@ -182,7 +183,8 @@ struct braid_context {
   std::unique_ptr<braid::capi::Keeper> keeper_;  // of a context with sessions
   uint64_t keeper_rounds_ = 0;
   // wake(): it sets the one, then looks at the other; whoever is about to sleep has set the other
-  // and then looks at the one. The reactor lives as long as the context does.
+  // and then looks at the one. Null until a device was opened or a descriptor given: no poll waits
+  // before. From then on the reactor lives as long as the context does.
   std::atomic<bool> woken_ = false;
   std::atomic<braid::base::Reactor*> sleeper_ = nullptr;
   bool wake_shown_ = false;  // at the descriptor, until the program has come for it

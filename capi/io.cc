@@ -112,7 +112,7 @@ void braid_context::call_done(bnbd::DeviceOp& operation, Errc status) {
 template <typename Done>
 void braid_context::turn_until(Done done, uint64_t deadline_ns) {
   braid::base::Reactor& reactor = *engine_->reactor;
-  braid::base::SpinBudget& budget = engine_->spin_budget;
+  braid::base::SpinBudget& budget = *engine_->spin_budget;
   budget.begin();
   while (!done()) {
     if (reactor.turn()) {

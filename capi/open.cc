@@ -66,14 +66,16 @@ Result<braid_device*> braid_context::open(std::string_view target) {
   BRAID_TRY(DiskName name, braid::capi::parse_disk_name(target));
   BRAID_CHECK(begin());
   auto device = std::make_unique<braid_device>(*this, target);
-  if (auto* const remote = std::get_if<reach::Target>(&name)) {
-    const Status opened =
-        engine_->reactor->run_until_done(open_remote(*device, std::move(*remote)));
-    if (!opened.ok()) return opened.error().with("{}", target);
-  } else {
-    const Status opened = open_local(*device, name);
-    if (!opened.ok()) return opened.error().with("{}", target);
+  auto* const remote = std::get_if<reach::Target>(&name);
+  const Status opened =
+      remote != nullptr ? engine_->reactor->run_until_done(open_remote(*device, std::move(*remote)))
+                        : open_local(*device, name);
+  if (!opened.ok()) {
+    device.reset();
+    forget_unused();
+    return opened.error().with("{}", target);
   }
+  sleeper_ = engine_->reactor.get();
   devices_.push_back(std::move(device));
   return devices_.back().get();
 }

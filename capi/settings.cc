@@ -18,7 +18,7 @@ constexpr size_t kNameBytesMax = 254;  // trs::ClientOptions::session_name
 
 struct Setting {
   std::string_view name;
-  bool fixed;  // once the context has begun
+  bool fixed;  // once the context has begun (Settings)
   Status (*set)(Settings& settings, std::string_view value);
 };
 
@@ -117,8 +117,8 @@ Status set(Settings& settings, std::string_view name, std::string_view value, bo
   }
   if (begun && found->fixed)
     return make_error(Errc::kBusy,
-                      "{} \"{}\": it is fixed once the context has opened something; want another "
-                      "context",
+                      "{} \"{}\": it is fixed, as the context has opened a device or given a "
+                      "descriptor (braid_fd()); want another context",
                       name, value);
   const Status done = found->set(settings, value);
   return done.ok() ? done : Status(done.error().with("{} \"{}\"", name, value));

@@ -20,8 +20,9 @@ struct Settings {
   std::string key_file;
   uint64_t give_up_after_ns = base::kNever;
   uint64_t lost_after_ns = base::kNever;
+  // --- of all calls from then on
   uint64_t poll_budget_ns = 50 * base::kMicrosecond;  // kNever: always spins
-  // --- of the context
+  // --- of the context: fixed once it has begun, by a device that it opened or a descriptor
   reach::HcaOptions hcas;
   uint32_t queue_depth = 256;
   std::string name;  // empty: HOST.PROGRAM.PID

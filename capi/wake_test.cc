@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sys/resource.h>
 
 #include <atomic>
 #include <cerrno>
@@ -95,6 +96,27 @@ TEST_F(CApiWake, EndsAPollOfAnotherThread) {
 
 TEST_F(CApiWakeSpinning, EndsAPollOfAnotherThread) {
   expect_woken([&](pthread_t) { EXPECT_EQ(::braid_wake(context_.get()), 0); });
+  expect_the_completion();
+}
+
+/// How often the calling thread has slept so far; who gives up the processor does not count.
+long sleeps() {
+  struct rusage usage {};
+  EXPECT_EQ(::getrusage(RUSAGE_THREAD, &usage), 0);
+  return usage.ru_nvcsw;
+}
+
+/// Of the polls not all need sleep where the machine is busy: a thread that did not run until its
+/// time was over does not begin to.
+TEST_F(CApiWakeSpinning, SleepsWhenItIsToldSoThoughADeviceIsOpen) {
+  ASSERT_EQ(::braid_set(context_.get(), "poll", "0"), 0);
+  int slept = 0;
+  for (int i = 0; i < 20; ++i) {
+    const long before = sleeps();
+    EXPECT_EQ(poll(5'000'000), 0);
+    if (sleeps() > before) ++slept;
+  }
+  EXPECT_GE(slept, 5) << "the context was opened with poll = never";
   expect_the_completion();
 }
 
@@ -231,6 +253,25 @@ TEST_F(CApiWake, MakesTheDescriptorReadableForThePollThatTakesIt) {
     EXPECT_EQ(::poll(&wait, 1, 0), 1);
   }
   expect_the_completion();
+}
+
+class CApiWakeEarly : public test::WithServer {};
+
+/// Of that open nothing is left, its reactor neither.
+TEST_F(CApiWakeEarly, EndsTheFirstWaitAlsoAfterAnOpenThatFailed) {
+  serve();
+  std::vector<char> block(4096);
+  const test::Context context = test::new_context();
+  braid_device* disk = nullptr;
+  ASSERT_NE(::braid_open(context.get(), target("gone").c_str(), &disk), 0);
+  EXPECT_EQ(::braid_wake(context.get()), 0);
+  disk = open(context, target("disk.img"));
+  server_.reset();
+  const braid_io read{
+      .op = BRAID_OP_READ, .device = disk, .buffer = block.data(), .length = block.size()};
+  ASSERT_EQ(::braid_submit(context.get(), &read, 1), 1);
+  braid_completion end{};
+  EXPECT_EQ(::braid_poll(context.get(), &end, 1, -1), 0);
 }
 
 TEST(CApiWakes, OfContextsWithoutDevices) {

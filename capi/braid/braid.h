@@ -52,16 +52,18 @@ BRAID_API struct braid_context* braid_new(void);
 /// vain would: -EBUSY, -EPERM (fork).
 BRAID_API int braid_free(struct braid_context* context);
 
-/// A setting, which holds for what is opened afterwards. Those marked (*) are fixed once something
-/// has been opened: -EBUSY. -EINVAL for a name or value that there is not.
+/// A setting, which holds for what is opened afterwards; `poll` for all calls afterwards. Those
+/// marked (*) are fixed, -EBUSY, once a device has been opened or braid_fd() has given a
+/// descriptor; what failed fixes nothing. -EINVAL for a name or value that there is not.
 ///   access         rw (default), ro, migration
 ///   key            file with the client's key, one line; empty (default): none
 ///   give-up-after  so long may a device be away before what waits fails with -ETIMEDOUT: 500ms,
 ///                  30s, never (default)
 ///   lost-after     so long may a server be away before its devices are lost for good: as above
 ///   poll           how long a call spins before it sleeps: 50us (default), 2ms, 1s; while an
-///                  answer is owed 4 to 20 times that, but no more than 1 ms for it; 0: not at all;
-///                  never: it does not sleep
+///                  answer is owed 4 to 20 times that, but no more than 1 ms for it; 0: not at all
+///                  (sleeps cost least if that is so from the first device on); never: it does not
+///                  sleep
 ///   device (*)     the RDMA device, rdma for all, soft0 (default) for the software HCA; `braid
 ///                  devices` lists them
 ///   wire (*)       auto (default), tcp: TCP also to addresses of this machine
