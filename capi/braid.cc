@@ -173,8 +173,7 @@ int braid_close(braid_device* device) {
   if (device == nullptr) return 0;
   Turn turn(device->context);
   if (!turn.in()) return turn.refused();
-  device->context.close(*device);
-  return 0;
+  return turn.end(device->context.close(*device));
 }
 
 int braid_give_up(braid_device* device) {
@@ -257,10 +256,8 @@ int braid_dealloc(braid_device* device, void* memory) {
   if (device == nullptr) return -EINVAL;
   Turn turn(device->context);
   if (!turn.in()) return turn.refused();
-  if (memory == nullptr || device->context.regions.remove(*device, memory)) return 0;
-  return turn.fail(make_error(
-      Errc::kInvalid, "{}: it has no memory that begins at {}; want what braid_alloc() gave",
-      device->target, const_cast<const void*>(memory)));
+  if (memory == nullptr) return 0;
+  return turn.end(device->context.deallocate(*device, memory));
 }
 
 int braid_pread(braid_device* device, void* buffer, size_t length, uint64_t offset) {

@@ -32,7 +32,7 @@ Status watch(int epoll, int descriptor, const char* what) {
 
 braid_context::~braid_context() {
   keeper_.reset();
-  while (!devices_.empty()) close(*devices_.back());
+  close_all();
   for (const int descriptor : {descriptor_, completed_event_})
     if (descriptor >= 0) ::close(descriptor);
 }

@@ -1,6 +1,6 @@
 // What a context and a device of the C interface are (capi/braid/braid.h). Files by duty:
-// context.cc (life, settings), open.cc (opening and closing), io.cc (the data path), braid.cc (the
-// C functions: who may come in, and the words of errors).
+// context.cc (life, settings), open.cc (opening and closing), memory.cc (memory that is in use),
+// io.cc (the data path), braid.cc (the C functions: who may come in, and the words of errors).
 //
 // Threads: whoever is in the context (capi/turns.h): the program's thread or the keeper.
 #pragma once
@@ -43,6 +43,8 @@ struct Request : base::ListNode {
   braid_device* device = nullptr;
   uint64_t user_data = 0;
   std::optional<base::Errc> ended;
+  /// Of a slot: its device has it, and its buffer.
+  bool under_way() const { return !linked() && !ended; }
 };
 
 /// Requests that ended and were not fetched, of which the program has not heard: a ring, as long as
@@ -129,8 +131,13 @@ struct braid_context {
 
   // --- open.cc
   braid::base::Result<braid_device*> open(std::string_view target);
-  void close(braid_device& device);
+  /// kBusy: a request of another device uses its memory; nothing changes.
+  braid::base::Status close(braid_device& device);
   void give_up(braid_device& device);
+
+  // --- memory.cc
+  /// Frees what begins at `memory`. kInvalid: none of the owner's does. kBusy: a request uses it.
+  braid::base::Status deallocate(const braid_device& owner, const void* memory);
 
   // --- io.cc
   /// One request, and waits for its end.
@@ -166,8 +173,13 @@ struct braid_context {
   braid::base::Status session_options(const braid::capi::Paths& paths,
                                       braid::bnbd::RemoteSessionOptions& options,
                                       braid::vhca::Device*& first);
-  braid::base::Task<void> close_remote(braid_device& device);
+  braid::base::Task<void> end_requests(braid_device& device);
+  braid::base::Task<void> drop(braid_device& device);
   braid::base::Task<void> leave(braid_device& device);
+  void close_all();
+
+  // --- memory.cc
+  braid::base::Status unused(const braid_device& owner, const void* memory) const;
 
   // --- io.cc
   void fill(braid::capi::Request& request, const braid_io& io) const;

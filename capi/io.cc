@@ -58,6 +58,7 @@ void braid_context::fill(Request& request, const braid_io& io) const {
   operation.buffer.region = io.buffer != nullptr ? regions.find(io.buffer, io.length) : nullptr;
   request.device = io.device;
   request.user_data = io.user_data;
+  request.ended.reset();
 }
 
 unsigned braid_context::submit(const braid_io* requests, unsigned count, Status& wrong) {

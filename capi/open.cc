@@ -139,7 +139,8 @@ Task<Status> braid_context::open_remote(braid_device& device, reach::Target targ
   if (!keeper_) {
     auto keeper = braid::capi::Keeper::start(*engine_->host, turns, [this] { keeper_round(); });
     if (!keeper.ok()) {
-      co_await close_remote(device);
+      co_await end_requests(device);
+      co_await drop(device);
       co_return keeper.error();
     }
     keeper_ = std::move(*keeper);
@@ -248,14 +249,20 @@ Task<void> braid_context::leave(braid_device& device) {
   session->remote.reset();
 }
 
-Task<void> braid_context::close_remote(braid_device& device) {
-  co_await device.remote->close();
+/// From here on the device uses no memory.
+Task<void> braid_context::end_requests(braid_device& device) {
+  if (device.remote) co_await device.remote->close();
   // What had pieces to come ends in turns of its own.
   while (device.in_flight > 0) co_await engine_->reactor->sleep_ns(0);
+}
+
+/// After end_requests(), when no other device uses its memory.
+Task<void> braid_context::drop(braid_device& device) {
   regions.remove_all(device);
   engine_->completions.leave(device);
+  device.local.reset();
   device.remote.reset();
-  co_await leave(device);
+  if (device.session) co_await leave(device);
 }
 
 void braid_context::give_up(braid_device& device) {
@@ -265,15 +272,18 @@ void braid_context::give_up(braid_device& device) {
   engine_->reactor->end_turn();
 }
 
-void braid_context::close(braid_device& device) {
-  auto& engine = *engine_;
-  if (device.remote) {
-    engine.reactor->run_until_done(close_remote(device));
-  } else {
-    while (device.in_flight > 0) engine.reactor->turn();
-    regions.remove_all(device);
-    engine.completions.leave(device);
-    device.local.reset();
-  }
+Status braid_context::close(braid_device& device) {
+  BRAID_CHECK(unused(device, nullptr));
+  engine_->reactor->run_until_done(end_requests(device));
+  engine_->reactor->run_until_done(drop(device));
   devices_.remove_if([&](const auto& one) { return one.get() == &device; });
+  return {};
+}
+
+/// Requests of any device may use memory of any other: all end before the first of it goes.
+void braid_context::close_all() {
+  for (auto device = devices_.rbegin(); device != devices_.rend(); ++device)
+    engine_->reactor->run_until_done(end_requests(**device));
+  for (; !devices_.empty(); devices_.pop_back())
+    engine_->reactor->run_until_done(drop(*devices_.back()));
 }

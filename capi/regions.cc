@@ -26,6 +26,17 @@ void Regions::remove_all(const braid_device& owner) {
   std::erase_if(all_, [&](const Entry& entry) { return entry.owner == &owner; });
 }
 
+bool Regions::touches(const braid_device& owner, const void* first, const void* address,
+                      size_t length) const {
+  const auto at = reinterpret_cast<uintptr_t>(address);
+  return std::any_of(all_.begin(), all_.end(), [&](const Entry& entry) {
+    if (entry.owner != &owner) return false;
+    if (first != nullptr && entry.first != reinterpret_cast<uintptr_t>(first)) return false;
+    // The bytes begin in it, or it begins in the bytes; below 0 is beyond any length.
+    return at - entry.first < entry.bytes || entry.first - at < length;
+  });
+}
+
 const bnbd::Region* Regions::search(const void* address, size_t length) const {
   const auto behind =
       std::upper_bound(all_.begin(), all_.end(), reinterpret_cast<uintptr_t>(address),

@@ -21,6 +21,10 @@ class Regions {
   /// Frees that which begins at `first` and is the owner's. False: there is none.
   bool remove(const braid_device& owner, const void* first);
   void remove_all(const braid_device& owner);
+  /// Whether any of the bytes lie in memory of the owner's: in that which begins at `first`, or, if
+  /// that is null, in any. Looks at all there is.
+  bool touches(const braid_device& owner, const void* first, const void* address,
+               size_t length) const;
 
   /// The region that holds all of the bytes, or null.
   const bnbd::Region* find(const void* address, size_t length) const {

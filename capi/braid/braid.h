@@ -48,8 +48,8 @@ BRAID_API const char* braid_version(void);
 /// A context without devices. Null only for want of memory.
 BRAID_API struct braid_context* braid_new(void);
 
-/// Ends everything: closes what is open, frees its memory. Null is allowed. Returns what a call in
-/// vain would: -EBUSY, -EPERM (fork).
+/// Ends everything: closes what is open, and frees its memory when nothing uses it any more. Null
+/// is allowed. Returns what a call in vain would: -EBUSY (another thread), -EPERM (fork).
 BRAID_API int braid_free(struct braid_context* context);
 
 /// A setting, which holds for what is opened afterwards; `poll` for all calls afterwards. Those
@@ -73,8 +73,8 @@ BRAID_API int braid_free(struct braid_context* context);
 BRAID_API int braid_set(struct braid_context* context, const char* name, const char* value);
 
 /// The sentence of the last call on this context that failed; empty if none did. Good until the
-/// next call that fails. A call that was refused with -EBUSY leaves none, as it changes nothing;
-/// while the other thread is inside, this says so.
+/// next call that fails. A call that was refused because another thread is inside leaves none, as
+/// it changes nothing; while that is so, this says so.
 BRAID_API const char* braid_error(const struct braid_context* context);
 
 // --- devices
@@ -87,8 +87,10 @@ BRAID_API const char* braid_error(const struct braid_context* context);
 BRAID_API int braid_open(struct braid_context* context, const char* target,
                          struct braid_device** device);
 
-/// Closes a device and frees its memory; what is in flight ends with -ECANCELED, which braid_poll()
-/// still tells. Does not flush.
+/// Closes a device and frees its memory; what is in flight for it ends with -ECANCELED, which
+/// braid_poll() still tells. Does not flush. -EBUSY, with a sentence: requests in flight for other
+/// devices use its memory. Then nothing has changed; fetch their completions (braid_poll(), and
+/// braid_give_up() where their server is away) or close those devices first.
 BRAID_API int braid_close(struct braid_device* device);
 
 enum {
@@ -142,7 +144,8 @@ BRAID_API const char* braid_explain(struct braid_device* device);
 /// devices from the same server; others copy. Null: errno says why, and braid_error() in words
 /// (but of EBUSY only while the other thread is inside).
 BRAID_API void* braid_alloc(struct braid_device* device, size_t bytes);
-/// Gives back memory of braid_alloc(), by its first byte, with no request in flight that uses it.
+/// Gives back memory of braid_alloc(), by its first byte. -EBUSY, with a sentence: a request in
+/// flight uses it, of this device or another; it stays.
 BRAID_API int braid_dealloc(struct braid_device* device, void* memory);
 
 // --- one request at a time: each returns 0 when it is done
