@@ -14,9 +14,6 @@ namespace {
 
 constexpr int kGrowthStartMs = 120'000;
 constexpr uint64_t kGrowthStoreBytes = 16 << 20;
-// A server with less to do than this, of a look, is at rest.
-constexpr int kRestLookMs = 50;
-constexpr uint64_t kRestNs = base::kMillisecond;
 
 /// All that one client has mapped.
 class Mapped {
@@ -69,24 +66,13 @@ double memory_mib(pid_t pid) {
   throw std::runtime_error(fmt::format("/proc/{}/smaps_rollup tells no Pss", pid));
 }
 
-/// A server takes what a client had down after that has gone, which takes from whoever is measured
-/// next on its CPU.
-base::Status rest(const Bench& bench, pid_t server) {
-  for (int waited_ms = 0; waited_ms < kGrowthStartMs; waited_ms += kRestLookMs) {
-    const CpuMeter meter({server});
-    BRAID_CHECK(bench.interrupts.pause_ms(kRestLookMs));
-    if (meter.used_ns() < kRestNs) return base::ok_status();
-  }
-  return base::make_error(base::Errc::kTimedOut, "a server is busy {} s after its client has gone",
-                          kGrowthStartMs / 1000);
-}
-
 struct Many {
   unsigned count = 1;    // devices, or sessions
   unsigned buffers = 0;  // that are read into
 };
 
-/// A server with an export for each, and `measure` in a client of it.
+/// A server with an export for each, and `measure` in a client of it: both new in each round, as a
+/// heap that has been grown once has room for the next client.
 class GrowthCandidate : public Candidate {
  public:
   using Measure = Sample (*)(Mapped& mapped, Many many, pid_t server, const BlockWorkload& sizes);
@@ -105,23 +91,22 @@ class GrowthCandidate : public Candidate {
       many_.count = std::min(many_.count, 10u);
       many_.buffers = std::min(many_.buffers, 10u);
     }
-    ServeOptions options{.sessions_max = 2 * many_.count + 16};
-    for (unsigned i = 0; i < many_.count; ++i)
-      options.stores.push_back({fmt::format("disk{}", i), kGrowthStoreBytes, StoreKind::kNull});
-    BRAID_TRY(server_, start_server(bench, options));
     return base::ok_status();
   }
 
   base::Result<Sample> run(Bench& bench) override {
-    BRAID_TRY(
-        Process client, Process::call(bench.interrupts, bench.cpus.client, [&](Channel& channel) {
-          Mapped mapped(growth_, server_->port);
-          channel.send(to_json(
-              measure_(mapped, many_, server_->process.pid(), block_workload(bench.options))));
-        }));
+    ServeOptions options{.sessions_max = 2 * many_.count + 16};
+    for (unsigned i = 0; i < many_.count; ++i)
+      options.stores.push_back({fmt::format("disk{}", i), kGrowthStoreBytes, StoreKind::kNull});
+    BRAID_TRY(const ServerProcess server, start_server(bench, options));
+    BRAID_TRY(Process client,
+              Process::call(bench.interrupts, bench.cpus.client, [&](Channel& channel) {
+                Mapped mapped(growth_, server.port);
+                channel.send(to_json(
+                    measure_(mapped, many_, server.process.pid(), block_workload(bench.options))));
+              }));
     BRAID_TRY(const auto message, client.receive(kGrowthStartMs));
     BRAID_CHECK(client.wait(kGrowthStartMs));
-    BRAID_CHECK(rest(bench, server_->process.pid()));
     return sample_from_json(message);
   }
 
@@ -129,7 +114,6 @@ class GrowthCandidate : public Candidate {
   const Growth growth_;
   Many many_;
   const Measure measure_;
-  std::optional<ServerProcess> server_;
 };
 
 Sample map_each(Mapped& mapped, Many many, pid_t, const BlockWorkload&) {

@@ -15,7 +15,8 @@ enum class Growth : uint8_t {
   kSessions,  // of one client to one server, each with a device
 };
 
-/// Maps `count` of them one after the other: how long the longest takes, ms.
+/// Maps `count` of them one after the other, by the library and without a front end: how long the
+/// longest takes, ms.
 std::unique_ptr<Candidate> braid_map_each(Growth growth, unsigned count);
 
 /// Random 4 KiB reads at depth 1 of the last `buffers` of `count`, each of which has a buffer of
