@@ -38,11 +38,12 @@ RowPlan row_of(const BlockWork& work, std::string_view front_end, double target,
 void add_front_end_rows(std::vector<RowPlan>& plans) {
   for (const BlockWork& work : kColumns) {
     plans.push_back(row_of(work, "NBD, memory", 1.5, braid_nbd_memory(),
-                           nbdkit_memory(Socket::kUnix), bare_nbd()));
+                           nbdkit_memory(Socket::kUnix), bare_nbd(Placement::kServer)));
   }
   for (const BlockWork& work : kColumns) {
     plans.push_back(row_of(work, "NBD, remote device", 0.8, braid_nbd_remote(),
-                           nbdkit_memory(Socket::kUnix, Placement::kEither), bare_nbd()));
+                           nbdkit_memory(Socket::kUnix, Placement::kEither),
+                           bare_nbd(Placement::kEither)));
   }
   for (const BlockWork& work : kColumns) {
     plans.push_back(

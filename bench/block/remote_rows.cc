@@ -1,6 +1,7 @@
 #include "bench/block/braid_fio.h"
 #include "bench/block/rows.h"
 #include "bench/floor/floor.h"
+#include "bench/floor/sockets.h"
 #include "bench/peers/fio_file.h"
 #include "bench/peers/nbdkit.h"
 
@@ -33,6 +34,7 @@ RowPlan tcp_row(const BlockWork& work, double target) {
   RowPlan row = plan(work, "memory, TCP loopback", target);
   row.ours = fio_job(braid_engine({.wire = Wire::kTcp}), work);
   row.peer = fio_job(nbdkit_memory(Socket::kTcp), work);
+  row.floor = tcp_io(work);
   return row;
 }
 
@@ -57,6 +59,7 @@ RowPlan guard_row(const BlockWork& work, trs::ChunkGuard guard) {
       plan(work, fmt::format("memory, in-host, chunks guarded: {}", to_string(guard)), 0.95);
   row.ours = fio_job(braid_engine({}, Backend::kMemory, guard), work);
   row.peer = fio_job(braid_engine({}), work);
+  row.floor = shared_memory_io(work);
   return row;
 }
 

@@ -1,6 +1,7 @@
 #include "bench/floor/bare_fuse.h"
 
 #include <poll.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -116,7 +117,10 @@ void serve_file(int fuse_fd, struct fuse_session* session) {
       ::poll(&readable, 1, -1);
       empty = 0;
     }
-    if (got < 0 && (errno == EAGAIN || errno == EINTR || errno == ENOENT)) continue;
+    if (got < 0 && (errno == EAGAIN || errno == EINTR || errno == ENOENT)) {
+      sched_yield();
+      continue;
+    }
     if (got <= 0) return;
     empty = 0;
     struct fuse_buf buffer = {};
@@ -134,12 +138,14 @@ class BareFuseLoop : public FioTarget {
   }
   std::string name() const override { return "fio io_uring on loop on a bare FUSE file"; }
   std::string threads() const override {
-    return "the kernel's workers sleep; the server spins while there is work, no yield";
+    return "the kernel's workers sleep; the server (on either CPU) spins while there is work, and "
+           "yields";
   }
 
   base::Status start(Bench& bench, uint64_t store_bytes) override {
     BRAID_TRY(bnbd::FuseMount mount, bnbd::create_fuse_mount(kMaxIoBytes));
     BRAID_TRY(server_, Process::call(bench.interrupts, bench.cpus.server, [&](Channel& channel) {
+                pin_to(cpus_of(bench.cpus, Placement::kEither));
                 const SharedPages store(store_bytes);
                 store.populate();
                 auto* const session = make_session(mount.device.get(), store);

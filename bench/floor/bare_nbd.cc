@@ -1,6 +1,7 @@
 #include "bench/floor/bare_nbd.h"
 
 #include <endian.h>
+#include <sched.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <sys/un.h>
@@ -118,7 +119,8 @@ bool shake_hands(int client, uint64_t size_bytes) {
 /// Requests of one connection, and their answers.
 class Transmission {
  public:
-  Transmission(int socket, std::span<std::byte> store) : socket_(socket), store_(store) {}
+  Transmission(int socket, std::span<std::byte> store, bool yields)
+      : socket_(socket), store_(store), yields_(yields) {}
   /// Until the client goes.
   void run() {
     while (receive()) {
@@ -147,6 +149,7 @@ class Transmission {
     for (;;) {
       const ssize_t got = recv(socket_, to, bytes, MSG_DONTWAIT);
       if (got >= 0 || errno != EAGAIN) return got;
+      if (yields_) sched_yield();
     }
   }
 
@@ -211,6 +214,7 @@ class Transmission {
 
   const int socket_;
   const std::span<std::byte> store_;
+  const bool yields_;
   std::array<std::byte, 256 << 10> input_;  // as far as have_
   size_t have_ = 0;
   bool long_ = false;
@@ -234,33 +238,40 @@ int listen_at(const std::string& path) {
 }
 
 /// One client after the other, for as long as the process lives.
-void serve_each(int listener, std::span<std::byte> store) {
+void serve_each(int listener, std::span<std::byte> store, bool yields) {
   for (;;) {
     const int client = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
     if (client < 0) give_up("accept");
     // As root whatever the host's limit is.
     if (setsockopt(client, SOL_SOCKET, SO_SNDBUFFORCE, &kSendBufferBytes, sizeof(int)) != 0)
       setsockopt(client, SOL_SOCKET, SO_SNDBUF, &kSendBufferBytes, sizeof(int));
-    if (shake_hands(client, store.size())) Transmission(client, store).run();
+    if (shake_hands(client, store.size())) Transmission(client, store, yields).run();
     close(client);
   }
 }
 
 class BareNbd : public FioTarget {
  public:
+  explicit BareNbd(Placement placement) : placement_(placement) {}
   std::string name() const override { return "fio nbd engine on a bare server, unix socket"; }
-  std::string threads() const override { return "fio's job sleeps; the server spins, no yield"; }
+  std::string threads() const override {
+    return placement_ == Placement::kEither
+               ? "fio's job sleeps; the server (on either CPU) spins, and yields"
+               : "fio's job sleeps; the server spins, no yield";
+  }
 
   base::Status start(Bench& bench, uint64_t store_bytes) override {
     const std::string path = bench.scratch.path("bare-nbd.sock");
     unlink(path.c_str());
-    BRAID_TRY(server_, Process::call(bench.interrupts, bench.cpus.server, [&](Channel& channel) {
-                const SharedPages store(store_bytes);
-                store.populate();
-                const int listener = listen_at(path);
-                channel.send({{"ready", true}});
-                serve_each(listener, {store.data(), store.size()});
-              }));
+    BRAID_TRY(
+        server_, Process::call(bench.interrupts, bench.cpus.server, [&](Channel& channel) {
+          pin_to(cpus_of(bench.cpus, placement_));
+          const SharedPages store(store_bytes);
+          store.populate();
+          const int listener = listen_at(path);
+          channel.send({{"ready", true}});
+          serve_each(listener, {store.data(), store.size()}, placement_ == Placement::kEither);
+        }));
     BRAID_TRY(const auto ready, server_->receive(kNbdStartMs));
     uri_ = "nbd+unix:///?socket=" + path;
     return base::ok_status();
@@ -269,14 +280,15 @@ class BareNbd : public FioTarget {
   std::vector<pid_t> servers() const override { return {server_->pid()}; }
 
  private:
+  const Placement placement_;
   std::string uri_;
   std::optional<Process> server_;
 };
 
 }  // namespace
 
-std::unique_ptr<FioTarget> bare_nbd() {
-  return std::make_unique<BareNbd>();
+std::unique_ptr<FioTarget> bare_nbd(Placement placement) {
+  return std::make_unique<BareNbd>(placement);
 }
 
 }  // namespace braid::bench

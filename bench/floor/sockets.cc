@@ -1,109 +1,33 @@
 #include "bench/floor/sockets.h"
 
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
-
 #include <optional>
 #include <stdexcept>
-#include <utility>
 
+#include "bench/floor/connection.h"
 #include "bench/workload.h"
 
 namespace braid::bench {
 namespace {
 
-[[noreturn]] void failed(const char* call) {
-  throw std::runtime_error(base::sys_error(errno, call).message());
-}
-
-class OwnedSocket {
- public:
-  explicit OwnedSocket(int fd, const char* call) : fd_(fd) {
-    if (fd < 0) failed(call);
-  }
-  OwnedSocket(OwnedSocket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  OwnedSocket& operator=(OwnedSocket&&) = delete;
-  ~OwnedSocket() {
-    if (fd_ >= 0) close(fd_);
-  }
-
-  int fd() const { return fd_; }
-  void send(uint64_t number) const {
-    if (::send(fd_, &number, sizeof number, MSG_NOSIGNAL) != sizeof number) failed("send");
-  }
-  /// False: the peer has closed it.
-  bool receive(uint64_t& number) const {
-    const ssize_t got = ::recv(fd_, &number, sizeof number, MSG_WAITALL);
-    if (got < 0) failed("recv");
-    return got == sizeof number;
-  }
-
- private:
-  int fd_;
-};
-
-/// Listens where the kernel chooses, and connects there; also from a process that was forked.
-class Listener {
- public:
-  explicit Listener(SocketKind kind)
-      : family_(kind == SocketKind::kUnix ? AF_UNIX : AF_INET),
-        socket_(::socket(family_, SOCK_STREAM | SOCK_CLOEXEC, 0), "socket") {
-    sockaddr_in ip{};
-    ip.sin_family = AF_INET;
-    ip.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    // Of a unix socket only the family: the kernel gives it a name.
-    const socklen_t length = family_ == AF_UNIX ? sizeof(sa_family_t) : sizeof ip;
-    ip.sin_family = static_cast<sa_family_t>(family_);
-    if (bind(socket_.fd(), reinterpret_cast<sockaddr*>(&ip), length) != 0) failed("bind");
-    if (listen(socket_.fd(), 16) != 0) failed("listen");
-    address_length_ = sizeof address_;
-    if (getsockname(socket_.fd(), address(), &address_length_) != 0) failed("getsockname");
-  }
-
-  OwnedSocket accept() const {
-    return without_delay(
-        OwnedSocket(accept4(socket_.fd(), nullptr, nullptr, SOCK_CLOEXEC), "accept"));
-  }
-  OwnedSocket connect() {
-    OwnedSocket socket(::socket(family_, SOCK_STREAM | SOCK_CLOEXEC, 0), "socket");
-    if (::connect(socket.fd(), address(), address_length_) != 0) failed("connect");
-    return without_delay(std::move(socket));
-  }
-
- private:
-  sockaddr* address() { return reinterpret_cast<sockaddr*>(&address_); }
-  OwnedSocket without_delay(OwnedSocket socket) const {
-    const int one = 1;
-    if (family_ == AF_INET &&
-        setsockopt(socket.fd(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one) != 0)
-      failed("setsockopt");
-    return socket;
-  }
-
-  int family_;
-  OwnedSocket socket_;
-  sockaddr_storage address_{};
-  socklen_t address_length_ = 0;
-};
-
 class SocketExchange : public Candidate {
  public:
-  SocketExchange(SocketKind kind, bool connects) : kind_(kind), connects_(connects) {}
+  SocketExchange(SocketKind kind, bool connects, Waiting waiting)
+      : kind_(kind), connects_(connects), waiting_(waiting) {}
   std::string name() const override {
     return fmt::format("{}, 8 bytes each way{}",
                        kind_ == SocketKind::kUnix ? "a unix socket" : "a TCP connection",
                        connects_ ? "" : ", connected before");
   }
-  std::string threads() const override { return "one a side; both sleep"; }
+  std::string threads() const override {
+    return waiting_ == Waiting::kSpins ? "one a side; both spin, no yield"
+                                       : "one a side; both sleep";
+  }
   base::Status prepare(Bench&) override { return base::ok_status(); }
 
   base::Result<Sample> run(Bench& bench) override {
     Listener listener(kind_);
     BRAID_TRY(Process server, Process::call(bench.interrupts, bench.cpus.server,
-                                            [&](Channel&) { answer_each(listener); }));
+                                            [&](Channel&) { answer_each(listener, waiting_); }));
     const unsigned count = bench.options.quick ? 10 : 2000;
     BRAID_TRY(Process client,
               Process::call(bench.interrupts, bench.cpus.client, [&](Channel& channel) {
@@ -114,16 +38,17 @@ class SocketExchange : public Candidate {
   }
 
  private:
-  static void answer_each(const Listener& listener) {
+  static void answer_each(const Listener& listener, Waiting waiting) {
     for (;;) {
       const OwnedSocket socket = listener.accept();
-      for (uint64_t number = 0; socket.receive(number);) socket.send(number);
+      for (uint64_t number = 0; socket.receive(number, waiting);) socket.send(number);
     }
   }
-  static void exchange(const OwnedSocket& socket, uint64_t number) {
+  void exchange(const OwnedSocket& socket, uint64_t number) const {
     socket.send(number);
     uint64_t back = 0;
-    if (!socket.receive(back) || back != number) throw std::runtime_error("a wrong answer");
+    if (!socket.receive(back, waiting_) || back != number)
+      throw std::runtime_error("a wrong answer");
   }
   Sample exchange_each(Listener& listener, unsigned count) const {
     std::vector<uint64_t> durations_ns;
@@ -145,6 +70,7 @@ class SocketExchange : public Candidate {
 
   const SocketKind kind_;
   const bool connects_;
+  const Waiting waiting_;
 };
 
 }  // namespace
@@ -157,9 +83,9 @@ void tcp_there_and_back(benchmark::State& state) {
   for (auto _ : state) {
     here.send(++number);
     uint64_t got = 0;
-    there.receive(got);
+    there.receive(got, Waiting::kSleeps);
     there.send(got);
-    here.receive(got);
+    here.receive(got, Waiting::kSleeps);
     if (got != number) {
       state.SkipWithError("a wrong answer");
       break;
@@ -168,11 +94,11 @@ void tcp_there_and_back(benchmark::State& state) {
 }
 
 std::unique_ptr<Candidate> socket_set_up(SocketKind kind) {
-  return std::make_unique<SocketExchange>(kind, /*connects=*/true);
+  return std::make_unique<SocketExchange>(kind, /*connects=*/true, Waiting::kSleeps);
 }
 
-std::unique_ptr<Candidate> socket_exchange(SocketKind kind) {
-  return std::make_unique<SocketExchange>(kind, /*connects=*/false);
+std::unique_ptr<Candidate> socket_exchange(SocketKind kind, Waiting waiting) {
+  return std::make_unique<SocketExchange>(kind, /*connects=*/false, waiting);
 }
 
 }  // namespace braid::bench

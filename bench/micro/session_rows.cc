@@ -70,7 +70,8 @@ void add(std::vector<RowPlan>& plans, Wire wire, Step step) {
                .unit = "us"};
   plan.ours = std::make_unique<SetUp>(wire, step);
   const SocketKind kind = wire == Wire::kTcp ? SocketKind::kTcp : SocketKind::kUnix;
-  plan.floor = step == Step::kSession ? socket_set_up(kind) : socket_exchange(kind);
+  plan.floor =
+      step == Step::kSession ? socket_set_up(kind) : socket_exchange(kind, Waiting::kSpins);
   plans.push_back(std::move(plan));
 }
 

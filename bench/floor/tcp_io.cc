@@ -1,0 +1,169 @@
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <vector>
+
+#include "bench/floor/connection.h"
+#include "bench/floor/shared_pages.h"
+
+namespace braid::bench {
+namespace {
+
+constexpr int kTcpStartMs = 30'000;
+
+// As on the wire; between processes of one host.
+struct TcpRequest {
+  uint64_t sequence = 0, offset_bytes = 0, length_bytes = 0;
+};
+struct TcpAnswer {
+  uint64_t sequence = 0;
+};
+static_assert(sizeof(TcpRequest) == 24 && sizeof(TcpAnswer) == 8);
+
+/// All of it, however long the other end takes.
+void send_all(const OwnedSocket& socket, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t sent = ::send(socket.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (sent < 0) socket_failed("send");
+    bytes = bytes.subspan(static_cast<size_t>(sent));
+  }
+}
+
+/// What has been received and not been looked at yet.
+class Received {
+ public:
+  explicit Received(size_t room_bytes) : room_(room_bytes) {}
+  /// At least a byte more; false: the other end has gone.
+  bool more(const OwnedSocket& socket) {
+    std::memmove(room_.data(), room_.data() + from_, to_ - from_);
+    to_ -= from_;
+    from_ = 0;
+    const size_t got = socket.receive_some(room_.data() + to_, room_.size() - to_);
+    to_ += got;
+    return got > 0;
+  }
+  bool has(size_t bytes) const { return to_ - from_ >= bytes; }
+  std::byte* data() { return room_.data() + from_; }
+  void take(size_t bytes) { from_ += bytes; }
+
+ private:
+  std::vector<std::byte> room_;
+  size_t from_ = 0, to_ = 0;
+};
+
+class TcpIo : public Candidate {
+ public:
+  explicit TcpIo(const BlockWork& work)
+      : work_(work),
+        request_bytes_(sizeof(TcpRequest) + (work.write ? work.block_bytes : 0)),
+        answer_bytes_(sizeof(TcpAnswer) + (work.write ? 0 : work.block_bytes)) {}
+  std::string name() const override { return "a TCP connection: requests and answers with data"; }
+  std::string threads() const override { return "one a side; both spin, no yield"; }
+
+  base::Status prepare(Bench& bench) override {
+    sizes_ = block_workload(bench.options);
+    store_.emplace(sizes_.store_bytes);
+    fill_random({store_->data(), store_->size()}, 1);
+    return base::ok_status();
+  }
+
+  base::Result<Sample> run(Bench& bench) override {
+    Listener listener(SocketKind::kTcp);
+    BRAID_TRY(Process server,
+              Process::call(bench.interrupts, bench.cpus.server, [&](Channel& channel) {
+                store_->populate();
+                channel.send({{"ready", true}});
+                serve(listener.accept());
+              }));
+    BRAID_TRY(const auto ready, server.receive(kTcpStartMs));
+    BRAID_TRY(Process client,
+              Process::call(bench.interrupts, bench.cpus.client, [&](Channel& channel) {
+                channel.send(to_json(ask(listener.connect(), server.pid())));
+              }));
+    BRAID_TRY(const auto message, client.receive(static_cast<int>(sizes_.run_ms) + 60'000));
+    return sample_from_json(message);
+  }
+
+ private:
+  size_t room_bytes() const { return 2 * work_.depth * std::max(request_bytes_, answer_bytes_); }
+
+  /// Until the client goes. What came together is answered together.
+  void serve(const OwnedSocket& socket) const {
+    Received received(room_bytes());
+    std::vector<std::byte> answers(room_bytes());
+    while (received.more(socket)) {
+      size_t at = 0;
+      while (received.has(request_bytes_)) {
+        TcpRequest request;
+        std::memcpy(&request, received.data(), sizeof request);
+        std::byte* const block = store_->data() + request.offset_bytes;
+        const TcpAnswer answer{request.sequence};
+        std::memcpy(answers.data() + at, &answer, sizeof answer);
+        at += sizeof answer;
+        if (work_.write) {
+          std::memcpy(block, received.data() + sizeof request, request.length_bytes);
+        } else {
+          std::memcpy(answers.data() + at, block, request.length_bytes);
+          at += request.length_bytes;
+        }
+        received.take(request_bytes_);
+      }
+      send_all(socket, {answers.data(), at});
+    }
+  }
+
+  Sample ask(const OwnedSocket& socket, pid_t server) const {
+    // While the server is at some the others are asked for.
+    const unsigned together = std::max(1U, work_.depth / 4);
+    Random random(2);
+    Received received(room_bytes());
+    std::vector<std::byte> requests(work_.depth * request_bytes_);
+    unsigned held = 0;  // requests that are not sent yet
+    uint64_t posted = 0, answered = 0;
+    const auto add_request = [&] {
+      std::byte* const at = requests.data() + held++ * request_bytes_;
+      const TcpRequest request{
+          .sequence = ++posted,
+          .offset_bytes = random.below(sizes_.store_bytes / work_.block_bytes) * work_.block_bytes,
+          .length_bytes = work_.block_bytes};
+      std::memcpy(at, &request, sizeof request);
+      if (work_.write) make({at + sizeof request, work_.block_bytes}, posted);
+    };
+    const auto flush = [&] {
+      send_all(socket, {requests.data(), held * request_bytes_});
+      held = 0;
+    };
+    // The oldest ends, and another takes its place.
+    const auto operation = [&] {
+      add_request();
+      if (held == together) flush();
+      if (posted - answered < work_.depth) return;
+      if (!received.has(answer_bytes_)) flush();
+      while (!received.has(answer_bytes_)) {
+        if (!received.more(socket)) throw std::runtime_error("the server has gone");
+      }
+      TcpAnswer answer;
+      std::memcpy(&answer, received.data(), sizeof answer);
+      if (answer.sequence != ++answered) throw std::runtime_error("a wrong answer");
+      received.take(answer_bytes_);
+    };
+    Sample sample = measure_operations(sizes_.run_ms, sizes_.latency_ms, server, operation);
+    sample.value = in_unit_of(work_, sample.value);
+    // The time of one operation is no latency where others are under way.
+    if (work_.depth > 1) sample.latencies.reset();
+    return sample;
+  }
+
+  const BlockWork work_;
+  const size_t request_bytes_, answer_bytes_;
+  BlockWorkload sizes_;
+  std::optional<SharedPages> store_;
+};
+
+}  // namespace
+
+std::unique_ptr<Candidate> tcp_io(const BlockWork& work) {
+  return std::make_unique<TcpIo>(work);
+}
+
+}  // namespace braid::bench
