@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -44,25 +45,31 @@ std::string processor_of(const nlohmann::json& result) {
 int hold_against_recorded(const std::string& path, const bench::SuiteResult& result) {
   const auto document = read_document(path);
   if (!document.ok()) return fail(document.error());
-  const auto recorded = bench::recorded_from_json(document.value(), processor_of(result.document));
+  const auto recorded = bench::recorded_from_json(document.value(), processor_of(result.document),
+                                                  bench::passes_of(result.document));
   if (!recorded.ok()) return fail(recorded.error().with("{}", path));
-  bool failed = false;
-  for (const bench::GateVerdict& verdict : bench::hold_against(recorded.value(), result.rows)) {
-    failed = failed || verdict.failed;
-    fmt::print("gate: {} {}: {}\n", verdict.failed ? "FAILED" : "well", verdict.row, verdict.words);
-  }
-  return failed ? 3 : 0;
+  const auto verdicts = bench::hold_against(recorded.value(), result.rows);
+  for (const bench::GateVerdict& verdict : verdicts)
+    fmt::print("gate: {} {}: {}\n", to_string(verdict.kind), verdict.row, verdict.words);
+  const auto count = [&](bench::GateVerdict::Kind kind) {
+    return std::count_if(verdicts.begin(), verdicts.end(),
+                         [&](const auto& verdict) { return verdict.kind == kind; });
+  };
+  const auto silent = count(bench::GateVerdict::Kind::kNone);
+  fmt::print("gate: {} of {} rows judged\n", verdicts.size() - static_cast<size_t>(silent),
+             verdicts.size());
+  return count(bench::GateVerdict::Kind::kFailed) > 0 ? 3 : 0;
 }
 
 /// Beside what the file has of other kinds of machines.
 int record(const std::string& path, const bench::SuiteResult& result) {
-  auto mine = bench::record_of(result.rows);
+  auto mine = bench::record_of(result.rows, bench::passes_of(result.document));
   if (!mine.ok()) return fail(mine.error());
   (*mine)["machine"] = result.document.at("machine");
   nlohmann::json all = {{"machines", nlohmann::json::object()}};
   if (auto document = read_document(path); document.ok()) {
     all = std::move(*document);
-    const auto others = bench::recorded_from_json(all, processor_of(result.document));
+    const base::Status others = bench::check_recorded(all);
     if (!others.ok()) return fail(others.error().with("{}", path));
   }
   all["machines"][processor_of(result.document)] = std::move(*mine);
@@ -96,7 +103,8 @@ int run(const std::string& suite, const std::string& file, const bench::Options&
   auto result = bench::run_suite(suite, bench);
   if (!result.ok()) return fail(result.error());
   if (options.brief)
-    fmt::print("brief: passes and stores that are shorter and smaller than the method's\n");
+    fmt::print("brief: passes and stores that are shorter and smaller than the method's{}\n",
+               options.judged ? "" : ": no row is judged");
   fmt::print("{}", bench::table(result.value().rows));
   const base::Status written = write_file(file, result.value().document.dump(2) + "\n");
   if (!written.ok()) return fail(written.error());
@@ -135,7 +143,10 @@ int main(int argc, char** argv) {
           ->check(CLI::Range(options.gate.cache_line_max_ns, 10'000.0));
   app.add_option("--filter", options.filter, "only rows with this in their name");
   Gate gate;
-  app.add_flag("--brief", options.brief, "runs of a few tenths of a second");
+  app.add_flag("--brief", options.brief,
+               "runs of a few tenths of a second on smaller stores; judged by the gate alone, "
+               "which is to hold "
+               "them against others like them");
   app.add_option("--against", gate.recorded_file,
                  "hold each row's ratio to its floor against this file; worse by more than 25 %: "
                  "exit code 3")
@@ -147,7 +158,8 @@ int main(int argc, char** argv) {
       "Examples:\n  braid-bench block\n  braid-bench micro --filter reactor --rounds 7 --minutes "
       "30");
   CLI11_PARSE(app, argc, argv);
-  options.judged = unjudged->empty();
+  // The gate holds brief runs against brief ones.
+  options.judged = unjudged->empty() && (!options.brief || suite == "gate");
   if (file.empty()) file = default_file(suite);
   base::raise_descriptor_limit();  // a thousand sessions take some eight thousand
   return run(suite, file, options, gate);

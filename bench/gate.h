@@ -34,19 +34,37 @@ struct RecordedRow {
 /// Of one kind of machine, by the name of the row.
 using Recorded = std::map<std::string, RecordedRow>;
 
-/// Reads {"machines": {CPU: {"rows": {NAME: {"ratio", "cache_line_ns"}}}}}: what there is of this
-/// kind; empty if nothing. kInvalid names what is wrong.
+/// What ratios depend on besides the machine: brief ones are not held against long ones.
+struct Passes {
+  uint64_t run_ms = 0, store_bytes = 0;
+  bool operator==(const Passes&) const = default;
+};
+/// Of a suite's document.
+Passes passes_of(const nlohmann::json& document);
+
+/// Whether it is {"machines": {CPU: {"run_ms", "store_bytes", "rows": {NAME: {"ratio",
+/// "cache_line_ns"}}}}}: kInvalid names what is wrong.
+base::Status check_recorded(const nlohmann::json& document);
+/// What there is of this kind of machine; empty if nothing. kInvalid also if it was recorded by
+/// other passes than these.
 base::Result<Recorded> recorded_from_json(const nlohmann::json& document,
-                                          const std::string& cpu_model);
-/// What the rows that were judged give, {"rows"}, for a file to record. kInvalid names one that was
-/// not.
-base::Result<nlohmann::json> record_of(const std::vector<Row>& rows);
+                                          const std::string& cpu_model, const Passes& passes);
+/// What the rows that were judged give, for a machine's place in such a file. kInvalid names one
+/// that was not.
+base::Result<nlohmann::json> record_of(const std::vector<Row>& rows, const Passes& passes);
 
 struct GateVerdict {
+  enum class Kind : uint8_t {
+    kWell,
+    kFailed,
+    kNone,  // too few good rounds, or nothing is recorded of such a machine
+  };
   std::string row;
-  bool failed = false;
+  Kind kind = Kind::kNone;
   std::string words;  // "0.41 of its floor, recorded 0.58: worse by 29 %"
 };
+/// "well", "FAILED", "no verdict".
+std::string_view to_string(GateVerdict::Kind kind);
 /// One for each row, in their order, and for each that is recorded and was not run, which has
 /// failed, as has one that is not recorded, unless nothing is.
 std::vector<GateVerdict> hold_against(const Recorded& recorded, const std::vector<Row>& rows);

@@ -25,7 +25,9 @@ struct Options {
   std::set<std::string> left_out = {};  // but these
   double minutes = 5;  // the longest time that one row takes, waiting for a quiet machine included
   GateOptions gate;
-  bool judged = true;  // false: the gate is wider than the method's, so that no row has a verdict
+  /// False: the gate is wider than the method's or the passes are shorter, so that no row has a
+  /// verdict.
+  bool judged = true;
 };
 
 /// What a measurement may use.

@@ -18,7 +18,7 @@ namespace braid::bench {
 enum class Verdict : uint8_t {
   kJudged,        // enough good rounds
   kInconclusive,  // too few good rounds: the figures are shown, `met` is not
-  kUnjudged,      // the gate was wider than the method's: the figures are shown, `met` is not
+  kUnjudged,      // the gate was wider than the method's, or the passes shorter: shown, no `met`
   kQuick,         // one short round without a gate: shows that it runs, nothing else
   kFailed,        // a measurement failed; `note` says which and why
 };
