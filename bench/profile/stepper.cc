@@ -91,6 +91,7 @@ class Stepper {
   Result<Steps> run() {
     BRAID_CHECK(wait());  // for the first mark
     Steps steps;
+    uint64_t last = 0;
     for (;;) {
       BRAID_TRY(const uint64_t at, position());
       // The child is a copy of this process: its code is ours.
@@ -99,8 +100,11 @@ class Stepper {
         BRAID_CHECK(skip_to(at + 1));
         break;
       }
+      // A string instruction that repeats stops at each turn, and is one.
+      const bool repeats = at == last;
+      last = at;
       const Instruction one = decode(code);
-      ++steps.instructions;
+      steps.instructions += repeats ? 0 : 1;
       steps.system_calls += one.system_call ? 1 : 0;
       steps.locked += one.locked ? 1 : 0;
       steps.mutexes += mutexes_.contains(at) ? 1 : 0;
