@@ -174,6 +174,9 @@ struct braid_context {
                                       braid::bnbd::RemoteSessionOptions& options,
                                       braid::vhca::Device*& first);
   braid::base::Task<void> end_requests(braid_device& device);
+  braid::base::Task<void> end_apart(braid_device& device, size_t& ending,
+                                    braid::base::Signal& ended);
+  braid::base::Task<void> end_all_requests();
   braid::base::Task<void> drop(braid_device& device);
   braid::base::Task<void> leave(braid_device& device);
   void close_all();

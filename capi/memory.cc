@@ -26,7 +26,7 @@ Status braid_context::unused(const braid_device& owner, const void* memory) cons
   return make_error(Errc::kBusy,
                     "{}: its memory{} is in use by {} request{} under way, {}for {}; want their "
                     "completions first: braid_poll(), or braid_give_up() and that if its server is "
-                    "away",
+                    "away; or close that device first",
                     owner.target, memory != nullptr ? fmt::format(" at {}", memory) : "", count,
                     count == 1 ? "" : "s", count == 1 ? "" : "one of them ", user->target);
 }

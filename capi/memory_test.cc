@@ -104,7 +104,7 @@ TEST_F(CApiMemory, IsNotGivenBackUnderARequestOfItsOwnDevice) {
 }
 
 /// What is copied when its answer comes, while the context is freed, goes into memory that is
-/// there.
+/// there: the address sanitizer sees if it does not.
 TEST_F(CApiMemory, OfALaterDeviceStaysUntilAllHaveEndedWhenTheContextIsFreed) {
   constexpr size_t kReads = 64;
   braid_device* const user = test::open(context_, target("disk.img"));

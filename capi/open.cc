@@ -280,10 +280,24 @@ Status braid_context::close(braid_device& device) {
   return {};
 }
 
+Task<void> braid_context::end_apart(braid_device& device, size_t& ending,
+                                    braid::base::Signal& ended) {
+  co_await end_requests(device);
+  --ending;
+  ended.notify_all();
+}
+
+/// All at once: a path is given up for a disk that hangs when no device needs it any more.
+Task<void> braid_context::end_all_requests() {
+  size_t ending = devices_.size();
+  braid::base::Signal ended(*engine_->reactor);
+  for (const auto& device : devices_) engine_->reactor->spawn(end_apart(*device, ending, ended));
+  while (ending > 0) co_await ended.wait();
+}
+
 /// Requests of any device may use memory of any other: all end before the first of it goes.
 void braid_context::close_all() {
-  for (auto device = devices_.rbegin(); device != devices_.rend(); ++device)
-    engine_->reactor->run_until_done(end_requests(**device));
+  if (!devices_.empty()) engine_->reactor->run_until_done(end_all_requests());
   for (; !devices_.empty(); devices_.pop_back())
     engine_->reactor->run_until_done(drop(*devices_.back()));
 }

@@ -52,7 +52,8 @@ BRAID_API struct braid_context* braid_new(void);
 /// is allowed. Returns what a call in vain would: -EBUSY (another thread), -EPERM (fork).
 BRAID_API int braid_free(struct braid_context* context);
 
-/// A setting, which holds for what is opened afterwards; `poll` for all calls afterwards. Those
+/// A setting, which holds for what is opened afterwards; `poll` for all calls afterwards that wait
+/// for requests (braid_open() and braid_close() look for 50us at a time whatever it says). Those
 /// marked (*) are fixed, -EBUSY, once a device has been opened or braid_fd() has given a
 /// descriptor; what failed fixes nothing. -EINVAL for a name or value that there is not.
 ///   access         rw (default), ro, migration
@@ -90,7 +91,8 @@ BRAID_API int braid_open(struct braid_context* context, const char* target,
 /// Closes a device and frees its memory; what is in flight for it ends with -ECANCELED, which
 /// braid_poll() still tells. Does not flush. -EBUSY, with a sentence: requests in flight for other
 /// devices use its memory. Then nothing has changed; fetch their completions (braid_poll(), and
-/// braid_give_up() where their server is away) or close those devices first.
+/// braid_give_up() where their server is away) or close those devices first, or free the context,
+/// which never refuses. Where another thread is inside it is -EBUSY, too, without a new sentence.
 BRAID_API int braid_close(struct braid_device* device);
 
 enum {
