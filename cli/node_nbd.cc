@@ -126,11 +126,13 @@ Task<Result<std::unique_ptr<bnbd::KernelDevice>>> NodeState::give_to_nbd_clients
 }
 
 Task<void> NodeState::stop_nbd(bool force) {
-  // A forced end may come while a polite one waits for clients to leave: the first takes all away.
+  // A forced end may come while a polite one waits for clients to leave: the first takes all away,
+  // those after the one that it waits for by force.
   while (nbd_stopping_) co_await nbd_gone_.wait();
   nbd_stopping_ = true;
-  const auto mode = force ? bnbd::DetachMode::kForce : bnbd::DetachMode::kPolite;
   for (LocalExport& local : locals_) {
+    const bool now = force || stopping_by_force_;
+    const auto mode = now ? bnbd::DetachMode::kForce : bnbd::DetachMode::kPolite;
     Task<Result<bnbd::Detached>> detaching = local.front->detach(mode);
     const auto detached = co_await std::move(detaching);
     if (!detached.ok()) reactor_.log().warning("{}", detached.error().message());

@@ -17,7 +17,8 @@ class Labels {
   /// The name is the program's own. The value may be anybody's: quotes, backslashes and line ends
   /// are escaped, other control characters and what is no UTF-8 become `\xNN` (a scrape with such
   /// bytes would be refused as a whole). Of a value of more than 256 bytes the first 239 are kept,
-  /// then `#` and a hash of it all, so that no two series are the same for their names' length.
+  /// then `#` and a hash of it all, so that two series are the same for their names' length only if
+  /// somebody looks for such names.
   Labels& add(std::string_view name, std::string_view value);
   /// A copy with one more.
   Labels with(std::string_view name, std::string_view value) const;

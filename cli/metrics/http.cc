@@ -68,7 +68,6 @@ class ThreadedHttpServer final : public HttpServer {
       }
       router_.serve(caller.get(), ends_.get(),
                     Clock::now() + std::chrono::nanoseconds(options_.patience_ns));
-      ::shutdown(caller.get(), SHUT_WR);
     }
   }
 

@@ -19,6 +19,7 @@ using Clock = std::chrono::steady_clock;
 
 namespace {
 
+constexpr size_t kRestBytesMax = 256 << 10;  // that a caller says behind the head
 constexpr const char* kHttpWords = "text/plain; charset=utf-8";
 
 /// One caller's connection, which ends at its deadline, or when the server does. What can be read
@@ -67,7 +68,20 @@ class CallersStream final : public httplib::Stream {
   }
   void get_remote_ip_and_port(std::string&, int&) const override {}  // nobody asks
   void get_local_ip_and_port(std::string&, int&) const override {}
-  socket_t socket() const override { return fd_; }
+  // The library would refuse a descriptor that it takes for too high.
+  socket_t socket() const override { return INVALID_SOCKET; }
+
+  /// Says that no more comes, and takes what the caller still says: a connection that is closed
+  /// with something unread is reset, and with it goes what of the answer is on its way.
+  void finish() {
+    ::shutdown(fd_, SHUT_WR);
+    std::array<char, 4096> rest;
+    for (size_t taken = 0; taken < kRestBytesMax && is_readable();) {
+      const ssize_t n = ::recv(fd_, rest.data(), rest.size(), MSG_DONTWAIT);
+      if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) return;
+      taken += n > 0 ? static_cast<size_t>(n) : 0;
+    }
+  }
 
  private:
   bool wait_for(short events) const {
@@ -140,12 +154,15 @@ void HttpRouter::serve(int fd, int ends_fd, Clock::time_point deadline) const {
   CallersStream stream(fd, ends_fd, deadline);
   switch (stream.read_head()) {
     case CallersStream::Head::kWhole:
-      return library_->serve(stream);
+      library_->serve(stream);
+      break;
     case CallersStream::Head::kTooLong:
-      return refuse_head(stream);
+      refuse_head(stream);
+      break;
     case CallersStream::Head::kNone:
       return;
   }
+  stream.finish();
 }
 
 }  // namespace braid::cli

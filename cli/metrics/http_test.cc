@@ -124,6 +124,20 @@ TEST(Http, a_head_may_come_in_pieces) {
   EXPECT_EQ(body_of(read_all(fd)), "you asked for /a");
 }
 
+TEST(Http, is_whole_though_the_caller_says_more) {
+  constexpr size_t kBytes = 8'000'000;
+  const auto server = start_http([](const std::string&) {
+    return HttpAnswer{200, std::string(kBytes, 'x')};
+  });
+  const Fd fd = connect_to(server->address().port);
+  // So that the end of the answer is still the server's when that has written all of it.
+  const int small = 64 << 10;
+  ASSERT_EQ(::setsockopt(fd.get(), SOL_SOCKET, SO_RCVBUF, &small, sizeof small), 0);
+  const std::string asked = "GET /a HTTP/1.1\r\n\r\n" + std::string(100'000, 'y');
+  ASSERT_EQ(::send(fd.get(), asked.data(), asked.size(), MSG_NOSIGNAL), ssize_t(asked.size()));
+  EXPECT_EQ(body_of(read_all(fd)).size(), kBytes);
+}
+
 TEST(Http, no_body_is_read) {
   const auto server = start_http(echo_path);
   const uint16_t port = server->address().port;
