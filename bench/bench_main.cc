@@ -141,7 +141,8 @@ int main(int argc, char** argv) {
              "--unjudged", options.gate.cache_line_max_ns,
              "also count rounds whose cache line takes up to so many ns; then no row is judged")
           ->check(CLI::Range(options.gate.cache_line_max_ns, 10'000.0));
-  app.add_option("--filter", options.filter, "only rows with this in their name");
+  CLI::Option* const filter =
+      app.add_option("--filter", options.filter, "only rows with this in their name");
   Gate gate;
   app.add_flag("--brief", options.brief,
                "runs of a few tenths of a second on smaller stores; judged by the gate alone, "
@@ -151,7 +152,8 @@ int main(int argc, char** argv) {
                  "hold each row's ratio to its floor against this file; worse by more than 25 %: "
                  "exit code 3")
       ->excludes(unjudged);
-  app.add_flag("--record", gate.record, "write the ratios to that file instead");
+  app.add_flag("--record", gate.record, "write the ratios of all rows to that file instead")
+      ->excludes(filter);
   app.add_option("--output", file,
                  "the JSON file (default: SUITE.json, in build/bench if there is one)");
   app.footer(

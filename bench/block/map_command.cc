@@ -66,14 +66,10 @@ class MapCommand : public CommandCandidate {
   std::string threads() const override {
     return "the command's one; the daemon and the server sleep when nobody asks";
   }
-  base::Status prepare(Bench& bench) override {
-    BRAID_CHECK(CommandCandidate::prepare(bench));
+  base::Result<Sample> run(Bench& bench) override {
     ServeOptions options;
     for (unsigned i = 0; i < count(); ++i) options.stores.push_back({disk_name(i), kMappedBytes});
     BRAID_TRY(server_, start_server(bench, options));
-    return base::ok_status();
-  }
-  base::Result<Sample> run(Bench& bench) override {
     const std::string node = fmt::format("bench.{}.{}", ::getpid(), ++runs_);
     BRAID_TRY(const BraidProgram daemon, start_braid(bench, cpus_of(bench.cpus, Placement::kEither),
                                                      {"--node-name", node}, "braidd"));
@@ -90,7 +86,7 @@ class MapCommand : public CommandCandidate {
   pid_t server() const { return server_->process.pid(); }
 
  private:
-  std::optional<ServerProcess> server_;
+  std::optional<ServerProcess> server_;  // of the last run
   int runs_ = 0;
 };
 

@@ -198,7 +198,10 @@ class Transmission {
       message.msg_iov = left.data();
       message.msg_iovlen = left.size();
       const ssize_t sent = sendmsg(socket_, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-      if (sent < 0 && errno == EAGAIN) continue;
+      if (sent < 0 && errno == EAGAIN) {
+        if (yields_) sched_yield();
+        continue;
+      }
       if (sent < 0) break;  // the client has gone, as the next receive finds
       auto bytes = static_cast<size_t>(sent);
       while (!left.empty() && bytes >= left.front().iov_len) {

@@ -1,3 +1,5 @@
+#include <sys/uio.h>
+
 #include <algorithm>
 #include <cstring>
 #include <optional>
@@ -20,12 +22,24 @@ struct TcpAnswer {
 };
 static_assert(sizeof(TcpRequest) == 24 && sizeof(TcpAnswer) == 8);
 
-/// All of it, however long the other end takes.
-void send_all(const OwnedSocket& socket, std::span<const std::byte> bytes) {
-  while (!bytes.empty()) {
-    const ssize_t sent = ::send(socket.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    if (sent < 0) socket_failed("send");
-    bytes = bytes.subspan(static_cast<size_t>(sent));
+/// All of it, however long the other end takes, without a sleep.
+void send_all(const OwnedSocket& socket, std::span<iovec> pieces) {
+  Spinner spinner;
+  while (!pieces.empty()) {
+    msghdr message{};
+    message.msg_iov = pieces.data();
+    message.msg_iovlen = pieces.size();
+    const ssize_t sent = ::sendmsg(socket.fd(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0 && errno != EAGAIN && errno != EINTR) socket_failed("sendmsg");
+    if (sent < 0) spinner.turn();
+    auto bytes = sent < 0 ? 0 : static_cast<size_t>(sent);
+    while (!pieces.empty() && bytes >= pieces.front().iov_len) {
+      bytes -= pieces.front().iov_len;
+      pieces = pieces.subspan(1);
+    }
+    if (bytes == 0) continue;
+    pieces.front().iov_base = static_cast<std::byte*>(pieces.front().iov_base) + bytes;
+    pieces.front().iov_len -= bytes;
   }
 }
 
@@ -87,28 +101,28 @@ class TcpIo : public Candidate {
  private:
   size_t room_bytes() const { return 2 * work_.depth * std::max(request_bytes_, answer_bytes_); }
 
-  /// Until the client goes. What came together is answered together.
+  /// Until the client goes. What came together is answered together, reads out of the store.
   void serve(const OwnedSocket& socket) const {
     Received received(room_bytes());
-    std::vector<std::byte> answers(room_bytes());
+    std::vector<TcpAnswer> answers(2 * work_.depth);
+    std::vector<iovec> pieces;
+    pieces.reserve(4 * work_.depth);
     while (received.more(socket)) {
-      size_t at = 0;
-      while (received.has(request_bytes_)) {
+      pieces.clear();
+      for (size_t at = 0; received.has(request_bytes_); ++at) {
         TcpRequest request;
         std::memcpy(&request, received.data(), sizeof request);
         std::byte* const block = store_->data() + request.offset_bytes;
-        const TcpAnswer answer{request.sequence};
-        std::memcpy(answers.data() + at, &answer, sizeof answer);
-        at += sizeof answer;
+        answers[at].sequence = request.sequence;
+        pieces.push_back({&answers[at], sizeof answers[at]});
         if (work_.write) {
           std::memcpy(block, received.data() + sizeof request, request.length_bytes);
         } else {
-          std::memcpy(answers.data() + at, block, request.length_bytes);
-          at += request.length_bytes;
+          pieces.push_back({block, request.length_bytes});
         }
         received.take(request_bytes_);
       }
-      send_all(socket, {answers.data(), at});
+      send_all(socket, pieces);
     }
   }
 
@@ -120,17 +134,20 @@ class TcpIo : public Candidate {
     std::vector<std::byte> requests(work_.depth * request_bytes_);
     unsigned held = 0;  // requests that are not sent yet
     uint64_t posted = 0, answered = 0;
+    const uint64_t blocks = sizes_.store_bytes / work_.block_bytes;
     const auto add_request = [&] {
       std::byte* const at = requests.data() + held++ * request_bytes_;
-      const TcpRequest request{
-          .sequence = ++posted,
-          .offset_bytes = random.below(sizes_.store_bytes / work_.block_bytes) * work_.block_bytes,
-          .length_bytes = work_.block_bytes};
+      ++posted;
+      const uint64_t block = work_.sequential ? posted % blocks : random.below(blocks);
+      const TcpRequest request{.sequence = posted,
+                               .offset_bytes = block * work_.block_bytes,
+                               .length_bytes = work_.block_bytes};
       std::memcpy(at, &request, sizeof request);
       if (work_.write) make({at + sizeof request, work_.block_bytes}, posted);
     };
     const auto flush = [&] {
-      send_all(socket, {requests.data(), held * request_bytes_});
+      iovec all{requests.data(), held * request_bytes_};
+      send_all(socket, {&all, 1});
       held = 0;
     };
     // The oldest ends, and another takes its place.
