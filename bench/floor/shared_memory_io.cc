@@ -4,6 +4,7 @@
 
 #include "bench/floor/floor.h"
 #include "bench/floor/shared_pages.h"
+#include "bench/floor/two_processes.h"
 #include "bench/spin.h"
 
 namespace braid::bench {
@@ -81,19 +82,9 @@ class SharedMemoryIo : public Candidate {
   base::Result<Sample> run(Bench& bench) override {
     const Ring ring(work_);
     ring.pages().populate();
-    BRAID_TRY(Process server,
-              Process::call(bench.interrupts, bench.cpus.server, [&](Channel& channel) {
-                store_->populate();
-                channel.send({{"ready", true}});
-                serve(work_, ring, *store_);
-              }));
-    BRAID_TRY(const auto ready, server.receive(30'000));
-    BRAID_TRY(Process client,
-              Process::call(bench.interrupts, bench.cpus.client, [&](Channel& channel) {
-                channel.send(to_json(ask(ring, server.pid())));
-              }));
-    BRAID_TRY(const auto message, client.receive(static_cast<int>(sizes_.run_ms) + 60'000));
-    return sample_from_json(message);
+    return measure_between(
+        bench, sizes_.run_ms, [&] { store_->populate(); }, [&] { serve(work_, ring, *store_); },
+        [&](pid_t server) { return ask(ring, server); });
   }
 
  private:

@@ -4,6 +4,7 @@
 #include <stdexcept>
 
 #include "bench/floor/connection.h"
+#include "bench/floor/two_processes.h"
 #include "bench/workload.h"
 
 namespace braid::bench {
@@ -26,15 +27,10 @@ class SocketExchange : public Candidate {
 
   base::Result<Sample> run(Bench& bench) override {
     Listener listener(kind_);
-    BRAID_TRY(Process server, Process::call(bench.interrupts, bench.cpus.server,
-                                            [&](Channel&) { answer_each(listener, waiting_); }));
     const unsigned count = bench.options.quick ? 10 : 2000;
-    BRAID_TRY(Process client,
-              Process::call(bench.interrupts, bench.cpus.client, [&](Channel& channel) {
-                channel.send(to_json(exchange_each(listener, count)));
-              }));
-    BRAID_TRY(const auto message, client.receive(60'000));
-    return sample_from_json(message);
+    return measure_between(
+        bench, 0, [] {}, [&] { answer_each(listener, waiting_); },
+        [&](pid_t) { return exchange_each(listener, count); });
   }
 
  private:

@@ -7,11 +7,10 @@
 
 #include "bench/floor/connection.h"
 #include "bench/floor/shared_pages.h"
+#include "bench/floor/two_processes.h"
 
 namespace braid::bench {
 namespace {
-
-constexpr int kTcpStartMs = 30'000;
 
 // As on the wire; between processes of one host.
 struct TcpRequest {
@@ -83,19 +82,9 @@ class TcpIo : public Candidate {
 
   base::Result<Sample> run(Bench& bench) override {
     Listener listener(SocketKind::kTcp);
-    BRAID_TRY(Process server,
-              Process::call(bench.interrupts, bench.cpus.server, [&](Channel& channel) {
-                store_->populate();
-                channel.send({{"ready", true}});
-                serve(listener.accept());
-              }));
-    BRAID_TRY(const auto ready, server.receive(kTcpStartMs));
-    BRAID_TRY(Process client,
-              Process::call(bench.interrupts, bench.cpus.client, [&](Channel& channel) {
-                channel.send(to_json(ask(listener.connect(), server.pid())));
-              }));
-    BRAID_TRY(const auto message, client.receive(static_cast<int>(sizes_.run_ms) + 60'000));
-    return sample_from_json(message);
+    return measure_between(
+        bench, sizes_.run_ms, [&] { store_->populate(); }, [&] { serve(listener.accept()); },
+        [&](pid_t server) { return ask(listener.connect(), server); });
   }
 
  private:

@@ -82,11 +82,7 @@ class NbdServiceImpl final : public NbdService {
       NbdOffers now;
       now.default_name = first;
       now.ending = ending_;
-      std::vector<NbdOffer>& all = now.all;
-      for (const NbdExport* one : exports_) all.push_back(one->offer());
-      const auto preferred = std::find_if(
-          all.begin(), all.end(), [&](const NbdOffer& offer) { return offer.name == first; });
-      if (preferred != all.end()) std::rotate(all.begin(), preferred, preferred + 1);
+      for (const NbdExport* one : exports_) now.all.push_back(one->offer());
       return now;
     };
     const NbdDoor::Granted granted = [this](const std::string& name, UniqueFd socket,

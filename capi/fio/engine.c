@@ -369,8 +369,8 @@ static int engine_iomem_alloc(struct thread_data* td, size_t bytes) {
 static void engine_iomem_free(struct thread_data* td) {
   struct engine* e = td->io_ops_data;
   if (e == NULL || td->orig_buffer == NULL) return;
-  // Else it goes with the device, which ends what is under way first.
-  if (e->under_way == 0) braid_dealloc(e->device, td->orig_buffer);
+  // With requests under way it refuses; then it goes with the device, which ends them first.
+  braid_dealloc(e->device, td->orig_buffer);
 }
 
 static int engine_file(struct thread_data* td, struct fio_file* file) {

@@ -25,9 +25,10 @@ class HttpRouter {
 
   /// Reads one request from `fd`, a socket that does not block and stays the caller's, and answers
   /// it: GET and HEAD by `get`, whole whatever Range says; 405 to other methods, 431 where the head
-  /// is too long, 414 where the path is (8 KiB), 400 to what is no request. What stands behind the
-  /// head is not read. Gives up, without a word, at the deadline, when `ends_fd` can be read, and
-  /// when the caller has gone. Any thread, several at once.
+  /// is too long, 414 where the path is (8 KiB), 400 to what is no request. Then sends no more by
+  /// `fd`, and throws away what stands behind the head, 256 KiB at most, until the caller is done:
+  /// else he might lose the end of the answer. Gives up, without a word, at the deadline, when
+  /// `ends_fd` can be read, and when the caller has gone. Any thread, several at once.
   void serve(int fd, int ends_fd, std::chrono::steady_clock::time_point deadline) const;
 
  private:
