@@ -36,16 +36,16 @@ class CountingDevice final : public trs::testing::WatchedDevice {
   Posted& posted_;
 };
 
-constexpr uint64_t kWarmUp = 2000;
-
 /// The messages of so many requests.
-uint64_t messages_of(const BlockWork& work, uint64_t count, void (*mark)()) {
+uint64_t messages_of(const BlockWork& work, uint64_t count, void (*settle)(), void (*mark)()) {
   Posted posted;
   BothEnds ends([&](std::unique_ptr<vhca::Device> device) {
     return std::make_unique<CountingDevice>(std::move(device), posted);
   });
   BothEndsJob job(ends, work);
-  job.run(kWarmUp);
+  job.warm_up();
+  settle();
+  job.run(2 * work.depth);
   const uint64_t before = posted.messages;
   mark();
   job.run(count);
@@ -66,7 +66,8 @@ INSTANTIATE_TEST_SUITE_P(Works, IoMessages,
 
 TEST_P(IoMessages, are_two) {
   constexpr uint64_t kMany = 50'000;
-  const uint64_t messages = messages_of(GetParam(), kMany, [] {});
+  const uint64_t messages = messages_of(
+      GetParam(), kMany, [] {}, [] {});
   EXPECT_GE(messages, 2 * kMany);
   EXPECT_LE(messages, 2 * kMany + kMany / 100) << "there are heartbeats, too";
 }
@@ -129,7 +130,8 @@ TEST(Steps, AreSeenWhereThereAreAny) {
 
 /// That no other instruction locks a cache line is for optimized builds: braid-profile --steps.
 TEST_P(IoSteps, have_no_system_call_no_allocation_and_no_mutex) {
-  auto steps = count_steps([](void (*mark)()) { return messages_of(GetParam(), 1, mark); });
+  auto steps =
+      count_steps([](void (*mark)()) { return messages_of(GetParam(), 1, &stop_clock, mark); });
   if (steps.code() == base::Errc::kNotSupported) GTEST_SKIP() << steps.error().message();
   ASSERT_TRUE(steps.ok()) << steps.error().message();
   EXPECT_EQ(steps->result, 2U);

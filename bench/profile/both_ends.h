@@ -30,6 +30,7 @@ class BothEnds {
   bnbd::RemoteDevice& remote() { return *remote_; }
   /// The server's.
   bnbd::BlockStatistics store_statistics() const;
+  uint64_t now_ns() const { return client_.reactor->now_ns(); }
   void turn() {
     client_.reactor->turn();
     server_.reactor->turn();
@@ -55,6 +56,9 @@ class BothEndsJob {
  public:
   BothEndsJob(BothEnds& ends, const BlockWork& work);
   void run(uint64_t count);
+  /// Until nothing is new to either end, and the connection that carries no requests has fallen
+  /// asleep, which it does once, after some milliseconds.
+  void warm_up();
 
  private:
   void submit(bnbd::BlockRequest& request);

@@ -53,8 +53,7 @@ using namespace braid;  // NOLINT: a program's only file
 void profile(const bench::BlockWork& work, trs::ChunkGuard guard, uint64_t count) {
   bench::BothEnds ends({}, guard);
   bench::BothEndsJob job(ends, work);
-  constexpr uint64_t kWarmUp = 1000;
-  job.run(kWarmUp);
+  job.warm_up();
   CALLGRIND_TOGGLE_COLLECT;
   job.run(count);
   CALLGRIND_TOGGLE_COLLECT;
@@ -66,8 +65,9 @@ int tell_steps(const bench::BlockWork& work, trs::ChunkGuard guard, uint64_t cou
   auto steps = bench::count_steps([&](void (*mark)()) {
     bench::BothEnds ends({}, guard);
     bench::BothEndsJob job(ends, work);
-    constexpr uint64_t kWarmUp = 1000;
-    job.run(kWarmUp);
+    job.warm_up();
+    bench::stop_clock();
+    job.run(2 * work.depth);
     mark();
     job.run(count);
     mark();

@@ -34,6 +34,11 @@ extern "C" int clock_gettime(clockid_t clock, timespec* time) noexcept {  // NOL
 }
 
 namespace braid::bench {
+
+void stop_clock() {
+  time_stands_still = true;
+}
+
 namespace {
 
 #if defined(__x86_64__)

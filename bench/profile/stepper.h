@@ -25,4 +25,8 @@ struct Steps {
 /// that process stands still. kNotSupported: not here.
 base::Result<Steps> count_steps(const std::function<uint64_t(void (*mark)())>& work);
 
+/// In such work, before the first mark: the clock stands still from now on, until the last mark. So
+/// what is due now can be done before anything is counted, and nothing else becomes due.
+void stop_clock();
+
 }  // namespace braid::bench
