@@ -227,7 +227,7 @@ bool Connection::post_imm(uint32_t imm) {
 
 bool Connection::post_heartbeat(uint32_t imm, uint64_t polled_ns) {
   const uint64_t now_ns = reactor_.now_ns();
-  active_ns_ = std::max(active_ns_, now_ns - std::min(now_ns, kSilentNs) + polled_ns);
+  awaiting_ns_ = std::max(awaiting_ns_, now_ns - std::min(now_ns, kSilentNs) + polled_ns);
   vhca::SendWr wr = imm_alone(imm);
   return send({&wr, 1});
 }
@@ -324,7 +324,7 @@ void Connection::arm() {
 
 bool Connection::falls_asleep() {
   if (armed_) return asleep_ = reactor_.fences() >= armed_from_;
-  if (reactor_.now_ns() - active_ns_ >= kSilentNs) arm();
+  if (reactor_.now_ns() - std::max(active_ns_, awaiting_ns_) >= kSilentNs) arm();
   return false;
 }
 

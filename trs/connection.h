@@ -141,6 +141,8 @@ class Connection : private base::TurnEnd {
   /// it, and again while CompChannel::more().
   static void take_events(vhca::CompChannel& channel);
 
+  /// How long nothing but heartbeats has been received or posted.
+  uint64_t silent_ns() const { return reactor_.now_ns() - active_ns_; }
   uint64_t arrived_bytes() const { return qp_->arrived_bytes(); }
   bool shares_fate() const { return shares_fate_; }  // Qp::shares_fate()
   /// Once it is attached.
@@ -189,6 +191,7 @@ class Connection : private base::TurnEnd {
   uint64_t armed_from_ = 0;  // Reactor::fences()
   bool asleep_ = false;
   uint64_t active_ns_ = 0;     // when something but a heartbeat was received or posted last
+  uint64_t awaiting_ns_ = 0;   // likewise, as if it were of the heartbeat that was posted last
   unsigned received_now_ = 0;  // of those, in the present poll
 
   // Counts of WRs: 0 <= posted_ - completed_ <= send_depth.

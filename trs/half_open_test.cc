@@ -45,7 +45,7 @@ class HalfOpen : public HostileClient {
     flood_for(kSecond);
     const unsigned before = client->reconnected_calls;
     world.fabric().set_port_up(kClientIp, false);
-    flood_for(2 * kSecond);  // the server has ended the session, and others took its place
+    flood_for(5 * kSecond);  // the server has ended the session, and others took its place
     EXPECT_EQ(server->server->sessions().size(), 0u);
     world.fabric().set_port_up(kClientIp, true);
     EXPECT_TRUE(until([&] { return flood(), client->reconnected_calls > before; }, 5 * kSecond))

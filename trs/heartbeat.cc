@@ -10,6 +10,8 @@ Heartbeat::Verdict Heartbeat::check(uint64_t now_ns, const Signs& signs, uint64_
   const bool too_soon = now_ns - last_check_ns_ < half_ns;  // checks piled up by a pause
   last_check_ns_ = now_ns;
   const Signs before = std::exchange(last_, signs);
+  seen_ = signs.received + signs.bytes;
+  asked_ = false;
   if (signs.received != before.received || signs.bytes != before.bytes) {
     missed_ = 0;
     return signs.sent != before.sent ? Verdict::kAlive : Verdict::kAsk;
@@ -20,47 +22,82 @@ Heartbeat::Verdict Heartbeat::check(uint64_t now_ns, const Signs& signs, uint64_
   return missed_ == 1 ? Verdict::kAsk : Verdict::kAlive;
 }
 
-bool Heartbeat::rest(uint64_t now_ns) {
+void Heartbeat::rest(uint64_t now_ns) {
   last_check_ns_ = now_ns;
   missed_ = 0;
-  // A peer asks at its first miss, and gives up missed_max - 1 intervals later.
-  const unsigned every = std::clamp(options_.missed_max, 3u, kListenEveryMax + 2) - 2;
-  return ++rests_ % every == 0;
+}
+
+bool Heartbeat::look(const Signs& signs) {
+  const uint64_t seen = signs.received + signs.bytes;
+  if (std::exchange(seen_, seen) != seen) return false;
+  return !std::exchange(asked_, true);
 }
 
 void HeartbeatDriver::start() {
   heartbeat_.emplace(options_, reactor_.now_ns());
-  reactor_.schedule_after(timer_, options_.interval_ns);
+  begin_checks();
 }
 
 void HeartbeatDriver::stop() {
   reactor_.cancel(timer_);
+  seldom_ = false;
+}
+
+/// A whole interval from now, and what was missed before is forgotten.
+void HeartbeatDriver::begin_checks() {
+  seldom_ = false;
+  heartbeat_->rest(reactor_.now_ns());
+  check_ns_ = reactor_.now_ns() + options_.interval_ns;
+  reactor_.schedule(timer_, check_ns_);
 }
 
 void HeartbeatDriver::tick(base::Timer& timer) {
   auto& self = *static_cast<HeartbeatDriver*>(timer.context);
-  base::Reactor& reactor = self.reactor_;
-  const uint64_t now_ns = reactor.now_ns();
-  const uint64_t late_ns =
-      std::max(reactor.last_lateness_ns(), now_ns - std::min(now_ns, timer.deadline_ns()));
-  const uint64_t due_ns = timer.deadline_ns();
-  const uint64_t interval_ns = self.options_.interval_ns;
+  const uint64_t now_ns = self.reactor_.now_ns();
+  if (now_ns >= self.check_ns_) {
+    const uint64_t late_ns = std::max(self.reactor_.last_lateness_ns(), now_ns - self.check_ns_);
+    return self.check(now_ns, late_ns);
+  }
+  const bool awaits = self.owner_.traffic() == Traffic::kAwaited;
+  self.schedule(now_ns, awaits);
+  if (awaits && self.heartbeat_->look(self.owner_.listen())) self.owner_.send_heartbeat();
+}
+
+/// The timer, for the next check, or for a look before it.
+void HeartbeatDriver::schedule(uint64_t now_ns, bool looks) {
+  reactor_.schedule(timer_, looks ? std::min(now_ns + kLookNs, check_ns_) : check_ns_);
+}
+
+void HeartbeatDriver::check(uint64_t now_ns, uint64_t late_ns) {
+  const uint64_t interval_ns = options_.interval_ns;
+  const Traffic traffic = owner_.traffic();
   // From one deadline to the next, so that small delays do not add up; but a whole interval after a
   // check that was late.
-  reactor.schedule(timer, (late_ns > interval_ns / 2 ? now_ns : due_ns) + interval_ns);
-  if (self.owner_.heartbeat_rests()) {
-    if (self.heartbeat_->rest(now_ns)) (void)self.owner_.listen();
-    return;
+  check_ns_ = (late_ns > interval_ns / 2 ? now_ns : check_ns_) + interval_ns;
+  seldom_ = false;
+  schedule(now_ns, traffic == Traffic::kAwaited);
+  const Heartbeat::Signs signs = owner_.listen();
+  if (traffic == Traffic::kNone) {
+    heartbeat_->rest(now_ns);
+  } else {
+    conclude(heartbeat_->check(now_ns, signs, late_ns));
   }
-  Heartbeat::Verdict verdict = self.heartbeat_->check(now_ns, self.owner_.listen(), late_ns);
-  if (self.heartbeat_->missed() > 1 && reactor.host().mutant("impatient")) {
+  const bool idle = traffic == Traffic::kNone || traffic == Traffic::kIdle;
+  if (!idle || heartbeat_->missed() > 0 || !timer_.pending()) return;
+  seldom_ = true;
+  check_ns_ += (kSeldom - 1) * interval_ns;
+  schedule(now_ns, false);
+}
+
+void HeartbeatDriver::conclude(Heartbeat::Verdict verdict) {
+  if (heartbeat_->missed() > 1 && reactor_.host().mutant("impatient")) {
     verdict = Heartbeat::Verdict::kSilent;
   }
-  if (verdict == Heartbeat::Verdict::kSilent && !reactor.host().mutant("silence-ignored")) {
-    self.stop();
-    self.owner_.peer_silent(interval_ns * (self.heartbeat_->missed() + 1));
+  if (verdict == Heartbeat::Verdict::kSilent && !reactor_.host().mutant("silence-ignored")) {
+    stop();
+    owner_.peer_silent(options_.interval_ns * (heartbeat_->missed() + 1));
   } else if (verdict == Heartbeat::Verdict::kAsk) {
-    self.owner_.send_heartbeat();
+    owner_.send_heartbeat();
   }
 }
 

@@ -11,6 +11,11 @@
 // each other check: on a slow link the peer's question waits behind all that it has sent, and it
 // has to hear of us. Detection takes at most interval * (missed_max + 1), and never less than two
 // checks that are apart in time.
+//
+// A connection by which nothing but heartbeats goes is checked seldom, until it is asked to hurry
+// or a check is missed: a thousand sessions that do nothing must not cost those that work. And who
+// waits for an answer and hears nothing for some milliseconds asks at once, before any check: an
+// adapter whose peer has acknowledged all finds a loss only by what is sent.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +34,18 @@ enum class Watching : uint8_t {
   kWholePath,  // of those by any connection of the path
 };
 
+/// What goes by a connection now, as far as heartbeats care.
+enum class Traffic : uint8_t {
+  kNone,     // nothing, and another connection's heartbeat shows of this one, too, that it is alive
+  kIdle,     // nothing but heartbeats for Heartbeat::kIdleAfterNs, and nothing is under way, by a
+             // wire that is not lost but with the peer's process
+  kSome,     // nothing that the peer owes us
+  kAwaited,  // the peer owes an answer
+};
+
 class Heartbeat {
  public:
+  static constexpr uint64_t kIdleAfterNs = 500 * base::kMillisecond;
   enum class Verdict : uint8_t { kAlive, kAsk, kSilent };
   /// Counts since ever.
   struct Signs {
@@ -45,9 +60,11 @@ class Heartbeat {
   /// One check. `lateness_ns` is how late this reactor itself was: if it was, the peer's answer may
   /// lie unseen, and the check is void.
   Verdict check(uint64_t now_ns, const Signs& signs, uint64_t lateness_ns);
-  /// In place of a check: the next one begins anew. True now and then: take what has arrived all
-  /// the same. Should its wake-up have been lost, that is in time for a peer with these options.
-  bool rest(uint64_t now_ns);
+  /// In place of a check: the next one begins anew.
+  void rest(uint64_t now_ns);
+  /// Between checks, while an answer is awaited. True: ask, as nothing has come since the look or
+  /// check before. Once only between two checks: a slow disk is not asked all the time.
+  bool look(const Signs& signs);
   unsigned missed() const { return missed_; }
 
  private:
@@ -55,8 +72,8 @@ class Heartbeat {
   uint64_t last_check_ns_;
   Signs last_;
   unsigned missed_ = 0;
-  static constexpr unsigned kListenEveryMax = 4;
-  unsigned rests_ = 0;
+  uint64_t seen_ = 0;   // of the peer, at the last look or check
+  bool asked_ = false;  // by a look
 };
 
 /// What a heartbeat needs of its connection. Nothing here stops the driver, but peer_silent() may.
@@ -65,9 +82,7 @@ class HeartbeatOwner {
   virtual ~HeartbeatOwner() = default;
   /// Takes what has arrived, and counts.
   virtual Heartbeat::Signs listen() = 0;
-  /// Nothing is under way, and another connection's heartbeat shows of this one, too, that it is
-  /// alive: there is nothing to check.
-  virtual bool heartbeat_rests() const = 0;
+  virtual Traffic traffic() const = 0;
   virtual void send_heartbeat() = 0;
   virtual void peer_silent(uint64_t silent_ns) = 0;
 };
@@ -78,14 +93,28 @@ class HeartbeatDriver {
       : reactor_(reactor), options_(options), owner_(owner), timer_(&tick, this) {}
   void start();
   void stop();
+  /// Something begins that must not wait for a check that is seldom.
+  void hurry() {
+    if (seldom_) begin_checks();
+  }
+  /// How long a peer that owes an answer is silent before it is asked: one to two of these.
+  static constexpr uint64_t kLookNs = 4 * base::kMillisecond;
+  /// Intervals between two checks where nothing but heartbeats goes.
+  static constexpr uint64_t kSeldom = 20;
 
  private:
   static void tick(base::Timer& timer);
+  void begin_checks();
+  void check(uint64_t now_ns, uint64_t late_ns);
+  void conclude(Heartbeat::Verdict verdict);
+  void schedule(uint64_t now_ns, bool looks);
   base::Reactor& reactor_;
   const HeartbeatOptions options_;
   HeartbeatOwner& owner_;
   base::Timer timer_;
   std::optional<Heartbeat> heartbeat_;
+  uint64_t check_ns_ = 0;  // when the next one is due; before it there may be looks
+  bool seldom_ = false;    // it is kSeldom intervals behind the one before
 };
 
 }  // namespace braid::trs

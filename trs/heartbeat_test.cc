@@ -62,20 +62,28 @@ TEST_F(HeartbeatTest, RestForgetsWhatWasMissedAndTheBoundIsTheSameAfterIt) {
   EXPECT_LE(now_ns_ - rested_ns, kOptions.interval_ns * (kOptions.missed_max + 1));
 }
 
-TEST_F(HeartbeatTest, WhoRestsListensSoonerThanAPeerGivesUp) {
-  for (const unsigned missed_max : {1U, 2U, 3U, 4U, 5U, 9U}) {
-    HeartbeatOptions options;
-    options.missed_max = missed_max;
-    Heartbeat rests(options, now_ns_);
-    unsigned between = 0;
-    for (int i = 0; i < 40; ++i) {
-      ++between;
-      if (!rests.rest(now_ns_ += options.interval_ns)) continue;
-      EXPECT_TRUE(between == 1 || between < missed_max - 1) << missed_max;
-      between = 0;
-    }
-    EXPECT_LT(between, 5U);
+TEST_F(HeartbeatTest, ALookAsksOfASilentPeerOnceBetweenTwoChecks) {
+  EXPECT_EQ(next(1), Verdict::kAlive);
+  const auto look = [&](uint64_t received, uint64_t bytes = 0) {
+    return heartbeat_.look({received, bytes, sent_});
+  };
+  EXPECT_FALSE(look(2));  // something has come since the check
+  EXPECT_FALSE(look(2, 10));
+  EXPECT_TRUE(look(2, 10));
+  EXPECT_FALSE(look(2, 10));
+  EXPECT_FALSE(look(3));
+  EXPECT_FALSE(look(3));  // asked already
+  EXPECT_EQ(next(3), Verdict::kAlive);
+  EXPECT_TRUE(look(3));
+}
+
+TEST_F(HeartbeatTest, LooksLeaveTheJudgementToChecks) {
+  for (unsigned missed = 1; missed <= kOptions.missed_max; ++missed) {
+    for (int i = 0; i < 30; ++i) (void)heartbeat_.look({0, 0, sent_});
+    EXPECT_EQ(heartbeat_.missed(), missed - 1);
+    (void)next(0);
   }
+  EXPECT_EQ(heartbeat_.missed(), kOptions.missed_max);
 }
 
 TEST_F(HeartbeatTest, WhoHearsMuchAndSaysNothingTellsThatItLives) {

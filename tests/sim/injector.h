@@ -64,13 +64,15 @@ class Victims {
   virtual size_t requests_at(size_t server) const = 0;
   virtual size_t requests_of(size_t client) const = 0;
   virtual size_t requests_between(size_t client, size_t server) const = 0;
-  /// The server has been silent for kSilenceNoticedNs: who was able to must have noticed.
-  virtual void check_silence_noticed(size_t server) = 0;
+  /// The server has been silent for kSilenceNoticedNs: who was able to must have noticed, of those
+  /// clients whose requests were under way as that began. Who waits for nothing asks seldom.
+  virtual void check_silence_noticed(size_t server, const std::vector<size_t>& waiting) = 0;
 };
 
 /// Clients that were on time notice a silent server within this (docs/trs.md: 600 ms, plus what may
 /// make a reactor late).
 inline constexpr uint64_t kSilenceNoticedNs = base::kSecond;
+inline constexpr uint64_t kLastWordsNs = 5 * base::kMillisecond;  // answers that were on the way
 
 /// About what a path takes to come back, with its devices: from the first connection on.
 inline constexpr uint64_t kReconnectNs = 800 * base::kMicrosecond;

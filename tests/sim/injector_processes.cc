@@ -39,8 +39,17 @@ bool Injector::stop_server(size_t server) {
   const uint64_t for_ns = stop(*host, process_key(*host));
   if (busy && for_ns != 0) count(FaultKind::kServerStopped);
   if (for_ns <= kSilenceNoticedNs) return true;
-  world_.after(kSilenceNoticedNs, [this, host, server] {
-    if (active_ && victims_.server(server) == host) victims_.check_silence_noticed(server);
+  // Answers that were on the way have come.
+  world_.after(kLastWordsNs, [this, host, server] {
+    if (!active_ || victims_.server(server) != host) return;
+    std::vector<size_t> waiting;
+    for (size_t i = 0; i < plan_.clients.size(); ++i) {
+      if (victims_.requests_between(i, server) != 0) waiting.push_back(i);
+    }
+    world_.after(kSilenceNoticedNs - kLastWordsNs, [this, host, server, waiting] {
+      if (active_ && victims_.server(server) == host)
+        victims_.check_silence_noticed(server, waiting);
+    });
   });
   return true;
 }

@@ -131,7 +131,7 @@ class Round : private Victims {
   size_t requests_between(size_t client, size_t server) const override {
     return judge_.requests_between(client, server);
   }
-  void check_silence_noticed(size_t server) override;
+  void check_silence_noticed(size_t server, const std::vector<size_t>& waiting) override;
   uint64_t heard_ns(size_t client, size_t server);
 
   void check_give_ups_later(size_t server);
@@ -403,8 +403,8 @@ uint64_t Round::heard_ns(size_t client, size_t server) {
                   world_.fabric().last_heard_ns(at.second_ip, from.second_ip));
 }
 
-void Round::check_silence_noticed(size_t server) {
-  for (size_t i = 0; i < clients_.size(); ++i) {
+void Round::check_silence_noticed(size_t server, const std::vector<size_t>& waiting) {
+  for (const size_t i : waiting) {
     const Client& client = clients_[i];
     const uint64_t silent_since_ns = world_.now_ns() - kSilenceNoticedNs;
     if (client.program == nullptr || client.host->disturbed_since(silent_since_ns) ||

@@ -48,8 +48,14 @@ Heartbeat::Signs Lane::listen() {
   return {statistics.received.get(), connection_->arrived_bytes(), connection_->posted()};
 }
 
-bool Lane::heartbeat_rests() const {
-  return watching_ == Watching::kWhileBusy && connection_->shares_fate() && in_flight.empty();
+Traffic Lane::traffic() const {
+  if (watching_ == Watching::kWholePath) return Traffic::kSome;
+  if (!in_flight.empty()) return Traffic::kAwaited;
+  // A wire that is lost by itself is watched all the time, as is one by which a long message may
+  // have begun to come: its sender has to hear that we live.
+  if (!connection_->shares_fate()) return Traffic::kSome;
+  if (watching_ == Watching::kWhileBusy) return Traffic::kNone;
+  return connection_->silent_ns() < Heartbeat::kIdleAfterNs ? Traffic::kSome : Traffic::kIdle;
 }
 
 void Lane::send_heartbeat() {

@@ -100,7 +100,9 @@ class Lane final : private ConnectionUser, private HeartbeatOwner {
   /// before heartbeats end it, and one is not for a single request that hangs.
   uint64_t latency_ns(uint64_t now_ns) const;
   void count_request(uint64_t now_ns) {
-    if (unanswered_since_ns_ == 0) unanswered_since_ns_ = now_ns;
+    if (unanswered_since_ns_ != 0) return;
+    unanswered_since_ns_ = now_ns;
+    heartbeat_.hurry();
   }
   void count_answer(uint64_t ns);
   /// The peer broke the protocol: nothing more of it is believed.
@@ -125,7 +127,7 @@ class Lane final : private ConnectionUser, private HeartbeatOwner {
   void woken(Connection& connection) override;
   void failed(Connection& connection, base::Error why) override;
   Heartbeat::Signs listen() override;
-  bool heartbeat_rests() const override;
+  Traffic traffic() const override;
   void send_heartbeat() override;
   void peer_silent(uint64_t silent_ns) override;
 

@@ -154,9 +154,14 @@ Heartbeat::Signs Queue::listen() {
   return {received_count(), connection_->arrived_bytes(), connection_->posted()};
 }
 
-bool Queue::heartbeat_rests() const {
-  const bool under_way = !running_.empty() || !waiting_.empty() || !long_.empty();
-  return watching_ == Watching::kWhileBusy && connection_->shares_fate() && !under_way;
+Traffic Queue::traffic() const {
+  if (watching_ == Watching::kWholePath) return Traffic::kSome;
+  if (!running_.empty() || !waiting_.empty() || !long_.empty()) return Traffic::kSome;
+  // A wire that is lost by itself is watched all the time, as is one by which a long message may
+  // have begun to come: its sender has to hear that we live.
+  if (!connection_->shares_fate()) return Traffic::kSome;
+  if (watching_ == Watching::kWhileBusy) return Traffic::kNone;
+  return connection_->silent_ns() < Heartbeat::kIdleAfterNs ? Traffic::kSome : Traffic::kIdle;
 }
 
 void Queue::send_heartbeat() {

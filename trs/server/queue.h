@@ -149,7 +149,7 @@ class Queue final : public base::ListNode, private ConnectionUser, private Heart
   void woken(Connection& connection) override;
   void failed(Connection& connection, base::Error why) override;
   Heartbeat::Signs listen() override;
-  bool heartbeat_rests() const override;
+  Traffic traffic() const override;
   void send_heartbeat() override;
   void peer_silent(uint64_t silent_ns) override;
 
