@@ -17,6 +17,7 @@
 // Thread: the reactor given; the creation too.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -115,7 +116,10 @@ class Connection : private base::TurnEnd {
   bool answer_heartbeat(uint32_t imm) { return post_heartbeat(imm, 0); }
   /// What is being taken is a heartbeat, or an answer to one: likewise. Once, from the user's
   /// received_imm().
-  void heard_heartbeat() { --received_now_; }
+  void heard_heartbeat() {
+    --received_now_;
+    heartbeat_ns_ = reactor_.now_ns();
+  }
   /// An RDMA WRITE without data, which the peer's program never sees: if nobody is there to
   /// acknowledge it, the connection fails.
   bool post_probe();
@@ -143,6 +147,8 @@ class Connection : private base::TurnEnd {
 
   /// How long nothing but heartbeats has been received or posted.
   uint64_t silent_ns() const { return reactor_.now_ns() - active_ns_; }
+  /// When the peer was heard last, where all that was posted is answered.
+  uint64_t heard_ns() const { return std::max(active_ns_, heartbeat_ns_); }
   uint64_t arrived_bytes() const { return qp_->arrived_bytes(); }
   bool shares_fate() const { return shares_fate_; }  // Qp::shares_fate()
   /// Once it is attached.
@@ -191,6 +197,7 @@ class Connection : private base::TurnEnd {
   uint64_t armed_from_ = 0;  // Reactor::fences()
   bool asleep_ = false;
   uint64_t active_ns_ = 0;     // when something but a heartbeat was received or posted last
+  uint64_t heartbeat_ns_ = 0;  // when the last one was received
   uint64_t awaiting_ns_ = 0;   // likewise, as if it were of the heartbeat that was posted last
   unsigned received_now_ = 0;  // of those, in the present poll
 

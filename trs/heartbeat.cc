@@ -46,9 +46,9 @@ void HeartbeatDriver::stop() {
 /// A whole interval from now, and what was missed before is forgotten.
 void HeartbeatDriver::begin_checks() {
   seldom_ = false;
+  reactor_.schedule_after(timer_, options_.interval_ns);  // outside of a turn, too
+  check_ns_ = timer_.deadline_ns();
   heartbeat_->rest(reactor_.now_ns());
-  check_ns_ = reactor_.now_ns() + options_.interval_ns;
-  reactor_.schedule(timer_, check_ns_);
 }
 
 void HeartbeatDriver::tick(base::Timer& timer) {
@@ -58,7 +58,7 @@ void HeartbeatDriver::tick(base::Timer& timer) {
     const uint64_t late_ns = std::max(self.reactor_.last_lateness_ns(), now_ns - self.check_ns_);
     return self.check(now_ns, late_ns);
   }
-  const bool awaits = self.owner_.traffic() == Traffic::kAwaited;
+  const bool awaits = self.owner_.traffic() == Traffic::kAwaited && self.heartbeat_->looks();
   self.schedule(now_ns, awaits);
   if (awaits && self.heartbeat_->look(self.owner_.listen())) self.owner_.send_heartbeat();
 }
@@ -82,10 +82,15 @@ void HeartbeatDriver::check(uint64_t now_ns, uint64_t late_ns) {
   } else {
     conclude(heartbeat_->check(now_ns, signs, late_ns));
   }
-  const bool idle = traffic == Traffic::kNone || traffic == Traffic::kIdle;
-  if (!idle || heartbeat_->missed() > 0 || !timer_.pending()) return;
+  // A check that was late, or found something begun, is followed by another soon.
+  const bool late = late_ns > interval_ns / 2;
+  if (late || owner_.traffic() != traffic || heartbeat_->missed() > 0 || !timer_.pending()) return;
+  if (traffic != Traffic::kNone && traffic != Traffic::kIdle) return;
+  const uint64_t heard_ns = traffic == Traffic::kIdle ? owner_.heard_ns() : now_ns;
+  const uint64_t next_ns = heard_ns + kSeldom * interval_ns;
+  if (next_ns <= check_ns_) return;
   seldom_ = true;
-  check_ns_ += (kSeldom - 1) * interval_ns;
+  check_ns_ = next_ns;
   schedule(now_ns, false);
 }
 

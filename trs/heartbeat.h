@@ -9,8 +9,8 @@
 // only counts, since the connection is reliable and one question under way is enough. Part of a
 // long message is a sign of life too. Who hears much and has nothing to say sends a heartbeat at
 // each other check: on a slow link the peer's question waits behind all that it has sent, and it
-// has to hear of us. Detection takes at most interval * (missed_max + 1), and never less than two
-// checks that are apart in time.
+// has to hear of us. Detection takes at most interval * (missed_max + 1), behind the interval
+// between seldom checks, and never less than two checks that are apart in time.
 //
 // A connection by which nothing but heartbeats goes is checked seldom, until it is asked to hurry
 // or a check is missed: a thousand sessions that do nothing must not cost those that work. And who
@@ -65,6 +65,7 @@ class Heartbeat {
   /// Between checks, while an answer is awaited. True: ask, as nothing has come since the look or
   /// check before. Once only between two checks: a slow disk is not asked all the time.
   bool look(const Signs& signs);
+  bool looks() const { return !asked_; }
   unsigned missed() const { return missed_; }
 
  private:
@@ -83,6 +84,8 @@ class HeartbeatOwner {
   /// Takes what has arrived, and counts.
   virtual Heartbeat::Signs listen() = 0;
   virtual Traffic traffic() const = 0;
+  /// When the peer was heard last, if traffic() is kIdle.
+  virtual uint64_t heard_ns() const = 0;
   virtual void send_heartbeat() = 0;
   virtual void peer_silent(uint64_t silent_ns) = 0;
 };
@@ -114,7 +117,7 @@ class HeartbeatDriver {
   base::Timer timer_;
   std::optional<Heartbeat> heartbeat_;
   uint64_t check_ns_ = 0;  // when the next one is due; before it there may be looks
-  bool seldom_ = false;    // it is kSeldom intervals behind the one before
+  bool seldom_ = false;    // that is more than an interval behind the one before
 };
 
 }  // namespace braid::trs

@@ -78,7 +78,7 @@ TEST_F(SessionFault, RequestsOutliveTheServersProcess) {
 }
 
 /// Nothing is under way: who waits for nothing asks seldom (HeartbeatDriver::kSeldom).
-constexpr uint64_t kIdleNs = 4 * kSecond;
+constexpr uint64_t kNothingGoesNs = 4 * kSecond;
 
 TEST_F(SessionFault, BlackHoleIsNoticedOnBothSidesWhileNothingGoes) {
   connect();
@@ -86,9 +86,9 @@ TEST_F(SessionFault, BlackHoleIsNoticedOnBothSidesWhileNothingGoes) {
   const uint64_t cut_at_ns = world.now_ns();
   black_hole(true);
   ASSERT_TRUE(until_lost(1));
-  EXPECT_LT(client->disconnected_at_ns - cut_at_ns, kIdleNs);
+  EXPECT_LT(client->disconnected_at_ns - cut_at_ns, kNothingGoesNs);
   ASSERT_TRUE(until([&] { return store.closed == 1; }));
-  EXPECT_LT(world.now_ns() - cut_at_ns, kIdleNs);
+  EXPECT_LT(world.now_ns() - cut_at_ns, kNothingGoesNs);
   black_hole(false);
   ASSERT_TRUE(until_connected());
 }
@@ -99,7 +99,7 @@ TEST_F(SessionFault, StoppedServerIsNoticedByItsSilence) {
   const uint64_t stopped_at_ns = world.now_ns();
   server_host->pause();  // its NIC still answers
   ASSERT_TRUE(until_lost(1));
-  EXPECT_LT(client->disconnected_at_ns - stopped_at_ns, kIdleNs);
+  EXPECT_LT(client->disconnected_at_ns - stopped_at_ns, kNothingGoesNs);
   EXPECT_GT(client->disconnected_at_ns - stopped_at_ns, 150 * kMillisecond);
   EXPECT_THAT(client->disconnected_why, HasSubstr("no sign of life from the server"));
   server_host->resume();

@@ -40,7 +40,7 @@ inline constexpr std::array kMutants = {
     Mutant{"tenure-ignored", "after another client had been let in for writing", 8067},
     Mutant{"path-fence-skipped", "broke the protocol", 115},
     Mutant{"fence-answered-early", "broke the protocol", 323},
-    Mutant{"late-request-taken", "was done more than once", 461},
+    Mutant{"late-request-taken", "was done more than once", 4380},
     Mutant{"epoch-stale", "broke the protocol", 2001},
     Mutant{"numbers-kept", "broke the protocol", 2001},
     Mutant{"chunk-reused", "was done more than once", 37},

@@ -128,6 +128,7 @@ class Lane final : private ConnectionUser, private HeartbeatOwner {
   void failed(Connection& connection, base::Error why) override;
   Heartbeat::Signs listen() override;
   Traffic traffic() const override;
+  uint64_t heard_ns() const override { return connection_->heard_ns(); }
   void send_heartbeat() override;
   void peer_silent(uint64_t silent_ns) override;
 
