@@ -174,7 +174,8 @@ std::string_view to_string(SessionState state);
 
 struct HeartbeatOptions {
   uint64_t interval_ns = 150 * base::kMillisecond;
-  /// A silent peer is cut off after interval * (missed_max + 1) at most, and one that is not
+  /// A silent peer is cut off after interval * (missed_max + 1) at most (in shared memory, where
+  /// nothing goes, after HeartbeatDriver::kSeldom intervals more), and one that is not
   /// scheduled for less than interval * (missed_max - 1) is not.
   unsigned missed_max = 5;
 };

@@ -198,7 +198,7 @@ class Connection : private base::TurnEnd {
   bool asleep_ = false;
   uint64_t active_ns_ = 0;     // when something but a heartbeat was received or posted last
   uint64_t heartbeat_ns_ = 0;  // when the last one was received
-  uint64_t awaiting_ns_ = 0;   // likewise, as if it were of the heartbeat that was posted last
+  uint64_t awaiting_ns_ = 0;   // as active_ns_, for the answer to a heartbeat of ours
   unsigned received_now_ = 0;  // of those, in the present poll
 
   // Counts of WRs: 0 <= posted_ - completed_ <= send_depth.
