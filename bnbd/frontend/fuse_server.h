@@ -61,8 +61,13 @@ class FuseServer : private base::Poller {
   bool alive() const { return session_ != nullptr; }
   KernelDeviceStatistics statistics() const;
   uint64_t device_bytes() const { return device_.info().size_bytes; }
+  /// Of a slot: the kernel splits what is longer, and has several pieces under way. As fast as
+  /// 1 MiB, and a quarter of the memory, which mapping a disk waits for.
+  static constexpr uint32_t kPayloadMax = 256 << 10;
   /// The largest transfer, for the option max_read of the mount.
-  static uint32_t max_read_bytes(const BlockInfo& info) { return slot_payload_bytes(info); }
+  static uint32_t max_read_bytes(const BlockInfo& info) {
+    return slot_payload_bytes(info, kPayloadMax);
+  }
 
  private:
   // struct fuse_in_header and struct fuse_write_in: what the kernel puts before a write's payload.

@@ -27,7 +27,7 @@ class Fuse : public testing::Test {
       device_ = std::make_unique<test::GateDevice>(
           std::move(create_memory_device(threads_.host(), options)).value());
       auto pool = SlotPool<FuseServer::Slot>::create(*device_, first, most,
-                                                     slot_payload_bytes(device_->info()));
+                                                     FuseServer::max_read_bytes(device_->info()));
       ASSERT_TRUE(pool.ok()) << pool.error().message();
       auto server = FuseServer::create(threads_.reactor(), *device_, "disk",
                                        std::move(pool).value(), UniqueFd(socket));

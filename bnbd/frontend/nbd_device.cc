@@ -145,9 +145,10 @@ base::Task<base::Result<std::unique_ptr<KernelDevice>>> attach_nbd(base::Reactor
   parameters.transmission_flags = nbd_transmission_flags(info, options.nbd_connections > 1);
   parameters.dead_connection_timeout_s = options.nbd_dead_connection_timeout_s;
   BRAID_CO_TRY(auto sockets, make_sockets(options.nbd_connections));
-  BRAID_CO_TRY(auto connection,
-               NbdConnection::create(std::move(parameters), slot_payload_bytes(info),
-                                     std::move(sockets.kernel_ends)));
+  BRAID_CO_TRY(
+      auto connection,
+      NbdConnection::create(std::move(parameters), slot_payload_bytes(info, NbdServer::kPayloadMax),
+                            std::move(sockets.kernel_ends)));
   NbdServerOptions server_options;
   server_options.name = options.name;
   BRAID_CO_TRY(auto server,

@@ -70,6 +70,9 @@ class NbdServer : private base::Poller {
     void operator()(NbdServer* server) const;
   };
   using Ptr = std::unique_ptr<NbdServer, Release>;
+  /// Of a slot: what is longer goes in several. A quarter of it made reads and writes of a MiB a
+  /// fifth slower.
+  static constexpr uint32_t kPayloadMax = kSlotPayloadMax;
 
   /// Takes connected stream sockets, one per connection.
   static base::Result<Ptr> create(base::Reactor& reactor, BlockDevice& device,

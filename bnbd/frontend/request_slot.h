@@ -36,8 +36,8 @@ struct RequestSlot : base::ListNode {
 inline constexpr size_t kSlotHeadBytes = 4096;
 inline constexpr uint32_t kSlotPayloadMax = 1 << 20;
 
-/// The payload of a slot for this device: what it takes at once, in whole pages, at most 1 MiB.
-uint32_t slot_payload_bytes(const BlockInfo& info);
+/// The payload of a slot for this device: what it takes at once, in whole pages, at most `most`.
+uint32_t slot_payload_bytes(const BlockInfo& info, uint32_t most = kSlotPayloadMax);
 
 /// Slots that came together, in one region.
 template <typename Slot>

@@ -204,7 +204,7 @@ base::Task<base::Result<std::unique_ptr<SlotPool<typename Server::Slot>>>> make_
     base::Reactor& reactor, BlockDevice& device, unsigned first, unsigned most) {
   using Pool = SlotPool<typename Server::Slot>;
   // The device's properties are its reactor's.
-  const uint32_t payload_bytes = slot_payload_bytes(device.info());
+  const uint32_t payload_bytes = slot_payload_bytes(device.info(), Server::kPayloadMax);
   std::function<base::Result<std::unique_ptr<Pool>>()> make = [&device, first, most, payload_bytes,
                                                                &host = reactor.host()] {
     // While memory is to be had: so another worker is idle when this one is kept by a call.
