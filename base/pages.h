@@ -13,6 +13,15 @@ namespace braid::base {
 /// the system takes to find that much: a reactor's only where that is little.
 Status populate(std::span<std::byte> memory);
 
+inline constexpr size_t kHugePageBytes = 2 << 20;
+
+/// As populate(), and in huge pages, but for what is left of the last one, if that is none.
+/// `memory` begins at a multiple of them, as segments do that are as large. It asks for them itself
+/// (Linux 6.1: MADV_COLLAPSE), and heeds no setting of transparent huge pages. kNotSupported: the
+/// kernel does not do that; kNoMemory: it has no huge page. A GiB takes 0.2 s, and up to some
+/// seconds where memory has to be moved for it.
+Status populate_huge(std::span<std::byte> memory);
+
 /// Of memory that others use already: no fault for a page of it later. A wish (before Linux 5.14
 /// nothing happens): who first uses it pays otherwise. Any thread.
 void map_pages(std::span<std::byte> memory);

@@ -24,6 +24,9 @@ struct MemoryDeviceOptions {
   /// Discard gives whole pages back to the system. Not for memory registered with a device that
   /// pins pages: it would go on reading the old ones.
   bool give_memory_back = true;
+  /// It takes all of its memory at once, in huge pages (base::populate_huge), and gives back none:
+  /// random reads of much memory miss fewer translations.
+  bool huge_pages = false;
 };
 
 /// A disk in a Segment. Reads may be lent, so a server sends them without any copy. Its identity is

@@ -25,6 +25,7 @@ struct NamedExport {
   Kind kind = Kind::kMemory;
   std::string name;
   uint64_t size_bytes = 0;
+  bool huge_pages = false;  // of memory: MemoryDeviceOptions
 };
 
 /// The one spelling of an export's name: without leading slashes, empty and "." parts. Names that

@@ -73,9 +73,11 @@ Result<vhca::Device*> NodeState::server_options(bnbd::ExportServerOptions& serve
   server.read_only = serve.read_only;
   server.block_devices = serve.block_devices;
   for (const SyntheticExport& one : serve.memory)
-    server.named.push_back({bnbd::NamedExport::Kind::kMemory, one.name, one.size_bytes});
+    server.named.push_back(
+        {bnbd::NamedExport::Kind::kMemory, one.name, one.size_bytes, serve.huge_pages});
   for (const SyntheticExport& one : serve.null)
-    server.named.push_back({bnbd::NamedExport::Kind::kNull, one.name, one.size_bytes});
+    server.named.push_back(
+        {bnbd::NamedExport::Kind::kNull, one.name, one.size_bytes, /*huge_pages=*/false});
   std::vector<vhca::Address> listen{serve.listen};
   listen.insert(listen.end(), serve.listen_further.begin(), serve.listen_further.end());
   BRAID_TRY(std::vector<trs::ServerEndpoint> endpoints, hcas_.endpoints(listen));

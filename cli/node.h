@@ -40,6 +40,7 @@ struct ServeOptions {
   bool listen_tcp = false;  // for other hosts and users, too; else shared memory inside this host
   std::vector<SyntheticExport> memory;
   std::vector<SyntheticExport> null;
+  bool huge_pages = false;  // of `memory`
   bool read_only = false;
   bool block_devices = false;  // also export block devices that lie beneath the root
   /// Of the clients that are let in (reach/key_file.h); empty: everybody is.

@@ -307,13 +307,14 @@ json NodeState::server_status() const {
   if (!server_) return nullptr;
   const ServeOptions& serve = *options_.serve;
   std::string what = serve.root;
-  const auto add = [&](const std::vector<SyntheticExport>& exports, const char* kind) {
+  const auto add = [&](const std::vector<SyntheticExport>& exports, const char* kind,
+                       const char* how) {
     for (const SyntheticExport& one : exports)
-      what += fmt::format("{}{} \"{}\" of {}", what.empty() ? "" : " and ", kind, one.name,
-                          size_text(one.size_bytes));
+      what += fmt::format("{}{} \"{}\" of {}{}", what.empty() ? "" : " and ", kind, one.name,
+                          size_text(one.size_bytes), how);
   };
-  add(serve.memory, "memory");
-  add(serve.null, "null");
+  add(serve.memory, "memory", serve.huge_pages ? " in huge pages" : "");
+  add(serve.null, "null", "");
   const bnbd::ExportServerStatistics s = server_->statistics();
   const trs::ServerStatistics transport = server_->transport_statistics();
   json sessions = json::array();

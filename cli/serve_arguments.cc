@@ -79,6 +79,10 @@ Result<vhca::Address> parse_listen(const std::string& text) {
 }
 
 Result<ServeOptions> ServeArguments::options() const {
+  if (huge_pages && memory.empty())
+    return Error(Errc::kInvalid,
+                 "--huge-pages is how memory is exported: give --memory NAME=SIZE, too, or leave "
+                 "it out");
   if (!any())
     return Error(Errc::kInvalid,
                  "nothing to export: name a directory, or --memory NAME=SIZE, or --null NAME=SIZE");
@@ -93,6 +97,7 @@ Result<ServeOptions> ServeArguments::options_without_exports() const {
   // The node leaves the working directory.
   if (!root.empty()) options.root = std::filesystem::absolute(root);
   if (!keys.empty()) options.keys_file = std::filesystem::absolute(keys);
+  options.huge_pages = huge_pages;
   options.read_only = read_only;
   options.block_devices = block_devices;
   options.reactors = reactors;

@@ -32,6 +32,7 @@ struct ServeArguments {
   std::string wire = "auto";
   std::vector<std::string> memory;  // NAME=SIZE
   std::vector<std::string> null;    // NAME=SIZE
+  bool huge_pages = false;          // of `memory`
   std::string keys;                 // a file; empty: none
   bool read_only = false;
   bool block_devices = false;

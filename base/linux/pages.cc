@@ -22,7 +22,33 @@ void store_to_each_page(std::byte* begin, size_t size_bytes, size_t page_bytes) 
   }
 }
 
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
+
+Status collapse(std::byte* page) {
+  // Of 2 MiB that have no page at all none is made.
+  BRAID_CHECK(populate({page, 1}));
+  constexpr int kTries = 1000;
+  for (int tries = 0; ::madvise(page, kHugePageBytes, MADV_COLLAPSE) != 0; ++tries) {
+    const int error = errno;
+    if ((error == EAGAIN || error == EINTR) && tries < kTries) continue;
+    const bool short_of_them = error == ENOMEM || error == EBUSY || error == EAGAIN;
+    return make_error(short_of_them ? Errc::kNoMemory : Errc::kNotSupported, "no huge page: {}",
+                      sys_error(error, "madvise(MADV_COLLAPSE)").message());
+  }
+  return {};
+}
+
 }  // namespace
+
+Status populate_huge(std::span<std::byte> memory) {
+  BRAID_ASSERT(reinterpret_cast<uintptr_t>(memory.data()) % kHugePageBytes == 0);
+  for (; memory.size() >= kHugePageBytes; memory = memory.subspan(kHugePageBytes)) {
+    BRAID_CHECK(collapse(memory.data()));
+  }
+  return populate(memory);
+}
 
 Status populate(std::span<std::byte> memory) {
   if (memory.empty()) return {};

@@ -8,6 +8,7 @@
 #include <cerrno>
 
 #include "base/linux/fd.h"
+#include "base/pages.h"
 
 namespace braid::base {
 namespace {
@@ -38,8 +39,31 @@ class LinuxSegment : public Segment {
   const size_t size_;
 };
 
+/// At a multiple of huge pages, so that it may have some. MAP_FAILED as mmap().
+void* map_at_huge_page(int fd, size_t size_bytes, int protection) {
+  const size_t room = size_bytes + kHugePageBytes;
+  void* const got =
+      ::mmap(nullptr, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (got == MAP_FAILED) return got;
+  auto* const begin = static_cast<std::byte*>(got);
+  const size_t ahead =
+      (kHugePageBytes - reinterpret_cast<uintptr_t>(begin) % kHugePageBytes) % kHugePageBytes;
+  void* const data = ::mmap(begin + ahead, size_bytes, protection, MAP_SHARED | MAP_FIXED, fd, 0);
+  const int error = errno;
+  if (data == MAP_FAILED) {
+    ::munmap(begin, room);
+  } else {
+    if (ahead != 0) ::munmap(begin, ahead);
+    ::munmap(begin + ahead + size_bytes, room - ahead - size_bytes);
+  }
+  errno = error;
+  return data;
+}
+
 Result<std::byte*> map_shared(int fd, size_t size_bytes, int protection = PROT_READ | PROT_WRITE) {
-  void* const data = ::mmap(nullptr, size_bytes, protection, MAP_SHARED, fd, 0);
+  void* const data = size_bytes < kHugePageBytes
+                         ? ::mmap(nullptr, size_bytes, protection, MAP_SHARED, fd, 0)
+                         : map_at_huge_page(fd, size_bytes, protection);
   if (data == MAP_FAILED) {
     return sys_error(errno, fmt::format("cannot map a segment of {} bytes", size_bytes));
   }

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "bench/block/braid_program.h"
+#include "bench/floor/shared_pages.h"
 
 namespace braid::bench {
 namespace {
@@ -28,9 +29,11 @@ class BraidEngine : public FioTarget {
   BraidEngine(const RemoteWay& way, Backend backend, trs::ChunkGuard guard)
       : way_(way), backend_(backend), guard_(guard) {}
   std::string name() const override {
-    return fmt::format("fio external engine on a braid remote device, {}{}, chunks: {}",
-                       to_string(way_.wire),
-                       backend_ == Backend::kFile ? ", file with O_DIRECT" : "", to_string(guard_));
+    const char* const memory =
+        stores_have_huge_pages() ? "memory in huge pages" : "memory in pages of 4 KiB";
+    return fmt::format(
+        "fio external engine on a braid remote device, {}, {}, chunks: {}", to_string(way_.wire),
+        backend_ == Backend::kFile ? "file with O_DIRECT" : memory, to_string(guard_));
   }
   std::string threads() const override {
     if (way_.poll_budget_ns == 0)
@@ -50,7 +53,7 @@ class BraidEngine : public FioTarget {
       options.root = bench.scratch.path("served");
       BRAID_CHECK(make_file(options.root, store_bytes));
     } else {
-      options.stores = {{kFile, store_bytes}};
+      options.stores = {{kFile, store_bytes, StoreKind::kMemory, stores_have_huge_pages()}};
     }
     BRAID_TRY(server_, start_server(bench, options));
     return base::ok_status();

@@ -3,6 +3,7 @@
 #include <csignal>
 
 #include "bench/block/remote_client.h"
+#include "bench/floor/shared_pages.h"
 
 namespace braid::bench {
 namespace {
@@ -36,10 +37,9 @@ class BraidRemoteIo : public Candidate {
 
   base::Status prepare(Bench& bench) override {
     const uint64_t store_bytes = block_workload(bench.options).store_bytes;
-    BRAID_TRY(
-        server_,
-        start_server(bench, {.stores = {{kStoreExport, store_bytes}, {kOtherExport, kOtherBytes}},
-                             .way = way_}));
+    const Store store{kStoreExport, store_bytes, StoreKind::kMemory, stores_have_huge_pages()};
+    BRAID_TRY(server_,
+              start_server(bench, {.stores = {store, {kOtherExport, kOtherBytes}}, .way = way_}));
     BRAID_TRY(Process filler, Process::call(bench.interrupts, bench.cpus.client,
                                             [&](Channel& channel) { fill(channel); }));
     BRAID_TRY(const auto filled, filler.receive(kFillMs));

@@ -48,7 +48,8 @@ void serve(Channel& channel, const ServeOptions& serve) {
   for (const Store& store : serve.stores) {
     options.named.push_back({.kind = store.kind == StoreKind::kNull ? Kind::kNull : Kind::kMemory,
                              .name = store.name,
-                             .size_bytes = store.bytes});
+                             .size_bytes = store.bytes,
+                             .huge_pages = store.huge_pages});
   }
   options.transport.listen = {.ip = "127.0.0.1", .port = 0};
   options.transport.reactors = {side.reactor.get()};

@@ -46,6 +46,7 @@ struct Store {
   std::string name;
   uint64_t bytes = 0;
   StoreKind kind = StoreKind::kMemory;
+  bool huge_pages = false;
 };
 struct ServeOptions {
   std::vector<Store> stores = {};

@@ -75,6 +75,7 @@ class SharedMemoryIo : public Candidate {
   base::Status prepare(Bench& bench) override {
     sizes_ = block_workload(bench.options);
     store_.emplace(sizes_.store_bytes);
+    if (stores_have_huge_pages()) BRAID_ASSERT(store_->make_huge());
     fill_random({store_->data(), store_->size()}, 1);
     return base::ok_status();
   }

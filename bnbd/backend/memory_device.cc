@@ -6,6 +6,7 @@
 #include <array>
 #include <cstring>
 
+#include "base/pages.h"
 #include "bnbd/backend/local_region.h"
 #include "bnbd/backends.h"
 
@@ -123,8 +124,13 @@ Result<std::unique_ptr<BlockDevice>> create_memory_device(base::Host& host,
   info.queue_depth = options.queue_depth;
   info.write_cache = false;  // whoever survives to flush has lost nothing
   BRAID_TRY(auto store, host.create_segment(info.size_bytes, "memory device"));
-  return std::unique_ptr<BlockDevice>(std::make_unique<MemoryDevice>(
-      host, std::move(store), std::move(info), options.give_memory_back));
+  if (options.huge_pages) {
+    const base::Status filled = base::populate_huge({store->data(), store->size()});
+    if (!filled.ok()) return filled.error().with("{} bytes in huge pages", info.size_bytes);
+  }
+  const bool give_back = options.give_memory_back && !options.huge_pages;
+  return std::unique_ptr<BlockDevice>(
+      std::make_unique<MemoryDevice>(host, std::move(store), std::move(info), give_back));
 }
 
 }  // namespace braid::bnbd

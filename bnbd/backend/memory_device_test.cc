@@ -1,5 +1,11 @@
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "base/linux_host.h"
 #include "bnbd/backends.h"
 #include "bnbd/test_block.h"
 
@@ -102,6 +108,31 @@ TEST_F(MemoryDevice, every_life_is_another_disk) {
 
 TEST_F(MemoryDevice, needs_a_size) {
   EXPECT_EQ(create_memory_device(process_.host(), {}).code(), Errc::kInvalid);
+}
+
+TEST(MemoryDeviceInHugePages, has_all_of_its_memory_and_keeps_it) {
+  const auto host = std::move(base::create_linux_host()).value();
+  MemoryDeviceOptions options;
+  options.size_bytes = 4 << 20;
+  options.huge_pages = true;
+  auto made = create_memory_device(*host, options);
+  if (made.code() == Errc::kNotSupported) GTEST_SKIP() << made.error().message();
+  ASSERT_TRUE(made.ok()) << made.error().message();
+  const std::span<std::byte> memory = (*made)->content_memory();
+  const auto pages_there = [&] {
+    std::vector<unsigned char> pages(memory.size() / 4096);
+    EXPECT_EQ(::mincore(memory.data(), memory.size(), pages.data()), 0);
+    return std::count_if(pages.begin(), pages.end(), [](auto page) { return page & 1; });
+  };
+  EXPECT_EQ(pages_there(), 1024);
+  for (const auto& [op, value] : {std::pair(BlockOp::kWrite, 7), std::pair(BlockOp::kDiscard, 0)}) {
+    Io io(op, 4096, 1 << 20, 7);
+    (*made)->submit(io.request);
+    EXPECT_EQ(io.status, Errc::kOk);
+    EXPECT_EQ(memory[4096], static_cast<std::byte>(value));
+    EXPECT_EQ(memory[4095 + (1 << 20)], static_cast<std::byte>(value));
+  }
+  EXPECT_EQ(pages_there(), 1024);
 }
 
 TEST_F(MemoryDevice, regions_are_memory_that_it_takes) {

@@ -107,6 +107,10 @@ Status ExportTable::create_one(const NamedExport& named) {
     options.size_bytes = named.size_bytes;
     options.max_io_bytes = options_.transport.max_io_bytes;
     options.queue_depth = options_.transport.queue_depth;
+    options.huge_pages = named.huge_pages;
+    if (named.huge_pages) {
+      reactor_.log().info("export '{}': taking {} MiB in huge pages", name, named.size_bytes >> 20);
+    }
     auto device = create_memory_device(host, options);
     if (!device.ok()) return device.error().with("export '{}'", name);
     made->kind = "memory";

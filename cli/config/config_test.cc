@@ -73,6 +73,7 @@ listen = ["10.0.0.1", "[::1]:7"]
 keys = "/keys"
 read_only = true
 block_devices = true
+huge_pages = true
 reactors = 3
 queue_depth = 64
 max_io = "128K"
@@ -101,6 +102,7 @@ null = 4096
   EXPECT_EQ(serve.keys_file, "/keys");
   EXPECT_TRUE(serve.read_only);
   EXPECT_TRUE(serve.block_devices);
+  EXPECT_TRUE(serve.huge_pages);
   EXPECT_EQ(serve.reactors, 3U);
   EXPECT_EQ(serve.queue_depth, 64U);
   EXPECT_EQ(serve.max_io_bytes, 128U << 10);

@@ -161,6 +161,7 @@ Result<ServeOptions> serve_options(const Config& config) {
   arguments.keys = serve.text("keys");
   arguments.read_only = serve.truth("read_only");
   arguments.block_devices = serve.truth("block_devices");
+  arguments.huge_pages = serve.truth("huge_pages");
   arguments.reactors = serve.count("reactors", arguments.reactors);
   arguments.queue_depth = serve.count("queue_depth", arguments.queue_depth);
   arguments.max_io = serve.text("max_io", arguments.max_io);

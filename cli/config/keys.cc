@@ -53,6 +53,9 @@ constexpr ConfigKey kKeys[] = {
     {"serve", "read_only", kTruth, "--read-only", "false", "refuse to open anything for writing"},
     {"serve", "block_devices", kTruth, "--block-devices", "false",
      "also export block devices that lie beneath the root"},
+    {"serve", "huge_pages", kTruth, "--huge-pages", "false",
+     "take all memory that is exported at the start, in pages of 2 MiB: random reads and writes "
+     "are faster, and no discard gives any back"},
     {"serve", "reactors", kCount, "--reactors", "1",
      "threads that serve; the connections of clients are spread over them", "", 1, kReactorsMax},
     {"serve", "queue_depth", kCount, "--queue-depth", "128",

@@ -18,6 +18,7 @@ done
 expect 2 "subcommand" "$braid"
 expect 2 "nonsense" "$braid" nonsense
 expect 2 "nothing to export" "$braid" serve
+expect 2 "give --memory NAME=SIZE, too" "$braid" serve "$work" --huge-pages
 expect 1 "$work/missing" "$braid" serve "$work/missing" --listen 127.0.0.1:0
 expect 2 "max-io" "$braid" serve "$work" --max-io 5000
 expect 1 "must be the last part" "$braid" serve "$work/%SESSNAME%/x" --listen 127.0.0.1:0
