@@ -216,7 +216,8 @@ TEST_P(Allocations, of_a_kernel_request_is_one_which_is_libfuses) {
   int ends[2];
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
   test::FuseKernelEnd kernel{UniqueFd(ends[0])};
-  auto slots = SlotPool<FuseServer::Slot>::create(*disk_, 4);
+  auto slots =
+      SlotPool<FuseServer::Slot>::create(*disk_, 4, 4, FuseServer::max_read_bytes(disk_->info()));
   ASSERT_TRUE(slots.ok()) << slots.error().message();
   auto server = FuseServer::create(*reactor_, *disk_, "disk", std::move(*slots), UniqueFd(ends[1]));
   ASSERT_TRUE(server.ok()) << server.error().message();

@@ -41,7 +41,8 @@ struct KernelDeviceOptions {
   KernelDeviceKind kind = KernelDeviceKind::kAuto;
   std::string name = "disk";  // see check_device_name()
   /// Requests in flight at the BlockDevice, on each of its reactors that serves the kernel, 1 to
-  /// 256. Each has a buffer of at most 1 MiB. Two are there at first, more when they are needed.
+  /// 256. Each has a buffer, by FUSE of at most 256 KiB, by nbd 1 MiB. Two are there at first, more
+  /// when they are needed.
   unsigned slots = 32;
   /// 1 to 16: as many queues of the kernel's device. At least one for each of the BlockDevice's
   /// reactors; connection c is served on reactor c mod R. (FUSE: its first reactor alone.)

@@ -34,7 +34,8 @@ Status collapse(std::byte* page) {
     const int error = errno;
     if ((error == EAGAIN || error == EINTR) && tries < kTries) continue;
     const bool short_of_them = error == ENOMEM || error == EBUSY || error == EAGAIN;
-    return make_error(short_of_them ? Errc::kNoMemory : Errc::kNotSupported, "no huge page: {}",
+    return make_error(short_of_them ? Errc::kNoMemory : Errc::kNotSupported,
+                      "no huge page: {}; Linux makes them on demand from 6.1 on",
                       sys_error(error, "madvise(MADV_COLLAPSE)").message());
   }
   return {};

@@ -37,7 +37,7 @@ inline constexpr size_t kSlotHeadBytes = 4096;
 inline constexpr uint32_t kSlotPayloadMax = 1 << 20;
 
 /// The payload of a slot for this device: what it takes at once, in whole pages, at most `most`.
-uint32_t slot_payload_bytes(const BlockInfo& info, uint32_t most = kSlotPayloadMax);
+uint32_t slot_payload_bytes(const BlockInfo& info, uint32_t most);
 
 /// Slots that came together, in one region.
 template <typename Slot>

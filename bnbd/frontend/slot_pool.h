@@ -92,10 +92,6 @@ class SlotPool {
     pool->adopt(std::move(part));
     return pool;
   }
-  /// All of them now.
-  static base::Result<std::unique_ptr<SlotPool>> create(BlockDevice& device, unsigned count) {
-    return create(device, count, count, slot_payload_bytes(device.info()));
-  }
   ~SlotPool() { maker_->end(); }
   SlotPool(const SlotPool&) = delete;
   SlotPool& operator=(const SlotPool&) = delete;

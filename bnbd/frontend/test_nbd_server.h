@@ -33,8 +33,9 @@ class NbdServerRig : public testing::Test {
       options.max_io_bytes = max_io_bytes_;
       device_ = std::make_unique<GateDevice>(
           std::move(create_memory_device(threads_.host(), options)).value());
-      auto pool = SlotPool<NbdServer::Slot>::create(*device_, first == 0 ? slots : first, slots,
-                                                    slot_payload_bytes(device_->info()));
+      auto pool = SlotPool<NbdServer::Slot>::create(
+          *device_, first == 0 ? slots : first, slots,
+          slot_payload_bytes(device_->info(), NbdServer::kPayloadMax));
       ASSERT_TRUE(pool.ok()) << pool.error().message();
       auto server = NbdServer::create(threads_.reactor(), *device_, options_,
                                       std::move(pool).value(), std::move(server_ends));

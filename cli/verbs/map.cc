@@ -186,9 +186,11 @@ void add_map(CLI::App& app, Context& context) {
   verb->add_flag("--guard-reads", arguments->guard_reads,
                  "reads land in memory of their own and are copied: for a server that is not "
                  "trusted with the memory of what reads from it");
-  verb->add_option("--filter", arguments->filters,
-                   "delay:, error:, rate: or checksum: what happens to its requests on the way; "
-                   "several may be given, the first is nearest to the kernel")
+  verb->add_option(
+          "--filter", arguments->filters,
+          "what happens to its requests on the way: delay:TIME, error:every=N, rate:bytes=SIZE or "
+          "checksum (delay:help, say, tells all words of a kind); several "
+          "may be given, the first is nearest to the kernel")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   verb->add_option("--wire", arguments->wire,

@@ -32,8 +32,13 @@ void add_nbd(CLI::App& app, Context& context) {
                    "threads that carry each remote device's requests; clients' connections are "
                    "spread over them (default: 1)")
       ->check(CLI::Range(1U, kReactorsMax));
-  verb->add_flag("--guard-reads", arguments->guard_reads, "as braid map has it");
-  verb->add_option("--wire", arguments->wire, "to servers: auto, or tcp as braid map has it")
+  verb->add_flag(
+      "--guard-reads", arguments->guard_reads,
+      "reads of remote devices land in buffers of this node's and are copied from there: "
+      "the server cannot change what has been read");
+  verb->add_option(
+          "--wire", arguments->wire,
+          "to servers: auto: shared memory inside this host, TCP to others; tcp: TCP for all")
       ->check(CLI::IsMember({"auto", "tcp"}))
       ->capture_default_str();
   verb->add_option("--node-name", context.node_name, "this node's name (default: nbd.PID)");

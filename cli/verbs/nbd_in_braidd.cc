@@ -57,11 +57,14 @@ Result<Plan> plan(const NbdArguments& arguments) {
   std::vector<std::string> names;
   for (const std::string& text : arguments.targets) {
     BRAID_TRY(NbdTarget target, parse_nbd_target(text));
-    if (std::find(names.begin(), names.end(), target.name) != names.end())
+    if (std::find(names.begin(), names.end(), target.name) != names.end()) {
+      const std::string named = target.name + "=";
+      const std::string what = text.starts_with(named) ? text.substr(named.size()) : text;
       return make_error(Errc::kInvalid,
                         "target \"{}\": there is a \"{}\" already; give it another name, "
                         "NAME={}",
-                        text, target.name, text);
+                        text, target.name, what);
+    }
     names.push_back(target.name);
     if (target.local)
       nbd.local.push_back(std::move(*target.local));

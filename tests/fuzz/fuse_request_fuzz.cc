@@ -87,7 +87,8 @@ class Session {
     int ends[2];
     require(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0);
     kernel_.reset(ends[0]);
-    auto slots = bnbd::SlotPool<bnbd::FuseServer::Slot>::create(*disk_, 4);
+    auto slots = bnbd::SlotPool<bnbd::FuseServer::Slot>::create(
+        *disk_, 4, 4, bnbd::FuseServer::max_read_bytes(disk_->info()));
     server_ = std::move(bnbd::FuseServer::create(*reactor_, *disk_, "disk",
                                                  std::move(slots).value(), bnbd::UniqueFd(ends[1])))
                   .value();

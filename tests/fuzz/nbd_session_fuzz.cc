@@ -290,7 +290,8 @@ class Game {
       streams_.emplace_back(ends[0], clients && i % 2 == 0);
       server_ends.emplace_back(ends[1]);
     }
-    auto pool = SlotPool<NbdServer::Slot>::create(disk_, kSlots);
+    auto pool = SlotPool<NbdServer::Slot>::create(
+        disk_, kSlots, kSlots, slot_payload_bytes(disk_.info(), NbdServer::kPayloadMax));
     pool_ = pool->get();
     std::vector<UniqueFd> later;
     if (clients) later = std::exchange(server_ends, {});
