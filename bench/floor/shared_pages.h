@@ -47,8 +47,8 @@ class SharedPages {
 /// Whether this machine's kernel gives huge pages to who asks: then stores have them, ours and the
 /// floor's.
 inline bool stores_have_huge_pages() {
-  static const bool have = SharedPages(base::kHugePageBytes).make_huge();
-  return have;
+  static const bool kHave = SharedPages(base::kHugePageBytes).make_huge();
+  return kHave;
 }
 
 }  // namespace braid::bench
