@@ -78,17 +78,21 @@ Result<vhca::Address> parse_listen(const std::string& text) {
   return address;
 }
 
+base::Status check_huge_pages(const ServeOptions& options) {
+  if (!options.huge_pages || !options.memory.empty()) return {};
+  return Error(Errc::kInvalid,
+               "--huge-pages is how memory is exported: give --memory NAME=SIZE, too, or leave it "
+               "out");
+}
+
 Result<ServeOptions> ServeArguments::options() const {
-  if (huge_pages && memory.empty())
-    return Error(Errc::kInvalid,
-                 "--huge-pages is how memory is exported: give --memory NAME=SIZE, too, or leave "
-                 "it out");
   if (!any())
     return Error(Errc::kInvalid,
                  "nothing to export: name a directory, or --memory NAME=SIZE, or --null NAME=SIZE");
   BRAID_TRY(ServeOptions options, options_without_exports());
   BRAID_TRY(options.memory, parse_synthetic(memory, bnbd::NamedExport::Kind::kMemory));
   BRAID_TRY(options.null, parse_synthetic(null, bnbd::NamedExport::Kind::kNull));
+  BRAID_CHECK(check_huge_pages(options));
   return options;
 }
 

@@ -26,6 +26,9 @@ inline constexpr uint32_t kQueueDepthMax = 4096;
 /// chunks share the 28 bits that name a place in them.
 uint32_t queue_depth_max(uint32_t max_io_bytes);
 
+/// kInvalid: huge pages are asked for, and no memory is exported.
+base::Status check_huge_pages(const ServeOptions& options);
+
 struct ServeArguments {
   std::string root;
   std::vector<std::string> listen;  // none: all addresses, port 1234

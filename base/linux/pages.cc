@@ -33,10 +33,11 @@ Status collapse(std::byte* page) {
   for (int tries = 0; ::madvise(page, kHugePageBytes, MADV_COLLAPSE) != 0; ++tries) {
     const int error = errno;
     if ((error == EAGAIN || error == EINTR) && tries < kTries) continue;
-    const bool short_of_them = error == ENOMEM || error == EBUSY || error == EAGAIN;
-    return make_error(short_of_them ? Errc::kNoMemory : Errc::kNotSupported,
-                      "no huge page: {}; Linux makes them on demand from 6.1 on",
-                      sys_error(error, "madvise(MADV_COLLAPSE)").message());
+    const std::string why = sys_error(error, "madvise(MADV_COLLAPSE)").message();
+    if (error == ENOMEM || error == EBUSY || error == EAGAIN)
+      return make_error(Errc::kNoMemory, "no memory for a huge page: {}", why);
+    return make_error(Errc::kNotSupported,
+                      "no huge page: {}; Linux makes them on demand from 6.1 on", why);
   }
   return {};
 }

@@ -70,8 +70,8 @@ class NbdServer : private base::Poller {
     void operator()(NbdServer* server) const;
   };
   using Ptr = std::unique_ptr<NbdServer, Release>;
-  /// Of a slot: what is longer goes in several. A quarter of it made reads and writes of a MiB a
-  /// fifth slower.
+  /// Of a slot: what is longer goes in several parts, one after the other. A quarter of it made
+  /// reads and writes of a MiB slower (docs/front-ends.md).
   static constexpr uint32_t kPayloadMax = kSlotPayloadMax;
 
   /// Takes connected stream sockets, one per connection.

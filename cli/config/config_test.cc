@@ -248,6 +248,9 @@ TEST(Config, EntriesThatSayTooLittleOrTooMuchAreErrors) {
   EXPECT_THAT(
       words_of("[serve]\nlisten = \"10.0.0.1\"\n"),
       ElementsAre(HasSubstr("a:2:10: [serve] listen says how to export, but nothing is to")));
+  EXPECT_THAT(words_of("[serve]\nroot = \"/a\"\nhuge_pages = true\n"),
+              ElementsAre(HasSubstr("a:3:14: [serve] huge_pages is how memory is exported, and")));
+  EXPECT_THAT(words_of("[serve]\nroot = \"/a\"\nhuge_pages = false\n"), ElementsAre());
   EXPECT_THAT(
       words_of("[serve]\nroot = \"/a\"\nqueue_depth = 4096\nmax_io = \"16M\"\n"),
       ElementsAre(HasSubstr("a:3:15: [serve] queue_depth = 4096: with max_io 16.0 MiB at most")));

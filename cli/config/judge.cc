@@ -1,6 +1,7 @@
 // What only shows when all files have been read; and the node that they describe.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "bnbd/server.h"
@@ -110,6 +111,15 @@ void judge_serve(const Config& config, std::vector<Problem>& problems) {
                         name));
     return;
   }
+  const auto exports = config.all("export");
+  const Setting* const huge = serve.find("huge_pages");
+  const bool of_none = std::none_of(exports.begin(), exports.end(), [](const Entry* entry) {
+    return entry->find("memory") != nullptr;
+  });
+  if (huge != nullptr && serve.truth("huge_pages") && of_none && huge->value.place.line > 0)
+    wrong(problems, huge->value.place,
+          "[serve] huge_pages is how memory is exported, and none is: add an [[export]] with "
+          "memory, or leave it out");
   const Setting* const depth = serve.find("queue_depth");
   const uint64_t io_bytes = max_io_bytes(serve);
   if (depth == nullptr && serve.find("max_io") == nullptr) return;
@@ -169,6 +179,7 @@ Result<ServeOptions> serve_options(const Config& config) {
   BRAID_TRY(ServeOptions options, arguments.options_without_exports());
   BRAID_TRY(options.memory, exports_of(config, "memory"));
   BRAID_TRY(options.null, exports_of(config, "null"));
+  BRAID_CHECK(check_huge_pages(options));
   return options;
 }
 

@@ -69,7 +69,7 @@ void add_serve(CLI::App& app, Context& context) {
       "  braid serve /srv/disks --listen 10.0.0.1:1234 --read-only\n"
       "  braid serve /srv/disks --listen 10.0.0.1 --keys /etc/braid/keys\n"
       "  braid serve --memory ram=1G --listen 127.0.0.1:0\n"
-      "  braid serve --memory ram=64G --huge-pages     as fast as it gets\n"
+      "  braid serve --memory ram=64G --huge-pages\n"
       "  braid serve /srv/disks --listen 10.0.0.1 --listen 10.1.0.1    two paths for clients\n"
       "  braid serve /srv/disks --listen 10.0.0.1 --reactors 4         for many clients by TCP\n"
       "  braid serve /srv/disks --device mlx5_0");
